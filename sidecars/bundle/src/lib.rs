@@ -1,0 +1,1 @@
+//! The parent of a bottle's sidecars.

@@ -1,0 +1,1 @@
+//! The session protocol's frames over any byte stream.

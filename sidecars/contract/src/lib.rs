@@ -1,0 +1,27 @@
+//! Data and pure functions that every role of bottle shares.
+//!
+//! The host command, the bundle and the guest know of each other only what stands here. Nothing in
+//! this crate opens a socket, reads a file, looks at the clock or draws a random number; what needs
+//! one of those takes it as an argument. That is what lets `bottle policy check` explain exactly what
+//! the proxy enforces: both call [`decide`].
+//!
+//! ```text
+//! names      what things are called: slugs, ports, paths inside a bottle
+//! secret     a string that will not print
+//! route      one host and what may be asked of it: one parser, one renderer
+//! canonical  host, path and query in the one form that is decided on and forwarded
+//! decide     (routes, request facts, findings) → verdict, reason, sentence
+//! address    where no connection may lead, whatever name led there
+//! credential a secret bound to its place
+//! authority  what a change of routes would newly allow; what an agent may propose
+//! audit      decisions as chained lines
+//! dns        the resolver's answers
+//! session    the frames between host, guest and bundle
+//! ```
+
+pub mod credential;
+pub mod decide;
+pub mod names;
+pub mod route;
+pub mod secret;
+pub mod session;

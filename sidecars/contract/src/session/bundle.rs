@@ -1,0 +1,170 @@
+//! What the keeper asks of a bundle, and what the bundle tells it.
+//!
+//! Provisioned once, then routes as often as they change. Nothing else controls a bundle: no signal, no
+//! file watched, and nothing from inside the bottle.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::guest::SecretText;
+use crate::credential::Binding;
+use crate::decide::Reason;
+use crate::names::Slug;
+
+/// The first frame of a stream towards the bundle. Each answers with one [`BundleEvent`], except
+/// `Events`, which goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum BundleRequest {
+    /// Once, before the door opens. Answers [`BundleEvent::Ready`] when every daemon listens and holds
+    /// its secrets, or [`BundleEvent::Rejected`].
+    Provision(Box<Provision>),
+    /// New routes. Answers [`BundleEvent::Live`], or `Rejected` and the last good ones stay.
+    Routes(Routes),
+    /// Everything that happened since the last keeper listened, then what happens.
+    Events,
+    /// Asks every daemon. Answers [`BundleEvent::Health`].
+    Health,
+    /// Closes the door and ends every daemon. Answers [`BundleEvent::Stopped`] first.
+    Stop,
+}
+
+/// See [`BundleRequest::Provision`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provision {
+    /// The bottle's slug, for log lines and refusals.
+    pub slug: Slug,
+    /// The first routes.
+    pub routes: Routes,
+    /// Credentials, each bound to its place for the life of the bundle.
+    pub credentials: Vec<Credential>,
+    /// Values that are known secrets though nothing injects them (environment, canary); the redactor
+    /// masks them in every log line.
+    pub known_secrets: Vec<SecretText>,
+    /// Roots trusted upstream, PEM: the host's own and those of `egress.ca_bundle`. Empty means the
+    /// roots compiled in.
+    pub upstream_roots: String,
+    /// `egress.upstream_proxy`, an `http://` URL.
+    #[serde(default)]
+    pub upstream_proxy: Option<SecretText>,
+    /// Every address the host owns: forbidden, whatever name led there.
+    pub host_addresses: Vec<IpAddr>,
+    /// `egress.log`.
+    pub log: LogLevel,
+    /// `logs.keep`: bytes of log kept in the ring of files.
+    pub log_keep: u64,
+}
+
+/// Routes with the number that names this state of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Routes {
+    /// Counts up by one with each change.
+    pub revision: u64,
+    /// `routes.yaml`, the rendered runtime form ([`crate::route`]).
+    pub yaml: String,
+}
+
+/// A secret with the one place it may go to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// Slot, host, scheme and header.
+    pub binding: Binding,
+    /// The value. Absent: the slot is known and not loaded, so its route answers `credential-missing`.
+    pub value: Option<SecretText>,
+}
+
+/// `egress.log`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// Nothing on disk; refusals reach the keeper as events.
+    #[default]
+    Off,
+    /// Refusals and redactions.
+    Blocks,
+    /// Every request.
+    Full,
+}
+
+/// A message from the bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum BundleEvent {
+    /// Every daemon listens and holds its secrets.
+    Ready {
+        /// The CA certificate the bottle has to trust, PEM. Its key was made in the egress daemon and
+        /// stays there.
+        ca_certificate: String,
+    },
+    /// These routes are live: the next request is decided by them.
+    Live {
+        /// Their number.
+        revision: u64,
+    },
+    /// The request changed nothing.
+    Rejected {
+        /// A lower-case fragment saying why.
+        message: String,
+    },
+    /// See [`BundleRequest::Health`].
+    Health {
+        /// One entry for each daemon.
+        daemons: Vec<Daemon>,
+    },
+    /// A request was refused.
+    Refused(Refused),
+    /// A daemon ended; its part of the door is closed.
+    Down {
+        /// Its name.
+        daemon: String,
+    },
+    /// Events were dropped because no keeper listened and the buffer was full.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+    /// The door is closed and every daemon has ended.
+    Stopped,
+}
+
+/// One daemon's health.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Daemon {
+    /// Its name: `egress`, `git-gate`, `supervise`.
+    pub name: String,
+    /// Whether it answered within its deadline.
+    pub up: bool,
+    /// Routes it decides by, for egress.
+    #[serde(default)]
+    pub revision: Option<u64>,
+    /// Resident memory in bytes.
+    #[serde(default)]
+    pub resident: Option<u64>,
+}
+
+/// A refusal, as the person is told of it. Nothing in it was written before passing the redactor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refused {
+    /// The id that the agent's answer and the log line carry too.
+    pub id: String,
+    /// RFC 3339, UTC.
+    pub time: String,
+    /// Host as asked, canonical.
+    pub host: String,
+    /// Port as asked.
+    pub port: u16,
+    /// Method, empty when none was read.
+    pub method: String,
+    /// Path without its query, empty when none was read.
+    pub path: String,
+    /// Why.
+    pub reason: Reason,
+    /// The sentence the agent got.
+    pub sentence: String,
+}

@@ -1,0 +1,299 @@
+//! What the keeper and its clients ask of a guest, and what it answers.
+//!
+//! Each request opens a stream. Unless it says otherwise a stream carries the events listed with it and
+//! ends on the guest's side after the last one. Terminal and pipe bytes travel as data frames whose
+//! first byte is [`STDIN`], [`STDOUT`] or [`STDERR`]; a terminal has output on `STDOUT` only.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::secret::{self, Secret};
+
+/// Data towards a process; an empty one closes its standard input.
+pub const STDIN: u8 = 0;
+/// A process's standard output, or a terminal's.
+pub const STDOUT: u8 = 1;
+/// A process's standard error.
+pub const STDERR: u8 = 2;
+
+/// Output the guest keeps for the next one to attach, in bytes.
+pub const SCROLLBACK: usize = 1 << 20;
+
+/// The first frame of a stream towards the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum GuestRequest {
+    /// Once, before any process: environment and files. Answers [`GuestEvent::Done`].
+    Provision(Provision),
+    /// Once, after `Provision`: starts the agent. Answers [`GuestEvent::Started`], then
+    /// [`GuestEvent::Exited`] when it ends; its bytes go to whoever is attached.
+    StartAgent(Process),
+    /// Joins the agent: the kept output first, then what comes; [`GuestEvent::Exited`] last. May be
+    /// opened before `StartAgent`, so that nothing of a piped agent's output is lost.
+    Attach(Attach),
+    /// Another process beside the agent: `Started`, data, `Exited`.
+    Exec(Process),
+    /// A tar stream of `path` on `STDOUT`, then `Done`.
+    CopyOut(CopyOut),
+    /// A tar stream on `STDIN` (ended by `End`) is unpacked into the folder `path`, then `Done`.
+    CopyIn(CopyIn),
+    /// The agent's kept output (at most `tail` lines), and with `follow` what comes, until it ends.
+    Logs(Logs),
+    /// What the bottle can reach, tried from inside. Answers [`GuestEvent::Probed`].
+    Probe(Probe),
+    /// Asks the agent to end (SIGTERM), kills it after `grace_ms`, then `Done` and pid 1 exits.
+    Stop(Stop),
+    /// Answers [`GuestEvent::Status`].
+    Status,
+}
+
+/// See [`GuestRequest::Provision`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Provision {
+    /// Environment of the agent and of every exec. Values may be the agent's own secrets, so they live in
+    /// the guest's memory and in the processes' environment only.
+    pub env: BTreeMap<String, SecretText>,
+    /// Files written before anything runs.
+    pub files: Vec<ProvisionedFile>,
+}
+
+/// A value that may be secret, on the channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SecretText(#[serde(serialize_with = "secret::on_channel")] pub Secret);
+
+impl From<&str> for SecretText {
+    fn from(value: &str) -> Self {
+        Self(Secret::new(value.to_owned()))
+    }
+}
+
+/// One file of [`Provision`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProvisionedFile {
+    /// Absolute path inside; folders on the way are made.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// The text.
+    pub content: SecretText,
+}
+
+/// A program to run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    /// Program and arguments; the program is looked up in the bottle's `PATH`.
+    pub argv: Vec<String>,
+    /// Laid over the provisioned environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Working directory; the workspace when absent.
+    #[serde(default)]
+    pub cwd: Option<String>,
+    /// A terminal of this size, or pipes when absent.
+    #[serde(default)]
+    pub terminal: Option<Size>,
+    /// Whether anything will come on `STDIN`; false gives the process an empty one.
+    #[serde(default)]
+    pub stdin: bool,
+    /// Another user of the bottle by name or number; the agent's own when absent.
+    #[serde(default)]
+    pub user: Option<String>,
+}
+
+/// A terminal's size in character cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// Columns.
+    pub columns: u16,
+    /// Rows.
+    pub rows: u16,
+}
+
+/// See [`GuestRequest::Attach`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attach {
+    /// Watch only: input and resizes on this stream are ignored. Otherwise this client takes the
+    /// terminal over from the one before, whose stream is reset with a sentence.
+    pub read_only: bool,
+    /// The client's terminal; the agent's takes this size.
+    #[serde(default)]
+    pub size: Option<Size>,
+}
+
+/// See [`GuestRequest::CopyOut`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyOut {
+    /// File or folder inside; relative to the workspace when not absolute.
+    pub path: String,
+}
+
+/// See [`GuestRequest::CopyIn`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopyIn {
+    /// Folder inside that receives the entries, made when missing.
+    pub path: String,
+}
+
+/// See [`GuestRequest::Logs`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Logs {
+    /// Only the last so many lines.
+    #[serde(default)]
+    pub tail: Option<u64>,
+    /// Go on with what comes.
+    #[serde(default)]
+    pub follow: bool,
+}
+
+/// See [`GuestRequest::Probe`]: what to try, besides what every bottle is tried for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// Addresses of the host itself, each with a port that answers outside the bottle at this moment.
+    pub host: Vec<std::net::SocketAddr>,
+}
+
+/// See [`GuestRequest::Stop`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// Milliseconds between SIGTERM and SIGKILL.
+    pub grace_ms: u64,
+}
+
+/// A message from the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum GuestEvent {
+    /// The request was carried out.
+    Done,
+    /// The process runs.
+    Started {
+        /// Its id inside.
+        pid: u32,
+    },
+    /// The process ended; all its output has been sent.
+    Exited(Exit),
+    /// The request could not be carried out.
+    Failed(Failure),
+    /// See [`GuestRequest::Status`].
+    Status {
+        /// Whether and how the agent ended.
+        agent: AgentState,
+    },
+    /// See [`GuestRequest::Probe`].
+    Probed {
+        /// One line of the table each.
+        attempts: Vec<Attempt>,
+    },
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
+}
+
+impl Exit {
+    /// The code a shell would report: 128 + n for signal n.
+    #[must_use]
+    pub fn shell_code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128u8.saturating_add(signal),
+        }
+    }
+}
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// What kind, so that the edge can choose an exit code.
+    pub kind: FailureKind,
+    /// A lower-case fragment that names its subject.
+    pub message: String,
+}
+
+/// See [`Failure::kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureKind {
+    /// The program is not there (exit 127).
+    NotFound,
+    /// The program is there and cannot be run (exit 126).
+    NotExecutable,
+    /// The path is not there or may not be used.
+    BadPath,
+    /// The request does not fit the state (a second `Provision`, an attach before it).
+    BadState,
+    /// Anything else.
+    Other,
+}
+
+/// The agent's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum AgentState {
+    /// Not started yet.
+    Waiting,
+    /// Running.
+    Running,
+    /// Ended.
+    Exited(Exit),
+}
+
+/// A message towards the guest on an open stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "message", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ClientMessage {
+    /// The client's terminal changed.
+    Resize(Size),
+    /// Send this signal to the process (1–31).
+    Signal {
+        /// Its number.
+        signal: u8,
+    },
+    /// The client leaves and the bottle lives on; read by the keeper, which then ends the stream.
+    Detach,
+}
+
+/// One thing tried from inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attempt {
+    /// What was tried to reach, in words a newcomer understands.
+    pub target: String,
+    /// How (`tcp 198.51.100.1:443`, `env`).
+    pub via: String,
+    /// What came of it.
+    pub result: Reach,
+    /// What was seen (`network unreachable`, `403 host-not-allowed`).
+    pub seen: String,
+}
+
+/// What an attempt found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// It is closed, as it must be.
+    Closed,
+    /// It is open, though it must not be.
+    Open,
+    /// Neither could be shown.
+    Unknown,
+}

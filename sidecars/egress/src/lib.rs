@@ -1,0 +1,1 @@
+//! The door: a TLS-intercepting allowlist that injects credentials.

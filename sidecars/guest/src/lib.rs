@@ -1,0 +1,1 @@
+//! Pid 1 of every bottle.

@@ -1,0 +1,1 @@
+//! What may not leave: the redactor and the detectors.

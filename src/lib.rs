@@ -1,0 +1,1 @@
+//! Runs coding agents in isolated bottles.

@@ -1,0 +1,1 @@
+//! Temporary homes, fake upstreams and snapshot filters for the tests and benches.
