@@ -1,1 +1,15 @@
-//! Runs coding agents in isolated bottles.
+//! Runs coding agents in isolated bottles whose only way out is a guarded door.
+//!
+//! Data flows one way; the modules stand in its order:
+//!
+//! ```text
+//! manifest → resolve → plan → launch(backend) → instance → {freeze, resume, cleanup}
+//!   text      pure    complete   phases that     facts       one transition each
+//!                     immutable  undo themselves
+//! ```
+//! `cli` is the only one that reads flags and prints; `keeper` is the process that owns a running
+//! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine.
+
+pub mod backend;
+pub mod host;
+pub mod plan;

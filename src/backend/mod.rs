@@ -1,0 +1,227 @@
+//! What isolates a bottle: one trait, few verbs, each a written promise.
+//!
+//! ```text
+//!             prepare          make_network     start_bundle      start_guest
+//!  (nothing) ─────────► facts ─────────────► door ───────────► guarded ──────────► pid 1 up
+//!                                              remove undoes any of it, in any order, twice
+//! ```
+//! A backend makes and removes things and opens byte streams to the two ends inside. It decides nothing:
+//! order, provisioning and undoing are [`crate::launch`]'s, what the streams mean is the contract's.
+//! Exec, terminals, copying and logs are the guest's and so the same everywhere. Only the folder of a
+//! backend knows its engine. The promises below are each one function in `tests/backends`, run on every
+//! backend that is here.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use bottle_contract::names::Slug;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::plan::Plan;
+
+/// A way to isolate bottles.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// The name in settings, metadata and messages.
+    fn name(&self) -> &'static str;
+
+    /// What it can do beyond the promises every backend keeps.
+    fn capabilities(&self) -> Capabilities;
+
+    /// What is here and what is missing, with the fix for each finding. Changes nothing, and answers
+    /// even when nothing of the engine is installed.
+    async fn check(&self) -> Check;
+
+    /// Whether this backend can run this plan at all.
+    ///
+    /// # Errors
+    /// A sentence fragment that names what the plan needs and this backend has not.
+    fn fits(&self, plan: &Plan) -> Result<(), BackendError>;
+
+    /// Finds or builds what the bottle is made of (the agent's program and what it needs, an image).
+    /// Leaves nothing behind that belongs to one bottle.
+    ///
+    /// # Errors
+    /// [`BackendError`] naming the program or image and the next step.
+    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError>;
+
+    /// Makes the bottle's private network and the place of its door. Nothing runs yet.
+    ///
+    /// # Errors
+    /// [`BackendError`]; what was made so far stands in the ledger.
+    async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError>;
+
+    /// Starts the bundle, unprovisioned: its door is closed until the keeper provisions it.
+    ///
+    /// # Errors
+    /// As [`Backend::make_network`].
+    async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError>;
+
+    /// Starts pid 1, isolated, with nothing provisioned; nothing of the image or the agent runs.
+    ///
+    /// # Errors
+    /// As [`Backend::make_network`].
+    async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError>;
+
+    /// Opens the channel to the bundle. May be called again after the last one closed, by another process.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it is not running.
+    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
+
+    /// Opens the channel to pid 1. May be called again after the last one closed, by another process.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it is not running.
+    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
+
+    /// Every resource of this home that exists, found by what it is labelled with, never by guessing.
+    /// Knows nothing of state: a resource whose metadata was lost is reported all the same.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be asked; an absent engine has no resources.
+    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
+
+    /// Removes resources: processes first, then what they used. One that is gone already is no error;
+    /// all are tried, every failure is reported.
+    ///
+    /// # Errors
+    /// [`BackendError`] with all failures in its message.
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
+}
+
+/// An open byte stream to a guest or a bundle.
+pub type ByteStream = Box<dyn Stream>;
+
+/// What a [`ByteStream`] can do.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Where and for whom a launch phase works.
+pub struct Site<'a> {
+    /// The plan; complete and immutable.
+    pub plan: &'a Plan,
+    /// `$BOTTLE_HOME/state/<slug>`: layers, logs, configuration without secrets.
+    pub state: &'a Path,
+    /// Written to before (or, where the engine names it, right after) a resource exists.
+    pub ledger: &'a dyn Ledger,
+}
+
+/// The list of what a launch made, kept on disk in the bottle's metadata.
+pub trait Ledger: Send + Sync {
+    /// Records a resource, durably, before returning. The same one twice is one.
+    ///
+    /// # Errors
+    /// When the metadata cannot be written: then the resource must not be made.
+    fn record(&self, resource: Resource) -> Result<(), BackendError>;
+}
+
+/// Something a backend made for one bottle.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Resource {
+    /// The bottle it belongs to.
+    pub slug: Slug,
+    /// The backend's own word for it (`guest-process`, `runtime-folder`, `network`).
+    pub kind: String,
+    /// The backend's own id (`pid:start-time`, a path, an engine's id).
+    pub id: String,
+}
+
+/// What a backend can do beyond the promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Capabilities {
+    /// Keeps what it promises about isolation; only the fake backend does not.
+    pub isolates: bool,
+    /// Can freeze a bottle into a snapshot.
+    pub snapshot: bool,
+    /// Can do so while the bottle goes on.
+    pub live_commit: bool,
+    /// Can stop and continue a bottle.
+    pub pause: bool,
+}
+
+/// What [`Backend::check`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Whether a bottle can be started.
+    pub usable: bool,
+    /// What is missing or weaker than it could be.
+    pub findings: Vec<Finding>,
+}
+
+/// One line of `bottle doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was found.
+    pub what: String,
+    /// The exact fix.
+    pub fix: String,
+}
+
+/// Facts that [`Backend::prepare`] found, for the preflight and for [`Backend::start_guest`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Paths of the host beyond the system's own that the bottle sees, read-only.
+    pub exposed: Vec<Exposed>,
+    /// The program as the bottle sees it, when it was looked up on the host.
+    pub program: Option<String>,
+    /// Folders put in front of the bottle's `PATH`.
+    pub path: Vec<PathBuf>,
+}
+
+/// A path of the host that the bottle sees, read-only, at the same place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exposed {
+    /// The path.
+    pub path: PathBuf,
+    /// Why the agent needs it (`mini's virtual environment`).
+    pub why: String,
+}
+
+/// Why a backend could not do something: a lower-case fragment and the next step.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct BackendError {
+    /// What kind, for the exit code.
+    pub kind: BackendErrorKind,
+    /// What failed, on what, and why.
+    pub message: String,
+    /// What the person does next.
+    pub hint: Option<String>,
+}
+
+/// See [`BackendError::kind`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendErrorKind {
+    /// The backend is not usable here, or refused (exit 4).
+    Unavailable,
+    /// The plan asks for something it cannot do (exit 4).
+    Unsupported,
+    /// The agent's program is not there (exit 127 with `-p`, else 4).
+    ProgramMissing,
+    /// Something failed on the way (exit 1).
+    Failed,
+}
+
+impl BackendError {
+    /// A failure on the way.
+    #[must_use]
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self { kind: BackendErrorKind::Failed, message: message.into(), hint: None }
+    }
+
+    /// The backend is not usable here.
+    #[must_use]
+    pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: BackendErrorKind::Unavailable, message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// Adds the next step.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

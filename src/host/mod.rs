@@ -1,0 +1,52 @@
+//! The world outside: clock, randomness, environment and folders as one value that tests replace.
+//!
+//! Everything before a launch reads the world through this and is otherwise deterministic.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The person's machine as `bottle` sees it.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// Environment variables.
+    pub env: BTreeMap<OsString, OsString>,
+    /// The working directory.
+    pub cwd: PathBuf,
+    /// `$BOTTLE_HOME`, absolute.
+    pub home: PathBuf,
+    /// The person's own home directory.
+    pub user_home: PathBuf,
+    /// Where sockets of running bottles lie: private to this person and this `$BOTTLE_HOME`, short.
+    pub runtime: PathBuf,
+    /// This program.
+    pub program: PathBuf,
+}
+
+impl Host {
+    /// `$BOTTLE_HOME/state`.
+    #[must_use]
+    pub fn state(&self) -> PathBuf {
+        self.home.join("state")
+    }
+
+    /// A variable that is set, not empty and UTF-8.
+    #[must_use]
+    pub fn var(&self, name: &str) -> Option<&str> {
+        self.env.get(std::ffi::OsStr::new(name)).and_then(|v| v.to_str()).filter(|v| !v.is_empty())
+    }
+
+    /// Eight hex digits that tell this home from another on the same machine.
+    #[must_use]
+    pub fn home_hash(&self) -> String {
+        home_hash(&self.home)
+    }
+}
+
+/// See [`Host::home_hash`].
+#[must_use]
+pub fn home_hash(home: &Path) -> String {
+    use sha2::Digest;
+    use std::os::unix::ffi::OsStrExt;
+    hex::encode(&sha2::Sha256::digest(home.as_os_str().as_bytes())[..4])
+}

@@ -1,0 +1,157 @@
+//! Resolved manifest + flags + host facts → [`Plan`]: complete, immutable, and the same for the same input.
+//!
+//! Everything that a launch needs to know and that is not secret stands here; secrets are named, never
+//! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::session::guest::Size;
+use serde::{Deserialize, Serialize};
+
+/// What will be launched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Who and where, as the record keeps it.
+    pub identity: Identity,
+    /// The backend's name.
+    pub backend: String,
+    /// What the workspace holds at the start.
+    pub workspace: Workspace,
+    /// The agent's process.
+    pub agent: AgentProcess,
+    /// Environment of everything in the bottle, beside what every bottle has.
+    pub env: BTreeMap<String, EnvValue>,
+    /// Files of the bottle, beside what every bottle has; never secret.
+    pub files: Vec<PlannedFile>,
+    /// The door.
+    pub egress: Egress,
+    /// Every secret of this launch, by name; the launch order carries the values.
+    pub secrets: Vec<SecretNeed>,
+    /// Limits.
+    pub resources: Resources,
+    /// Whether the bottle lives on when its client goes away.
+    pub detached: bool,
+    /// SHA-256 of the resolved manifest, hex.
+    pub manifest_hash: String,
+}
+
+/// Who and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The bottle's name in everything.
+    pub slug: Slug,
+    /// As given with `--label`.
+    pub label: Option<String>,
+    /// As given with `--color-label`.
+    pub color: Option<String>,
+    /// The agent.
+    pub agent: Name,
+    /// The bottles, in the order they were folded.
+    pub bottles: Vec<Name>,
+    /// The directory `bottle` was started in.
+    pub cwd: PathBuf,
+}
+
+/// What the workspace holds at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workspace {
+    /// Nothing.
+    Empty,
+    /// The working directory without what `.gitignore` leaves out.
+    Copy,
+    /// The working directory, all of it.
+    CopyAll,
+}
+
+/// The agent's process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentProcess {
+    /// Program and arguments, every placeholder replaced.
+    pub argv: Vec<String>,
+    /// A terminal of this size, or pipes.
+    pub terminal: Option<Size>,
+    /// Whether the client's standard input goes to it.
+    pub stdin: bool,
+    /// The manifest's body.
+    pub prompt: Option<String>,
+    /// `-p`.
+    pub task: Option<String>,
+}
+
+/// Where an environment value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EnvValue {
+    /// Written in the manifest.
+    Literal(String),
+    /// The secret of this id.
+    Secret(String),
+}
+
+/// A file of the bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedFile {
+    /// Absolute path inside.
+    pub path: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// The bytes.
+    pub content: Vec<u8>,
+}
+
+/// The door.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Egress {
+    /// `routes.yaml`, runtime form.
+    pub routes: String,
+    /// `egress.log`.
+    pub log: LogLevel,
+    /// `egress.ca_bundle`: a path of the host, read at launch.
+    pub ca_bundle: Option<PathBuf>,
+    /// `egress.upstream_proxy`: the id of the secret that holds the URL (it may carry a password).
+    pub upstream_proxy: Option<String>,
+}
+
+/// A secret this launch needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretNeed {
+    /// How plan and launch order name it; for credentials the slot.
+    pub id: String,
+    /// Where its value comes from.
+    pub source: SecretSource,
+    /// What it is for, in words for the prompt and for errors (`egress route api.example.com`).
+    pub purpose: String,
+}
+
+/// Where a secret's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecretSource {
+    /// A variable of the host.
+    Env(String),
+    /// A file of the host.
+    File(PathBuf),
+    /// A command's output.
+    Command(Vec<String>),
+    /// Asked for on the terminal, with this text.
+    Prompt(String),
+}
+
+/// Limits of a bottle; absent means the backend's default.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Resources {
+    /// Processors.
+    pub cpus: Option<String>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Processes.
+    pub pids: Option<u64>,
+    /// Bytes of disk.
+    pub disk: Option<u64>,
+    /// Whether own user namespaces may be made inside.
+    pub nested: bool,
+}
