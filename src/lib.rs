@@ -12,4 +12,6 @@
 
 pub mod backend;
 pub mod host;
+pub mod instance;
+pub mod keeper;
 pub mod plan;

@@ -1,0 +1,71 @@
+//! `metadata.json`: what is known of a bottle on disk. A wire type: converted at the edge, versioned.
+
+use std::path::PathBuf;
+
+use bottle_contract::names::{Name, Slug};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Resource;
+
+/// The schema this program writes. A newer one is refused, an older one is read.
+pub const SCHEMA: u32 = 1;
+
+/// `metadata.json`. Never holds a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`SCHEMA`] of the program that wrote it.
+    pub schema: u32,
+    /// The bottle's name.
+    pub slug: Slug,
+    /// As given with `--label`.
+    pub label: Option<String>,
+    /// As given with `--color-label`.
+    pub color: Option<String>,
+    /// The agent.
+    pub agent: Name,
+    /// The bottles, in the order they were folded.
+    pub bottles: Vec<Name>,
+    /// The directory it was started in.
+    pub cwd: PathBuf,
+    /// Whether that directory was copied in.
+    pub copied_cwd: bool,
+    /// The backend's name.
+    pub backend: String,
+    /// Whether it needs its client.
+    pub mode: Mode,
+    /// How far it is.
+    pub status: Status,
+    /// When the launch began.
+    pub started_at: Timestamp,
+    /// The keeper, as `pid:start-time`.
+    pub keeper: Option<String>,
+    /// What the backend made, in the order it was made.
+    pub resources: Vec<Resource>,
+    /// SHA-256 of the resolved manifest, hex.
+    pub manifest_hash: String,
+}
+
+/// Whether a bottle needs its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// It ends with the client that started it.
+    Attached,
+    /// It lives by itself.
+    Detached,
+}
+
+/// How far a bottle is, as its keeper last wrote it. Whether that keeper still lives is the lock's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Being launched.
+    Starting,
+    /// The agent runs.
+    Running,
+    /// Being torn down.
+    Ending,
+    /// Ended; what is here was kept on purpose.
+    Preserved,
+}

@@ -1,0 +1,3 @@
+//! The process that owns a bottle: provisions, answers, tears down, adopts.
+
+pub mod protocol;

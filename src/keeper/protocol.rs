@@ -1,0 +1,138 @@
+//! What travels on the keeper's own socket, in the same frames as everything else.
+//!
+//! The first client is the command that started the keeper; it hands over the [`LaunchOrder`] on the
+//! inherited connection. Later ones connect to the bottle's socket. Requests for the guest pass through
+//! untouched, so a client attaches, runs and copies by the guest's own words.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::bundle::Refused;
+use bottle_contract::session::guest::{Exit, GuestRequest, SecretText};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Prepared;
+use crate::plan::Plan;
+
+/// The first frame of a client's stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum KeeperRequest {
+    /// Only on the inherited connection, once: [`KeeperEvent::Phase`]s, then [`KeeperEvent::Running`] or
+    /// [`KeeperEvent::Failed`].
+    Launch(Box<LaunchOrder>),
+    /// `attach`, `exec`, `copy-*`, `logs`, `probe` and `status` go to the guest as they are; the others
+    /// are the keeper's alone and refused.
+    Guest(GuestRequest),
+    /// Refusals and warnings as they come, until the bottle ends ([`KeeperEvent::Ended`]).
+    Notices,
+    /// Ends the bottle; answers [`KeeperEvent::Ended`] when it is torn down.
+    Stop {
+        /// Milliseconds the agent gets between SIGTERM and SIGKILL.
+        grace_ms: u64,
+    },
+    /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
+    Detach,
+}
+
+/// Everything a launch needs, the secrets included. Lives in memory and on the inherited socket only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchOrder {
+    /// What to launch.
+    pub plan: Plan,
+    /// What the backend found for it.
+    pub prepared: Prepared,
+    /// Values of [`Plan::secrets`], by id. One that is missing leaves its route at `credential-missing`.
+    pub secrets: BTreeMap<String, SecretText>,
+}
+
+/// A message from the keeper on a stream of its own requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum KeeperEvent {
+    /// The launch works on this now.
+    Phase(Phase),
+    /// The agent runs.
+    Running {
+        /// The bottle's slug.
+        slug: Slug,
+    },
+    /// The launch failed; everything it made is undone.
+    Failed(LaunchFailure),
+    /// Something the person should hear of, without being asked anything.
+    Notice(Notice),
+    /// The bottle is gone.
+    Ended(Ended),
+    /// The bottle lives on by itself.
+    Detached,
+    /// The request was refused; a lower-case fragment.
+    Refused(String),
+}
+
+/// What a launch works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// The private network and the place of the door.
+    Network,
+    /// The bundle: started, provisioned, healthy.
+    Guard,
+    /// Pid 1: started, provisioned.
+    Provision,
+    /// The agent.
+    Agent,
+    /// Undoing after a failure or an interrupt.
+    Undo,
+}
+
+/// Why a launch failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFailure {
+    /// The exit code of `lifecycle.md`'s table.
+    pub exit: u8,
+    /// What happened, to what, and why: the first cause.
+    pub message: String,
+    /// What the person does next.
+    pub hint: Option<String>,
+    /// What could not be undone; `bottle cleanup` finds it.
+    pub left: Vec<String>,
+}
+
+/// Something to tell the person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Notice {
+    /// The door refused a request.
+    Refused(Refused),
+    /// Part of the door closed; the sentence says what that means.
+    DoorDown(String),
+    /// Anything else worth a line.
+    Warning(String),
+}
+
+/// How a bottle ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// How the agent ended; absent when the guest died before it could say.
+    pub agent: Option<Exit>,
+    /// Why the bottle ended.
+    pub cause: EndCause,
+    /// The preserved workspace's path on the host, when there is work to lose.
+    pub kept: Option<String>,
+    /// What could not be removed; `bottle cleanup` finds it.
+    pub left: Vec<String>,
+}
+
+/// Why a bottle ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndCause {
+    /// The agent ended by itself.
+    AgentExited,
+    /// `bottle stop` or a signal.
+    Stopped,
+    /// The client that owned an attached bottle went away without detaching.
+    ClientGone,
+    /// Pid 1 of the bottle died.
+    GuestDied,
+}
