@@ -83,6 +83,15 @@ pub trait Backend: Send + Sync {
     /// [`BackendError`] when the engine cannot be asked; an absent engine has no resources.
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError>;
 
+    /// Whether the bottle's workspace holds anything newer than `since`. Answers for a stopped bottle too.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it cannot be looked at; the caller then takes it for work.
+    async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
+
+    /// Where the person finds the workspace of a stopped bottle on the host, when that is a folder there.
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
+
     /// Removes resources: processes first, then what they used. One that is gone already is no error;
     /// all are tried, every failure is reported.
     ///
@@ -90,6 +99,9 @@ pub trait Backend: Send + Sync {
     /// [`BackendError`] with all failures in its message.
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
 }
+
+/// The [`Resource::kind`] of what holds a bottle's files; left in place when its work is preserved.
+pub const LAYERS: &str = "layers";
 
 /// An open byte stream to a guest or a bundle.
 pub type ByteStream = Box<dyn Stream>;

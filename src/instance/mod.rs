@@ -1,7 +1,18 @@
 //! A bottle that exists: its record, its lock, and the transitions it can take.
 //!
 //! ```text
-//! $BOTTLE_HOME/state/<slug>/   metadata.json  lock  agent/  logs/  .preserve
+//! $BOTTLE_HOME/state/<slug>/
+//!     metadata.json   what is known of it ([`record`]), written before the first resource exists
+//!     lock            held by the living keeper; the only proof of life
+//!     agent/          the backend's writable layers
+//!     logs/           egress and agent logs, redacted
+//!     .preserve       there is work in it: no cleanup takes it away
 //! ```
+//! A claim is one rename: the folder appears under its slug complete, with its lock held and its record
+//! written, or not at all. So a folder without a living lock is always an orphan, never a beginner.
 
+pub mod cleanup;
 pub mod record;
+pub mod store;
+
+pub use store::{Claim, ClaimError, Listed, State, Store};

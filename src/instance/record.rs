@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bottle_contract::names::{Name, Slug};
+use bottle_contract::session::guest::Exit;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,12 @@ pub struct Record {
     pub keeper: Option<String>,
     /// What the backend made, in the order it was made.
     pub resources: Vec<Resource>,
+    /// When the workspace was ready for the agent, by the clock that stamps files; what is newer is work.
+    #[serde(default)]
+    pub workspace_ready: Option<Timestamp>,
+    /// How the agent ended, once it has.
+    #[serde(default)]
+    pub agent_exit: Option<Exit>,
     /// SHA-256 of the resolved manifest, hex.
     pub manifest_hash: String,
 }

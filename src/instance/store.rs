@@ -1,0 +1,424 @@
+//! The folders under `$BOTTLE_HOME/state`: claim, read, list, write.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use bottle_contract::names::Slug;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::record::{Record, SCHEMA, Status};
+use crate::backend::{BackendError, Ledger, Resource};
+use crate::host::Host;
+
+/// More than any record needs; a larger file is damaged.
+const RECORD_MAX: u64 = 1 << 20;
+
+/// Folders that a claim builds before they get their slug; one without a living lock is an orphan.
+const BEGINNER: &str = ".new-";
+
+/// Every bottle of one home.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// A bottle as its folder shows it.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The folder's name.
+    pub slug: Slug,
+    /// What is known of it.
+    pub state: State,
+}
+
+/// What a bottle's folder says.
+#[derive(Debug, Clone)]
+pub enum State {
+    /// Its keeper lives.
+    Alive(Box<Record>),
+    /// It has no keeper and nobody asked for it to be kept.
+    Dead(Box<Record>),
+    /// It has no keeper and there is work in it.
+    Preserved(Box<Record>),
+    /// The record cannot be read; a sentence fragment says why.
+    Damaged(String),
+    /// The record was written by a newer program, with this schema.
+    Newer(u32),
+}
+
+/// Why a slug could not be claimed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The slug belongs to a bottle that is there.
+    #[error("{slug} is taken: {why}")]
+    Taken {
+        /// The slug.
+        slug: Slug,
+        /// By what, as a fragment.
+        why: &'static str,
+    },
+    /// The state folder cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+}
+
+impl Store {
+    /// The store of this home. Touches nothing.
+    #[must_use]
+    pub fn of(host: &Host) -> Self {
+        Self { root: host.state() }
+    }
+
+    /// A bottle's folder, whether it exists or not.
+    #[must_use]
+    pub fn folder(&self, slug: &Slug) -> PathBuf {
+        self.root.join(slug.as_str())
+    }
+
+    /// Every bottle, by slug. A folder that cannot be read is listed as damaged and hides no other.
+    #[must_use]
+    pub fn list(&self) -> Vec<Listed> {
+        let mut listed: Vec<Listed> = names_in(&self.root)
+            .filter_map(|name| name.parse::<Slug>().ok())
+            .map(|slug| Listed { state: self.state(&slug).unwrap_or_else(gone), slug })
+            .collect();
+        listed.sort_by(|a, b| a.slug.cmp(&b.slug));
+        listed
+    }
+
+    /// One bottle; absent when there is no folder of that name.
+    #[must_use]
+    pub fn state(&self, slug: &Slug) -> Option<State> {
+        let folder = self.folder(slug);
+        if !folder.is_dir() {
+            return None;
+        }
+        let record = match read_record(&folder) {
+            Ok(record) => Box::new(record),
+            Err(Unreadable::Damaged(why)) => return Some(State::Damaged(why)),
+            Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
+        };
+        Some(if lock_is_held(&folder) {
+            State::Alive(record)
+        } else if is_preserved(&folder) {
+            State::Preserved(record)
+        } else {
+            State::Dead(record)
+        })
+    }
+
+    /// Claims the record's slug: from here on its folder exists, with its lock held by the answer.
+    ///
+    /// # Errors
+    /// [`ClaimError::Taken`] when a bottle of that name is there, in whatever state; nothing is changed.
+    pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| ClaimError::Io { path, source }
+        };
+        private_folders().create(&self.root).map_err(io(&self.root))?;
+        let beginner = tempfile::Builder::new()
+            .prefix(BEGINNER)
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .tempdir_in(&self.root)
+            .map_err(io(&self.root))?;
+        let lock = open_lock(beginner.path()).map_err(io(beginner.path()))?;
+        // Waits out a reader that looks at this folder right now; nobody else may hold it.
+        lock.lock().map_err(io(beginner.path()))?;
+        write_record(beginner.path(), &record).map_err(io(beginner.path()))?;
+        let folder = self.folder(&record.slug);
+        match renameat_with(CWD, beginner.path(), CWD, &folder, RenameFlags::NOREPLACE) {
+            Ok(()) => {
+                let _ = beginner.keep();
+                Ok(Claim { folder, lock, record: Mutex::new(record) })
+            }
+            Err(rustix::io::Errno::EXIST) => Err(self.taken(record.slug)),
+            Err(error) => Err(io(&folder)(error.into())),
+        }
+    }
+
+    /// Takes over a bottle whose keeper is gone.
+    ///
+    /// # Errors
+    /// [`ClaimError::Taken`] when another keeper was faster; `Io` when there is no readable record.
+    pub fn adopt(&self, slug: &Slug) -> Result<Claim, ClaimError> {
+        let folder = self.folder(slug);
+        let io = |source| ClaimError::Io { path: folder.clone(), source };
+        let lock = open_lock(&folder).map_err(io)?;
+        if !take(&lock).map_err(io)? {
+            return Err(ClaimError::Taken { slug: slug.clone(), why: "it runs" });
+        }
+        let record = read_record(&folder).map_err(|error| io(io::Error::other(error)))?;
+        Ok(Claim { folder, lock, record: Mutex::new(record) })
+    }
+
+    /// Folders that a killed claim left before they had their slug. One whose claim goes on is not listed.
+    #[must_use]
+    pub fn unfinished_claims(&self) -> Vec<PathBuf> {
+        names_in(&self.root)
+            .filter(|name| name.starts_with(BEGINNER))
+            .map(|name| self.root.join(name))
+            .filter(|folder| !lock_is_held(folder))
+            .collect()
+    }
+
+    fn taken(&self, slug: Slug) -> ClaimError {
+        let why = match self.state(&slug) {
+            Some(State::Alive(_)) => "a bottle of that name runs",
+            Some(State::Preserved(_)) => "a bottle of that name is preserved",
+            _ => "a bottle of that name was left behind",
+        };
+        ClaimError::Taken { slug, why }
+    }
+}
+
+/// A bottle's folder with its lock held: whoever has this is its keeper.
+#[derive(Debug)]
+pub struct Claim {
+    folder: PathBuf,
+    lock: File,
+    record: Mutex<Record>,
+}
+
+impl Claim {
+    /// The bottle's folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The record as it was last written.
+    #[must_use]
+    pub fn record(&self) -> Record {
+        self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Changes the record, durably, before returning.
+    ///
+    /// # Errors
+    /// When it cannot be written; the one in memory is then unchanged too.
+    pub fn update(&self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
+        let mut record = self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut changed = record.clone();
+        change(&mut changed);
+        if changed != *record {
+            write_record(&self.folder, &changed)?;
+            *record = changed;
+        }
+        Ok(())
+    }
+
+    /// Marks the bottle as ended and kept: from now on no cleanup takes its folder away.
+    ///
+    /// # Errors
+    /// When the mark cannot be written.
+    pub fn preserve(&self) -> io::Result<()> {
+        private_file().create(true).write(true).truncate(true).open(self.folder.join(".preserve"))?;
+        self.update(|record| record.status = Status::Preserved)
+    }
+
+    /// Removes the folder, the lock last by its nature: the claim ends here.
+    ///
+    /// # Errors
+    /// When something of it cannot be removed; what is left is found by cleanup.
+    pub fn remove(self) -> io::Result<()> {
+        fs::remove_dir_all(&self.folder)?;
+        drop(self.lock);
+        Ok(())
+    }
+}
+
+impl Ledger for Claim {
+    fn record(&self, resource: Resource) -> Result<(), BackendError> {
+        let wrote = self.update(|record| {
+            if !record.resources.contains(&resource) {
+                record.resources.push(resource);
+            }
+        });
+        wrote.map_err(|error| {
+            BackendError::failed(format!(
+                "cannot write {}: {error}",
+                self.folder.join("metadata.json").display()
+            ))
+        })
+    }
+}
+
+/// Whether a bottle's folder is marked as holding work.
+#[must_use]
+pub fn is_preserved(folder: &Path) -> bool {
+    folder.join(".preserve").exists()
+}
+
+fn gone() -> State {
+    State::Damaged("it went away while it was read".to_owned())
+}
+
+fn names_in(root: &Path) -> impl Iterator<Item = String> {
+    fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().into_string().ok())
+}
+
+fn lock_is_held(folder: &Path) -> bool {
+    File::open(folder.join("lock"))
+        .is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Takes the lock, waiting out readers, who hold it for an instant; false when a keeper has it.
+fn take(lock: &File) -> io::Result<bool> {
+    for _ in 0..20 {
+        match lock.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(std::time::Duration::from_millis(2)),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(false)
+}
+
+fn open_lock(folder: &Path) -> io::Result<File> {
+    private_file().create(true).read(true).write(true).truncate(false).open(folder.join("lock"))
+}
+
+fn private_folders() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+}
+
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unreadable {
+    #[error("{0}")]
+    Damaged(String),
+    #[error("written by a newer bottle (schema {0})")]
+    Newer(u32),
+}
+
+fn read_record(folder: &Path) -> Result<Record, Unreadable> {
+    let path = folder.join("metadata.json");
+    let damaged = |why: String| Unreadable::Damaged(format!("{}: {why}", path.display()));
+    let file = File::open(&path).map_err(|error| damaged(error.to_string()))?;
+    let mut text = Vec::new();
+    file.take(RECORD_MAX + 1).read_to_end(&mut text).map_err(|error| damaged(error.to_string()))?;
+    if text.len() as u64 > RECORD_MAX {
+        return Err(damaged("larger than any record".to_owned()));
+    }
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        Some(schema) if schema > u64::from(SCHEMA) => {
+            Err(Unreadable::Newer(u32::try_from(schema).unwrap_or(u32::MAX)))
+        }
+        Some(_) => serde_json::from_value(value).map_err(|error| damaged(error.to_string())),
+        None => Err(damaged("it names no schema".to_owned())),
+    }
+}
+
+fn write_record(folder: &Path, record: &Record) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer_pretty(&mut file, record)?;
+    file.write_all(b"\n")?;
+    file.as_file().sync_data()?;
+    file.persist(folder.join("metadata.json")).map_err(|error| error.error)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::record::Mode;
+
+    fn record(slug: &str) -> Record {
+        Record {
+            schema: SCHEMA,
+            slug: slug.parse().expect("slug"),
+            label: None,
+            color: None,
+            agent: "probe".parse().expect("name"),
+            bottles: vec!["offline".parse().expect("name")],
+            cwd: "/somewhere".into(),
+            copied_cwd: false,
+            backend: "fake".to_owned(),
+            mode: Mode::Attached,
+            status: Status::Starting,
+            started_at: jiff::Timestamp::UNIX_EPOCH,
+            keeper: None,
+            resources: Vec::new(),
+            workspace_ready: None,
+            agent_exit: None,
+            manifest_hash: String::new(),
+        }
+    }
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let store = Store { root: home.path().join("state") };
+        (home, store)
+    }
+
+    #[test]
+    fn a_claim_is_alive_until_it_is_dropped_and_excludes_another() {
+        let (_home, store) = store();
+        let claim = store.claim(record("one")).expect("claim");
+        assert!(matches!(store.state(&"one".parse().expect("slug")), Some(State::Alive(_))));
+        assert!(matches!(store.claim(record("one")), Err(ClaimError::Taken { .. })));
+        assert!(matches!(store.adopt(&"one".parse().expect("slug")), Err(ClaimError::Taken { .. })));
+        drop(claim);
+        assert!(matches!(store.state(&"one".parse().expect("slug")), Some(State::Dead(_))));
+        assert!(store.unfinished_claims().is_empty());
+    }
+
+    #[test]
+    fn the_ledger_is_on_disk_before_record_returns() {
+        let (_home, store) = store();
+        let claim = store.claim(record("one")).expect("claim");
+        let resource =
+            Resource { slug: "one".parse().expect("slug"), kind: "network".into(), id: "n1".into() };
+        Ledger::record(&claim, resource.clone()).expect("record");
+        Ledger::record(&claim, resource.clone()).expect("record again");
+        let Some(State::Alive(read)) = store.state(&"one".parse().expect("slug")) else {
+            panic!("not alive")
+        };
+        assert_eq!(read.resources, [resource]);
+    }
+
+    #[test]
+    fn newer_and_damaged_records_are_named_and_hide_nothing() {
+        let (_home, store) = store();
+        for slug in ["good", "newer", "damaged"] {
+            drop(store.claim(record(slug)).expect("claim"));
+        }
+        let metadata = |slug: &str| store.root.join(slug).join("metadata.json");
+        fs::write(metadata("newer"), r#"{"schema": 99, "what": "ever"}"#).expect("write");
+        fs::write(metadata("damaged"), "{").expect("write");
+        let states: Vec<_> = store.list().into_iter().map(|listed| listed.state).collect();
+        assert!(matches!(&states[0], State::Damaged(why) if why.contains("metadata.json")), "{states:?}");
+        assert!(matches!(&states[1], State::Dead(_)), "{states:?}");
+        assert!(matches!(&states[2], State::Newer(99)), "{states:?}");
+    }
+
+    #[test]
+    fn a_claim_that_was_killed_early_is_found() {
+        let (_home, store) = store();
+        fs::create_dir_all(store.root.join(".new-abc")).expect("folder");
+        assert_eq!(store.unfinished_claims(), [store.root.join(".new-abc")]);
+        assert!(store.list().is_empty());
+    }
+}
