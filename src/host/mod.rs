@@ -2,6 +2,8 @@
 //!
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
+pub mod process;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,165 @@
+//! A process of this machine, named so that a reused number is never taken for it.
+//!
+//! On disk and in the ledger a process is `pid:start`, its number and the kernel's start time (field 22
+//! of `/proc/PID/stat`, clock ticks since boot). A zombie counts as ended: it holds nothing any more.
+//! Signals go through a pidfd that was opened before the start time was compared, so the process that is
+//! signalled is the one that was named, or nothing happens.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId {
+    /// Its number in the namespace of this program.
+    pub pid: u32,
+    /// Clock ticks from boot to its start.
+    pub start: u64,
+}
+
+impl ProcessId {
+    /// The process that has this number now; `None` when none has, or only a zombie.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read for another reason.
+    pub fn of(pid: u32) -> io::Result<Option<Self>> {
+        let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
+            Ok(stat) => stat,
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match parse_stat(&stat) {
+            Some((b'Z' | b'X', _)) => Ok(None),
+            Some((_, start)) => Ok(Some(Self { pid, start })),
+            None => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat is not readable")))
+            }
+        }
+    }
+
+    /// This process.
+    ///
+    /// # Errors
+    /// When `/proc` is not mounted.
+    pub fn own() -> io::Result<Self> {
+        Self::of(std::process::id())?.ok_or_else(|| io::Error::other("/proc does not know this process"))
+    }
+
+    /// Whether it still runs.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        matches!(Self::of(self.pid), Ok(Some(now)) if now == self)
+    }
+
+    /// Kills it and waits until it has ended. One that has ended already is no error.
+    ///
+    /// # Errors
+    /// When it may not be signalled, or lives on for longer than `patience`.
+    pub fn kill(self, patience: Duration) -> io::Result<()> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        if !self.is_alive() {
+            return Ok(());
+        }
+        match pidfd_send_signal(&process, Signal::KILL) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let wait = Timespec::try_from(left).map_err(|_| io::Error::other("the wait is too long"))?;
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&wait)) {
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not end")),
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.pid, self.start)
+    }
+}
+
+impl FromStr for ProcessId {
+    type Err = BadProcessId;
+
+    fn from_str(text: &str) -> Result<Self, BadProcessId> {
+        let bad = || BadProcessId(text.to_owned());
+        let (pid, start) = text.split_once(':').ok_or_else(bad)?;
+        Ok(Self { pid: pid.parse().map_err(|_| bad())?, start: start.parse().map_err(|_| bad())? })
+    }
+}
+
+/// A text that is not `pid:start`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} does not name a process as pid:start")]
+pub struct BadProcessId(String);
+
+/// Whether an error from `/proc/PID` means that the process ended meanwhile.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
+}
+
+/// State and start time. The name in parentheses may hold anything, so fields count from the last `)`.
+fn parse_stat(stat: &[u8]) -> Option<(u8, u64)> {
+    let name_end = stat.iter().rposition(|b| *b == b')')?;
+    let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    // The state is field 3, so field 22 is the nineteenth after it.
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_spaces_does_not_move_the_fields() {
+        let stat = b"42 (a) R 1 (b) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 1 2";
+        assert_eq!(parse_stat(stat), Some((b'S', 987_654)));
+        for broken in [&b""[..], b"42 (a", b"42 (a) S 1 2", b"42 (\xff) \xff"] {
+            assert_eq!(parse_stat(broken), None);
+        }
+    }
+
+    #[test]
+    fn the_text_form_round_trips_and_refuses_the_rest() {
+        let own = ProcessId::own().expect("own");
+        assert_eq!(own.to_string().parse(), Ok(own));
+        for bad in ["", "1", "1:", ":1", "1:2:3", "-1:2", "a:b"] {
+            assert!(bad.parse::<ProcessId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn kills_what_was_named_and_nothing_that_took_its_number() {
+        let mut child = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("sleep");
+        let named = ProcessId::of(child.id()).expect("read").expect("alive");
+        let other = ProcessId { start: named.start + 1, ..named };
+        other.kill(Duration::from_secs(5)).expect("nothing to do");
+        assert!(named.is_alive());
+
+        named.kill(Duration::from_secs(5)).expect("killed");
+        assert!(!named.is_alive(), "a zombie counts as ended");
+        child.wait().expect("reaped");
+        named.kill(Duration::from_secs(5)).expect("twice is no error");
+    }
+}
