@@ -1,1 +1,25 @@
-//! Temporary homes, fake upstreams and snapshot filters for the tests and benches.
+//! What the tests and benches of the whole program share: fake servers, temporary homes, terminals.
+//!
+//! It owns nothing of the product and links none of it: the program under test is the real `bottle`
+//! binary, started as a person would start it.
+//!
+//! ```text
+//! authority ──► server ──► fake_llm   the model's side of a scripted agent, refuses every key but the real one
+//!                    └───► upstream   echo, streams, WebSockets, slow and broken answers
+//! home ──► program                    a throw-away BOTTLE_HOME and the real binary run in it
+//!   └────► pty                        the same on a terminal, read back as a screen
+//! scrub                               what differs from run to run, replaced before a snapshot
+//! ```
+//!
+//! Every server listens on loopback only.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod authority;
+pub mod body;
+pub mod fake_llm;
+pub mod home;
+pub mod program;
+pub mod pty;
+pub mod scrub;
+pub mod server;
+pub mod upstream;

@@ -1,0 +1,220 @@
+//! One request in, one answer out: the key, the turn, the format, the fault.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::conversation::{Api, Conversation};
+use super::fault::FaultKind;
+use super::script::Turn;
+use super::tool::ShellTool;
+use super::{Options, Seen, chat, messages, responses};
+use crate::body::{Body, Pace, paced, whole};
+use crate::server::Answer;
+
+/// The longest request body it reads; Claude Code's first is 110 KB.
+const BODY_LIMIT: usize = 16 << 20;
+
+/// What the handler shares between requests.
+pub(super) struct State {
+    pub(super) options: Options,
+    pub(super) seen: Mutex<Vec<Seen>>,
+    /// How often each of `options.faults` has happened.
+    pub(super) fault_uses: Mutex<Vec<usize>>,
+}
+
+/// The model's turn, ready to be written in any format.
+pub(super) struct Reply<'a> {
+    pub(super) model: &'a str,
+    pub(super) input_tokens: usize,
+    step: usize,
+    turn: Turn<'a>,
+    call: Option<Call<'a>>,
+}
+
+/// A call of the shell tool.
+pub(super) struct Call<'a> {
+    pub(super) tool: &'a ShellTool,
+    pub(super) name: &'a str,
+    pub(super) arguments: Value,
+}
+
+impl<'a> Reply<'a> {
+    fn new(conversation: &'a Conversation, turn: Turn<'a>) -> Self {
+        let call = match (&turn, &conversation.tool) {
+            (Turn::Run(command), Some(tool)) => {
+                Some(Call { tool, name: tool.name(), arguments: tool.arguments(command) })
+            }
+            _ => None,
+        };
+        Self {
+            model: &conversation.model,
+            input_tokens: conversation.input_tokens,
+            step: conversation.results,
+            turn,
+            call,
+        }
+    }
+
+    /// An id that is the same for the same step.
+    pub(super) fn id(&self, prefix: &str) -> String {
+        format!("{prefix}fake{:04}", self.step)
+    }
+
+    pub(super) fn call(&self) -> Option<&Call<'a>> {
+        self.call.as_ref()
+    }
+
+    /// What is said when nothing is called. Without a shell tool (a request for a title, say) the
+    /// command itself is only talk.
+    pub(super) fn text(&self) -> &str {
+        match self.turn {
+            Turn::Run(text) | Turn::Say(text) => text,
+        }
+    }
+}
+
+pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
+    let (parts, body) = request.into_parts();
+    // A body that breaks off or is too long is seen as an empty one and refused as no request.
+    let body = Limited::new(body, BODY_LIMIT).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    let api = Api::of_path(parts.uri.path());
+    let conversation = api.and_then(|api| Conversation::read(api, &body));
+    let key_accepted = carries_key(&parts, &state.options.key);
+    let response = respond(&state, &parts, api, conversation.as_ref(), key_accepted);
+    let seen = Seen {
+        method: parts.method.to_string(),
+        path: parts.uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+        host: host(&parts),
+        protocol: format!("{:?}", parts.version),
+        headers: headers(&parts),
+        body,
+        key_accepted,
+        api,
+        streamed: conversation.as_ref().is_some_and(|c| c.streamed),
+        step: conversation.as_ref().filter(|c| c.tool.is_some()).map(|c| c.results),
+        status: response.status().as_u16(),
+    };
+    state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    Some(response)
+}
+
+fn respond(
+    state: &State,
+    parts: &Parts,
+    api: Option<Api>,
+    conversation: Option<&Conversation>,
+    key_accepted: bool,
+) -> Response<Body> {
+    if !key_accepted {
+        return refusal(api, 401, "this key is not the one");
+    }
+    match (api, conversation) {
+        (Some(api), _) if parts.method != Method::POST => refusal(Some(api), 405, "post a conversation"),
+        (Some(_), Some(conversation)) => turn(state, conversation),
+        (Some(api), None) => refusal(Some(api), 400, "not a request of this format"),
+        (None, _) if parts.uri.path().ends_with("/count_tokens") => json_answer(&json!({"input_tokens": 1})),
+        (None, _) if parts.uri.path().ends_with("/models") => {
+            json_answer(&json!({"object": "list", "data": []}))
+        }
+        (None, _) => refusal(None, 404, "no such endpoint"),
+    }
+}
+
+fn turn(state: &State, conversation: &Conversation) -> Response<Body> {
+    let mut pace = Pace::default();
+    match fault(state, conversation.results) {
+        Some(FaultKind::Status(status)) => return refusal(Some(conversation.api), status, "on purpose"),
+        Some(FaultKind::Delay(delay)) => pace.delay = delay,
+        Some(FaultKind::Cut { after }) => pace.cut_after = Some(after),
+        None => {}
+    }
+    let turn = state.options.script.turn(conversation.results, conversation.ends_by_command);
+    let reply = Reply::new(conversation, turn);
+    let events = conversation.streamed.then(|| match conversation.api {
+        Api::Messages => messages::events(&reply),
+        Api::Chat => chat::events(&reply, conversation.stream_usage),
+        Api::Responses => responses::events(&reply),
+    });
+    let (kind, chunks) = match events {
+        Some(events) => ("text/event-stream", events),
+        None => {
+            let whole = match conversation.api {
+                Api::Messages => messages::json(&reply),
+                Api::Chat => chat::json(&reply),
+                Api::Responses => responses::json(&reply),
+            };
+            pace.cut_after = pace.cut_after.map(|_| 0);
+            ("application/json", vec![Bytes::from(whole.to_string())])
+        }
+    };
+    respond_with(StatusCode::OK, kind, paced(chunks, pace))
+}
+
+/// The fault due at `step`, counted as used.
+fn fault(state: &State, step: usize) -> Option<FaultKind> {
+    let mut uses = state.fault_uses.lock().unwrap_or_else(PoisonError::into_inner);
+    uses.resize(state.options.faults.len(), 0);
+    let due = state
+        .options
+        .faults
+        .iter()
+        .zip(uses.iter_mut())
+        .find(|(fault, used)| **used < fault.times && fault.step.is_none_or(|at| at == step));
+    due.map(|(fault, used)| {
+        *used += 1;
+        fault.kind.clone()
+    })
+}
+
+fn refusal(api: Option<Api>, status: u16, message: &str) -> Response<Body> {
+    let kind = match status {
+        401 => "authentication_error",
+        429 => "rate_limit_error",
+        500.. => "api_error",
+        _ => "invalid_request_error",
+    };
+    let body = match api {
+        Some(Api::Messages) => messages::error(kind, message),
+        _ => chat::error(kind, message),
+    };
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    respond_with(status, "application/json", whole(body.to_string()))
+}
+
+fn json_answer(body: &Value) -> Response<Body> {
+    respond_with(StatusCode::OK, "application/json", whole(body.to_string()))
+}
+
+fn respond_with(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    response
+}
+
+/// Whether the key stands where one of the formats puts it: `x-api-key`, or `Authorization: Bearer`.
+fn carries_key(parts: &Parts, key: &str) -> bool {
+    let value = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    value("x-api-key") == Some(key)
+        || value("authorization").and_then(|value| value.strip_prefix("Bearer ")) == Some(key)
+}
+
+fn host(parts: &Parts) -> String {
+    let header = || parts.headers.get("host").and_then(|host| host.to_str().ok()).map(str::to_owned);
+    parts.uri.authority().map(ToString::to_string).or_else(header).unwrap_or_default()
+}
+
+fn headers(parts: &Parts) -> Vec<(String, String)> {
+    parts
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect()
+}

@@ -1,0 +1,134 @@
+//! What a request says about its own history, in each of the three formats.
+
+use serde_json::Value;
+
+use super::script::Script;
+use super::tool::ShellTool;
+
+/// A wire format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Api {
+    /// Anthropic's Messages.
+    Messages,
+    /// OpenAI's Chat Completions.
+    Chat,
+    /// OpenAI's Responses.
+    Responses,
+}
+
+impl Api {
+    /// The format served at `path` (without query), whatever prefix a gateway puts before it.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        [("/messages", Self::Messages), ("/chat/completions", Self::Chat), ("/responses", Self::Responses)]
+            .into_iter()
+            .find_map(|(suffix, api)| path.ends_with(suffix).then_some(api))
+    }
+}
+
+/// What the script needs to know of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Conversation {
+    /// The format.
+    pub(super) api: Api,
+    /// The model asked for, echoed in the answer.
+    pub(super) model: String,
+    /// Whether a stream is wanted.
+    pub(super) streamed: bool,
+    /// Whether a Chat stream is to end with usage.
+    pub(super) stream_usage: bool,
+    /// Tool results in the history: the step.
+    pub(super) results: usize,
+    /// The declared shell tool.
+    pub(super) tool: Option<ShellTool>,
+    /// Whether the prompt asks to end by command.
+    pub(super) ends_by_command: bool,
+    /// Invented from the size, so that it grows with the conversation as real counts do.
+    pub(super) input_tokens: usize,
+}
+
+impl Conversation {
+    /// Reads `body`; `None` when it is no request of this format.
+    pub(super) fn read(api: Api, body: &str) -> Option<Self> {
+        let request: Value = serde_json::from_str(body).ok()?;
+        let history = request[if api == Api::Responses { "input" } else { "messages" }].as_array();
+        Some(Self {
+            api,
+            model: request["model"].as_str()?.to_owned(),
+            streamed: request["stream"] == true,
+            stream_usage: request["stream_options"]["include_usage"] == true,
+            results: history.into_iter().flatten().map(|entry| results_in(api, entry)).sum(),
+            tool: ShellTool::find(request["tools"].as_array().map_or(&[][..], Vec::as_slice)),
+            ends_by_command: Script::ends_by_command(body),
+            input_tokens: body.len() / 4,
+        })
+    }
+}
+
+fn results_in(api: Api, entry: &Value) -> usize {
+    match api {
+        Api::Chat => usize::from(entry["role"] == "tool"),
+        Api::Responses => usize::from(entry["type"].as_str().is_some_and(|kind| kind.ends_with("_output"))),
+        Api::Messages => entry["content"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|block| block["type"] == "tool_result")
+            .count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn results_are_counted_in_every_format() {
+        let cases = [
+            (
+                Api::Messages,
+                json!({"model": "m", "messages": [
+                    {"role": "user", "content": "hi"},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "1"}]},
+                    {"role": "user", "content": [{"type": "tool_result"}, {"type": "text", "text": "x"}]}]}),
+            ),
+            (
+                Api::Chat,
+                json!({"model": "m", "messages": [
+                    {"role": "user", "content": "hi"}, {"role": "assistant"}, {"role": "tool", "content": "x"}]}),
+            ),
+            (
+                Api::Responses,
+                json!({"model": "m", "input": [
+                    {"role": "user", "content": "hi"}, {"type": "function_call"}, {"type": "function_call_output"}]}),
+            ),
+        ];
+        for (api, body) in cases {
+            let read = Conversation::read(api, &body.to_string()).expect("a conversation");
+            assert_eq!(read.results, 1, "{api:?}");
+            assert!(!read.streamed);
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        for body in ["", "[]", "{\"messages\": []}"] {
+            assert_eq!(Conversation::read(Api::Chat, body), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_path_names_the_format() {
+        for (path, api) in [
+            ("/v1/messages", Some(Api::Messages)),
+            ("/api/v1/chat/completions", Some(Api::Chat)),
+            ("/v1/responses", Some(Api::Responses)),
+            ("/v1/messages/count_tokens", None),
+            ("/v1/models", None),
+        ] {
+            assert_eq!(Api::of_path(path), api, "{path}");
+        }
+    }
+}

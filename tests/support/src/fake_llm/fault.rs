@@ -1,0 +1,29 @@
+//! What goes wrong on purpose: a status, a slow stream, a stream that breaks off.
+
+use std::time::Duration;
+
+/// One thing that goes wrong at one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The step of the script it happens at (0 is the first call); `None`: at every step.
+    pub step: Option<usize>,
+    /// How often it happens in all; a client that retries gets through after that. The count is kept
+    /// by the server: it is the one thing here that a request's history cannot tell.
+    pub times: usize,
+    /// What happens.
+    pub kind: FaultKind,
+}
+
+/// What happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FaultKind {
+    /// This status with an error body of the format.
+    Status(u16),
+    /// This wait before every chunk of a stream (before the whole answer otherwise).
+    Delay(Duration),
+    /// The stream breaks off after so many chunks; an answer that is not streamed breaks off at once.
+    Cut {
+        /// Chunks sent before.
+        after: usize,
+    },
+}

@@ -1,0 +1,156 @@
+//! A model for tests: a server that speaks the three wire formats coding agents use and plays one script.
+//!
+//! It keeps no conversation. Which step of the script comes next is read from the request's own
+//! history (how many tool results stand in it), so retries, restarts and several agents at once all
+//! get the right answer. It refuses every key but one with 401: an agent that holds a placeholder only
+//! gets on if something on the way put the real key in.
+//!
+//! ```text
+//! request ─► auth ─► conversation (one reader per format) ─► script ─► tool shape ─► answer ─► fault
+//!            401      results so far, tools declared          turn      arguments     JSON/SSE   late, cut
+//! ```
+
+mod answer;
+mod chat;
+mod conversation;
+mod fault;
+mod messages;
+mod responses;
+mod script;
+mod sse;
+mod tool;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+
+pub use conversation::Api;
+pub use fault::{Fault, FaultKind};
+pub use script::Script;
+
+use crate::authority::{Alpn, Authority, Leaf};
+use crate::server::{Server, handler};
+
+/// The hosts whose certificate the fake model carries unless a test names others.
+pub const DEFAULT_HOSTS: [&str; 5] =
+    ["openrouter.ai", "api.openai.com", "api.anthropic.com", "localhost", "127.0.0.1"];
+
+/// How the fake model behaves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The one key it takes.
+    pub key: String,
+    /// What it makes the agent do.
+    pub script: Script,
+    /// What goes wrong, and when.
+    pub faults: Vec<Fault>,
+    /// Names in its certificate.
+    pub hosts: Vec<String>,
+    /// The protocols it offers.
+    pub alpn: Alpn,
+    /// Port on 127.0.0.1; 0 takes any free one.
+    pub port: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            key: format!("sk-real-{:032x}", rand::random::<u128>()),
+            script: Script::default(),
+            faults: Vec::new(),
+            hosts: DEFAULT_HOSTS.map(str::to_owned).to_vec(),
+            alpn: Alpn::default(),
+            port: 0,
+        }
+    }
+}
+
+/// One request as the model saw it.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// Upper case.
+    pub method: String,
+    /// Path with query.
+    pub path: String,
+    /// `Host` or `:authority`.
+    pub host: String,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub protocol: String,
+    /// Every header, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Text of the body.
+    pub body: String,
+    /// Whether it carried the one key.
+    pub key_accepted: bool,
+    /// The wire format, when the path is one of them.
+    pub api: Option<Api>,
+    /// Whether a stream was asked for.
+    pub streamed: bool,
+    /// Which call of the script it was (0 first), when it was one.
+    pub step: Option<usize>,
+    /// The status it got.
+    pub status: u16,
+}
+
+/// A running fake model.
+pub struct FakeLlm {
+    options: Arc<answer::State>,
+    authority: Authority,
+    server: Server,
+}
+
+impl FakeLlm {
+    /// Starts it over TLS on a loopback port under an authority of its own.
+    ///
+    /// # Errors
+    /// When the port is taken or a host name is none.
+    pub fn start(options: Options) -> Result<Self> {
+        let authority = Authority::new("fake llm")?;
+        let hosts: Vec<&str> = options.hosts.iter().map(String::as_str).collect();
+        let tls = authority.server_config(&hosts, Leaf::Valid, options.alpn)?;
+        let port = options.port;
+        let state = Arc::new(answer::State { options, seen: Mutex::default(), fault_uses: Mutex::default() });
+        let server = Server::start(port, Some(tls), handler(Arc::clone(&state), answer::answer))?;
+        Ok(Self { options: state, authority, server })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// The one key it takes.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.options.options.key
+    }
+
+    /// The certificate that whoever calls it has to trust.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        self.authority.pem()
+    }
+
+    /// Writes [`FakeLlm::ca_pem`] to `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_ca(&self, path: &Path) -> Result<()> {
+        self.authority.write_pem(path)
+    }
+
+    /// Every request so far, in order of arrival.
+    #[must_use]
+    pub fn seen(&self) -> Vec<Seen> {
+        self.options.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The steps of the script that were asked for with the one key, in order.
+    #[must_use]
+    pub fn steps_served(&self) -> Vec<usize> {
+        self.seen().iter().filter(|seen| seen.status == 200).filter_map(|seen| seen.step).collect()
+    }
+}

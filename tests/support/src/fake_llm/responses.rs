@@ -1,0 +1,116 @@
+//! OpenAI's Responses: one answer as JSON, or the same as events.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::answer::Reply;
+use super::messages::OUTPUT_TOKENS;
+use super::sse;
+use super::tool::ShellTool;
+
+pub(super) fn json(reply: &Reply<'_>) -> Value {
+    response(reply, "completed", json!([item(reply)]), usage(reply))
+}
+
+pub(super) fn events(reply: &Reply<'_>) -> Vec<Bytes> {
+    let item = item(reply);
+    let open = response(reply, "in_progress", json!([]), Value::Null);
+    let mut begun = item.clone();
+    begun["status"] = json!("in_progress");
+    let mut events = vec![
+        json!({"type": "response.created", "response": open}),
+        json!({"type": "response.in_progress", "response": open}),
+    ];
+    let deltas = match item["type"].as_str() {
+        Some("message") => {
+            begun["content"] = json!([]);
+            text_events(&item)
+        }
+        Some("function_call") => {
+            begun["arguments"] = json!("");
+            delta_events(&item, "response.function_call_arguments", "arguments")
+        }
+        Some("custom_tool_call") => {
+            begun["input"] = json!("");
+            delta_events(&item, "response.custom_tool_call_input", "input")
+        }
+        _ => Vec::new(),
+    };
+    events.push(json!({"type": "response.output_item.added", "output_index": 0, "item": begun}));
+    events.extend(deltas);
+    events.push(json!({"type": "response.output_item.done", "output_index": 0, "item": item}));
+    events.push(json!({"type": "response.completed", "response": json(reply)}));
+    for (number, event) in events.iter_mut().enumerate() {
+        event["sequence_number"] = json!(number);
+    }
+    events.iter().map(sse::named).collect()
+}
+
+fn text_events(item: &Value) -> Vec<Value> {
+    let part = &item["content"][0];
+    let mut empty = part.clone();
+    empty["text"] = json!("");
+    let place = |mut event: Value| {
+        event["item_id"] = item["id"].clone();
+        event["output_index"] = json!(0);
+        event["content_index"] = json!(0);
+        event
+    };
+    let text = part["text"].as_str().unwrap_or_default();
+    let mut events = vec![place(json!({"type": "response.content_part.added", "part": empty}))];
+    events.extend(
+        sse::pieces(text)
+            .into_iter()
+            .map(|piece| place(json!({"type": "response.output_text.delta", "delta": piece}))),
+    );
+    events.push(place(json!({"type": "response.output_text.done", "text": text})));
+    events.push(place(json!({"type": "response.content_part.done", "part": part})));
+    events
+}
+
+fn delta_events(item: &Value, prefix: &str, field: &str) -> Vec<Value> {
+    let text = item[field].as_str().unwrap_or_default();
+    let mut events: Vec<Value> = sse::pieces(text)
+        .into_iter()
+        .map(|piece| {
+            json!({"type": format!("{prefix}.delta"), "item_id": item["id"], "output_index": 0, "delta": piece})
+        })
+        .collect();
+    events.push(json!({"type": format!("{prefix}.done"), "item_id": item["id"], "output_index": 0,
+        field: text}));
+    events
+}
+
+fn item(reply: &Reply<'_>) -> Value {
+    let Some(call) = reply.call() else {
+        return json!({"type": "message", "id": reply.id("msg_"), "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": reply.text(), "annotations": []}]});
+    };
+    let common = json!({"id": reply.id("fc_"), "call_id": reply.id("call_"), "status": "completed"});
+    let own = match call.tool {
+        ShellTool::Function { .. } => {
+            json!({"type": "function_call", "name": call.name, "arguments": call.arguments.to_string()})
+        }
+        ShellTool::Custom { .. } => {
+            json!({"type": "custom_tool_call", "name": call.name, "input": call.arguments})
+        }
+        ShellTool::LocalShell => json!({"type": "local_shell_call", "action": call.arguments}),
+    };
+    let mut item = common;
+    for (key, value) in own.as_object().into_iter().flatten() {
+        item[key] = value.clone();
+    }
+    item
+}
+
+fn response(reply: &Reply<'_>, status: &str, output: Value, usage: Value) -> Value {
+    json!({"id": reply.id("resp_"), "object": "response", "created_at": 0, "status": status,
+        "model": reply.model, "output": output, "usage": usage, "error": null,
+        "incomplete_details": null, "parallel_tool_calls": false, "tools": []})
+}
+
+fn usage(reply: &Reply<'_>) -> Value {
+    json!({"input_tokens": reply.input_tokens, "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": OUTPUT_TOKENS, "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": reply.input_tokens + OUTPUT_TOKENS})
+}

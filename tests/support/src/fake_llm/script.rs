@@ -1,0 +1,75 @@
+//! What the fake model makes an agent do: some commands, one a turn, then a closing sentence.
+
+/// The commands of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// Shell commands, run one after the other through the agent's own shell tool.
+    pub commands: Vec<String>,
+    /// What the model says after the last.
+    pub closing: String,
+}
+
+/// What the model does in answer to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Turn<'a> {
+    /// Calls the shell tool with this command.
+    Run(&'a str),
+    /// Says this and ends.
+    Say(&'a str),
+}
+
+/// mini-swe-agent's way to say that it is done is a command; the words stand in its own prompt.
+const SUBMIT: &str = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT";
+
+impl Default for Script {
+    /// Two commands that leave a trace in the working directory, then the end: three calls.
+    fn default() -> Self {
+        Self::new(&["printf 'made by the agent\\n' > proof.txt", "wc -l proof.txt && cat proof.txt"])
+    }
+}
+
+impl Script {
+    /// These commands, and then the end.
+    #[must_use]
+    pub fn new(commands: &[&str]) -> Self {
+        Self {
+            commands: commands.iter().map(|command| (*command).to_owned()).collect(),
+            closing: "The scripted task is done.".to_owned(),
+        }
+    }
+
+    /// The turn after `results` tool results. An agent whose prompt names mini's ending command is
+    /// told to run it instead of being talked to.
+    pub(super) fn turn(&self, results: usize, ends_by_command: bool) -> Turn<'_> {
+        match self.commands.get(results) {
+            Some(command) => Turn::Run(command),
+            None if ends_by_command => Turn::Run(SUBMIT),
+            None => Turn::Say(&self.closing),
+        }
+    }
+
+    /// Whether a prompt asks to end by command.
+    pub(super) fn ends_by_command(prompt: &str) -> bool {
+        prompt.contains(SUBMIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_history_alone_chooses_the_turn() {
+        let script = Script::new(&["one", "two"]);
+        let closing = script.closing.as_str();
+        for (results, by_command, turn) in [
+            (0, false, Turn::Run("one")),
+            (1, true, Turn::Run("two")),
+            (2, false, Turn::Say(closing)),
+            (2, true, Turn::Run(SUBMIT)),
+            (9, false, Turn::Say(closing)),
+        ] {
+            assert_eq!(script.turn(results, by_command), turn, "{results} {by_command}");
+        }
+    }
+}

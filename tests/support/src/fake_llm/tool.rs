@@ -1,0 +1,169 @@
+//! The shell tool in whatever shape the client declared it.
+//!
+//! Agents name it `bash`, `Bash`, `shell`, `exec_command`…, take the command as a text or as an argv, and
+//! may ask for more arguments. A fake that knew one shape would only ever test one agent.
+
+use serde_json::{Map, Value, json};
+
+/// A tool that runs commands, as one request declared it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ShellTool {
+    /// A function with a JSON schema for its arguments.
+    Function {
+        /// Its name.
+        name: String,
+        /// The schema.
+        schema: Value,
+    },
+    /// A tool whose input is free text (`type: custom` in Responses).
+    Custom {
+        /// Its name.
+        name: String,
+    },
+    /// The built-in `local_shell` of Responses.
+    LocalShell,
+}
+
+/// Names of shell tools in lower case, the likeliest first.
+const SHELL_NAMES: [&str; 8] =
+    ["bash", "shell", "shell_command", "exec_command", "terminal", "run_shell_command", "execute", "exec"];
+/// Names of the argument that holds the command.
+const COMMAND_KEYS: [&str; 5] = ["command", "cmd", "script", "code", "input"];
+
+impl ShellTool {
+    /// The shell tool among the declared ones, in any of the three formats.
+    pub(super) fn find(tools: &[Value]) -> Option<Self> {
+        let mut declared: Vec<(usize, Self)> =
+            tools.iter().filter_map(Self::read).filter_map(|tool| Some((tool.rank()?, tool))).collect();
+        declared.sort_by_key(|(rank, _)| *rank);
+        declared.into_iter().next().map(|(_, tool)| tool)
+    }
+
+    fn read(tool: &Value) -> Option<Self> {
+        if tool["type"] == "local_shell" {
+            return Some(Self::LocalShell);
+        }
+        // Chat Completions wraps the function; Messages calls its schema `input_schema`.
+        let inner = if tool["function"].is_object() { &tool["function"] } else { tool };
+        let name = inner["name"].as_str()?.to_owned();
+        if tool["type"] == "custom" && tool["input_schema"].is_null() {
+            return Some(Self::Custom { name });
+        }
+        let schema =
+            if inner["parameters"].is_object() { &inner["parameters"] } else { &inner["input_schema"] };
+        Some(Self::Function { name, schema: schema.clone() })
+    }
+
+    fn rank(&self) -> Option<usize> {
+        match self {
+            Self::LocalShell => Some(0),
+            Self::Function { name, .. } | Self::Custom { name } => {
+                SHELL_NAMES.iter().position(|known| name.eq_ignore_ascii_case(known))
+            }
+        }
+    }
+
+    /// The name to call it by.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Self::Function { name, .. } | Self::Custom { name } => name,
+            Self::LocalShell => "local_shell",
+        }
+    }
+
+    /// The arguments that make it run `command`.
+    pub(super) fn arguments(&self, command: &str) -> Value {
+        match self {
+            Self::Custom { .. } => json!(command),
+            Self::LocalShell => {
+                json!({ "type": "exec", "command": ["bash", "-c", command], "env": {}, "timeout_ms": 60_000 })
+            }
+            Self::Function { schema, .. } => function_arguments(schema, command),
+        }
+    }
+}
+
+fn function_arguments(schema: &Value, command: &str) -> Value {
+    let empty = Map::new();
+    let properties = schema["properties"].as_object().unwrap_or(&empty);
+    let key = COMMAND_KEYS.iter().find(|key| properties.contains_key(**key)).unwrap_or(&"command");
+    let mut arguments = Map::new();
+    let value = if accepts(&properties.get(*key).cloned().unwrap_or_default(), "array") {
+        json!(["bash", "-c", command])
+    } else {
+        json!(command)
+    };
+    arguments.insert((*key).to_owned(), value);
+    for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !arguments.contains_key(required) {
+            arguments.insert(required.to_owned(), filler(properties.get(required)));
+        }
+    }
+    Value::Object(arguments)
+}
+
+/// A harmless value for an argument the client insists on.
+fn filler(schema: Option<&Value>) -> Value {
+    let schema = schema.cloned().unwrap_or_default();
+    if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
+        return first.clone();
+    }
+    match schema["type"].as_str() {
+        Some("boolean") => json!(false),
+        Some("integer" | "number") => json!(60),
+        Some("array") => json!([]),
+        Some("object") => json!({}),
+        _ => json!("scripted step"),
+    }
+}
+
+fn accepts(schema: &Value, kind: &str) -> bool {
+    schema["type"] == kind || schema["type"].as_array().is_some_and(|kinds| kinds.iter().any(|k| k == kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_goes_into_the_declared_shape() {
+        let cases = [
+            (
+                "chat",
+                json!({"type": "function", "function": {"name": "bash", "parameters": {
+                    "type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}}}),
+                "bash",
+                json!({"command": "ls"}),
+            ),
+            (
+                "messages with more required",
+                json!({"name": "Bash", "input_schema": {"type": "object", "properties": {
+                    "command": {"type": "string"}, "description": {"type": "string"}, "n": {"type": "integer"}},
+                    "required": ["command", "description", "n"]}}),
+                "Bash",
+                json!({"command": "ls", "description": "scripted step", "n": 60}),
+            ),
+            (
+                "responses with argv",
+                json!({"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {
+                    "command": {"type": "array", "items": {"type": "string"}}}, "required": ["command"]}}),
+                "shell",
+                json!({"command": ["bash", "-c", "ls"]}),
+            ),
+            (
+                "responses with cmd",
+                json!({"type": "function", "name": "exec_command", "parameters": {"type": "object",
+                    "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]}}),
+                "exec_command",
+                json!({"cmd": "ls"}),
+            ),
+            ("custom", json!({"type": "custom", "name": "shell"}), "shell", json!("ls")),
+        ];
+        for (case, declared, name, arguments) in cases {
+            let other = json!({"name": "read", "input_schema": {"type": "object", "properties": {}}});
+            let tool = ShellTool::find(&[other, declared]).expect(case);
+            assert_eq!((tool.name(), tool.arguments("ls")), (name, arguments), "{case}");
+        }
+        assert_eq!(ShellTool::find(&[json!({"name": "read"})]), None);
+    }
+}

@@ -1,0 +1,170 @@
+//! A throw-away person: a home with a `.bottle` in it, a runtime folder, a project folder.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use tempfile::TempDir;
+
+use crate::program::Program;
+use crate::scrub::Scrub;
+
+/// A temporary home. Dropping it ends every bottle started from it and removes the files.
+pub struct TestHome {
+    root: TempDir,
+    agents: Vec<String>,
+    environment: Vec<(OsString, OsString)>,
+    cleanup: bool,
+}
+
+impl TestHome {
+    /// Makes an empty home.
+    ///
+    /// The folder is short on purpose: a unix socket's path below it must fit 100 bytes. It is open to
+    /// nobody else, and the runtime folder is 0700, as a login manager makes it.
+    ///
+    /// # Errors
+    /// When the temporary folder cannot be made.
+    pub fn new() -> Result<Self> {
+        let root = tempfile::Builder::new().prefix("bt-").tempdir().context("temporary home")?;
+        for folder in ["home/.bottle/agents", "home/.bottle/bottles", "run", "project"] {
+            fs::create_dir_all(root.path().join(folder))?;
+        }
+        fs::set_permissions(root.path().join("run"), fs::Permissions::from_mode(0o700))?;
+        Ok(Self { root, agents: vec!["probe".to_owned()], environment: Vec::new(), cleanup: true })
+    }
+
+    /// The person's home.
+    #[must_use]
+    pub fn home(&self) -> PathBuf {
+        self.root.path().join("home")
+    }
+
+    /// `$BOTTLE_HOME`.
+    #[must_use]
+    pub fn bottle_home(&self) -> PathBuf {
+        self.home().join(".bottle")
+    }
+
+    /// `$XDG_RUNTIME_DIR`.
+    #[must_use]
+    pub fn runtime(&self) -> PathBuf {
+        self.root.path().join("run")
+    }
+
+    /// The directory commands are run in.
+    #[must_use]
+    pub fn project(&self) -> PathBuf {
+        self.root.path().join("project")
+    }
+
+    /// A place outside all of them, for certificates and the like.
+    #[must_use]
+    pub fn outside(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    /// Writes a file under the home root (`home/…`, `project/…`), with its folders.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &str, text: &str) -> Result<PathBuf> {
+        let path = self.root.path().join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Writes a bottle manifest.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn bottle(&mut self, name: &str, text: &str) -> Result<&mut Self> {
+        self.write(&format!("home/.bottle/bottles/{name}.md"), text)?;
+        Ok(self)
+    }
+
+    /// Writes an agent manifest.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn agent(&mut self, name: &str, text: &str) -> Result<&mut Self> {
+        self.write(&format!("home/.bottle/agents/{name}.md"), text)?;
+        self.agents.push(name.to_owned());
+        Ok(self)
+    }
+
+    /// Sets a variable for every command of this home.
+    pub fn env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> &mut Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Leaves the bottles alone when dropped, for tests that count what is left.
+    pub fn without_cleanup(&mut self) -> &mut Self {
+        self.cleanup = false;
+        self
+    }
+
+    /// The `bottle` command of this home: started in [`TestHome::project`], with an environment of
+    /// its own and nothing of the test's.
+    ///
+    /// # Errors
+    /// When the program has not been built.
+    pub fn program<I, S>(&self, arguments: I) -> Result<Program>
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<OsString>,
+    {
+        let mut program = Program::bottle()?;
+        program.arguments(arguments).directory(self.project());
+        program
+            .env("HOME", self.home())
+            .env("BOTTLE_HOME", self.bottle_home())
+            .env("XDG_RUNTIME_DIR", self.runtime());
+        for (name, value) in &self.environment {
+            program.env(name, value);
+        }
+        Ok(program)
+    }
+
+    /// What differs from run to run in this home's output.
+    ///
+    /// # Errors
+    /// Never in practice, see [`Scrub`].
+    pub fn scrub(&self) -> Result<Scrub> {
+        let mut scrub = Scrub::standard()?;
+        scrub
+            .path(&self.bottle_home(), "[BOTTLE_HOME]")?
+            .path(&self.home(), "[HOME]")?
+            .path(&self.runtime(), "[RUNTIME]")?
+            .path(&self.project(), "[PROJECT]")?
+            .path(self.root.path(), "[ROOT]")?;
+        for agent in &self.agents {
+            scrub.agent(agent)?;
+        }
+        Ok(scrub)
+    }
+
+    /// The folder all of this lies in.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+}
+
+impl Drop for TestHome {
+    fn drop(&mut self) {
+        // Only a home that ever started something has state; the files are removed either way.
+        if self.cleanup
+            && self.bottle_home().join("state").is_dir()
+            && let Ok(program) = self.program(["cleanup", "--all", "--yes"])
+        {
+            let _ = program.run();
+        }
+    }
+}

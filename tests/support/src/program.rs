@@ -1,0 +1,223 @@
+//! A program run to its end, with nothing of the test's environment, a deadline, and its whole output.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+/// How long a command may take before it is ended and the test fails with what it said so far.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+/// The search path of every program under test: a distribution's own.
+const SEARCH_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+
+/// A program about to be run.
+#[derive(Debug, Clone)]
+pub struct Program {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    environment: BTreeMap<OsString, OsString>,
+    directory: Option<PathBuf>,
+    input: Vec<u8>,
+    deadline: Duration,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Its exit code; 128 + n after signal n, as a shell says it.
+    pub code: i32,
+    /// All of its standard output.
+    pub stdout: String,
+    /// All of its standard error.
+    pub stderr: String,
+    /// From start to end.
+    pub took: Duration,
+}
+
+impl Program {
+    /// The `bottle` binary of this build.
+    ///
+    /// `BOTTLE_TEST_PROGRAM` names another, for test binaries that were copied elsewhere.
+    ///
+    /// # Errors
+    /// When it has not been built.
+    pub fn bottle() -> Result<Self> {
+        for variable in ["BOTTLE_TEST_PROGRAM", "CARGO_BIN_EXE_bottle", "NEXTEST_BIN_EXE_bottle"] {
+            if let Some(path) = std::env::var_os(variable) {
+                return Ok(Self::at(Path::new(&path)));
+            }
+        }
+        // A test runs from target/<profile>/deps, the program lies one folder up.
+        let test = std::env::current_exe().context("own path")?;
+        let program = test.ancestors().nth(2).map(|profile| profile.join("bottle"));
+        match program.filter(|path| path.is_file()) {
+            Some(path) => Ok(Self::at(&path)),
+            None => bail!("the bottle program is not beside {}: build it with `cargo build`", test.display()),
+        }
+    }
+
+    /// Any program, by its path or a name on the search path of programs under test.
+    #[must_use]
+    pub fn at(program: &Path) -> Self {
+        let mut it = Self {
+            program: program.to_owned(),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            directory: None,
+            input: Vec::new(),
+            deadline: DEADLINE,
+        };
+        it.env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8").env("TERM", "xterm-256color");
+        it
+    }
+
+    /// Where the program is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.program
+    }
+
+    /// Adds arguments.
+    pub fn arguments<I, S>(&mut self, arguments: I) -> &mut Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<OsString>,
+    {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// Sets a variable; there are no others than those set here and a plain `PATH`, `LANG`, `TERM`.
+    pub fn env(&mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> &mut Self {
+        self.environment.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    /// Starts it in this directory.
+    pub fn directory(&mut self, directory: impl Into<PathBuf>) -> &mut Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Gives it this on standard input, which is empty otherwise.
+    pub fn input(&mut self, input: impl Into<Vec<u8>>) -> &mut Self {
+        self.input = input.into();
+        self
+    }
+
+    /// Ends it after this long instead of [`DEADLINE`].
+    pub fn deadline(&mut self, deadline: Duration) -> &mut Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// The same as a [`Command`], for callers that hold on to the process.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).env_clear().envs(&self.environment);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// When it cannot start, or when it is still running at its deadline; it is then killed and the
+    /// error has what it said.
+    pub fn run(&self) -> Result<Outcome> {
+        let name = self.program.display().to_string();
+        let started = Instant::now();
+        let mut child = self
+            .command()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {name}"))?;
+        let mut input = child.stdin.take().context("standard input")?;
+        let text = self.input.clone();
+        // A program that does not read its input closes the pipe: no failure of ours.
+        let writer = std::thread::spawn(move || drop(input.write_all(&text)));
+        let stdout = reader(child.stdout.take().context("standard output")?);
+        let stderr = reader(child.stderr.take().context("standard error")?);
+        let status = wait(&mut child, started + self.deadline)?;
+        let outcome = status.map(|status| -> Result<Outcome> {
+            let _ = writer.join();
+            let (stdout, stderr) = (finish(stdout)?, finish(stderr)?);
+            Ok(Outcome { code: code(status), stdout, stderr, took: started.elapsed() })
+        });
+        outcome.unwrap_or_else(|| {
+            // Its own children may hold the pipes open, so what it said is not waited for.
+            bail!("{name} {:?} was still running after {:?}", self.arguments, self.deadline)
+        })
+    }
+}
+
+impl Outcome {
+    /// Fails the test with both outputs unless the code is this one.
+    #[track_caller]
+    #[must_use = "the outcome itself, for more assertions"]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "exit code\n--- stdout\n{}\n--- stderr\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// Standard output as JSON.
+    ///
+    /// # Errors
+    /// When it is none; the error has the text.
+    pub fn json(&self) -> Result<Value> {
+        serde_json::from_str(&self.stdout).with_context(|| format!("no JSON: {}", self.stdout))
+    }
+
+    /// Both outputs and the code in one text, for whole-output snapshots.
+    #[must_use]
+    pub fn transcript(&self) -> String {
+        format!("exit {}\n----- stdout -----\n{}----- stderr -----\n{}", self.code, self.stdout, self.stderr)
+    }
+}
+
+/// The exit code as a shell says it.
+pub(crate) fn code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+/// Waits until `end`; `None` when the child had to be killed.
+pub(crate) fn wait(child: &mut Child, end: Instant) -> Result<Option<ExitStatus>> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+}
+
+fn reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<std::io::Result<Vec<u8>>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        pipe.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    })
+}
+
+fn finish(reader: JoinHandle<std::io::Result<Vec<u8>>>) -> Result<String> {
+    let bytes = reader.join().map_err(|_| anyhow!("the reading thread panicked"))??;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

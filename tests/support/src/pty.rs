@@ -1,0 +1,217 @@
+//! A program on a terminal of its own, read back as a person would see it.
+
+mod child;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::program;
+
+/// How long [`Pty::wait_for`] and [`Pty::wait_exit`] wait unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running program and its terminal. Dropping it kills the program and hangs the terminal up.
+pub struct Pty {
+    child: Child,
+    master: File,
+    screen: Arc<Shared>,
+    patience: Duration,
+    reader: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    parser: vt100::Parser,
+    raw: Vec<u8>,
+    ended: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pty {
+    /// Starts `command` as the leader of a session whose terminal has this size.
+    ///
+    /// # Errors
+    /// When there is no terminal left or the program cannot start.
+    pub fn spawn(command: Command, rows: u16, columns: u16) -> Result<Self> {
+        let (child, master) = child::spawn(command, size(rows, columns))?;
+        let state = State { parser: vt100::Parser::new(rows, columns, 0), raw: Vec::new(), ended: false };
+        let screen = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let mut output = master.try_clone()?;
+        let shared = Arc::clone(&screen);
+        let reader = std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            // The kernel answers EIO when the last holder of the other end is gone: the end.
+            while let Ok(length @ 1..) = output.read(&mut buffer) {
+                let mut state = shared.lock();
+                state.parser.process(&buffer[..length]);
+                state.raw.extend_from_slice(&buffer[..length]);
+                shared.changed.notify_all();
+            }
+            shared.lock().ended = true;
+            shared.changed.notify_all();
+        });
+        Ok(Self { child, master, screen, patience: PATIENCE, reader: Some(reader) })
+    }
+
+    /// What the screen shows, without colours; lines end where their text ends.
+    #[must_use]
+    pub fn screen(&self) -> String {
+        self.screen.lock().parser.screen().contents()
+    }
+
+    /// Every byte that reached the terminal, for what a screen does not show.
+    #[must_use]
+    pub fn raw(&self) -> Vec<u8> {
+        self.screen.lock().raw.clone()
+    }
+
+    /// Where the cursor is: row and column from 0.
+    #[must_use]
+    pub fn cursor(&self) -> (u16, u16) {
+        self.screen.lock().parser.screen().cursor_position()
+    }
+
+    /// Whether the terminal is in the state a shell expects: lines and echo. A program that leaves it
+    /// otherwise has broken the person's terminal.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn is_cooked(&self) -> Result<bool> {
+        let modes = tcgetattr(&self.master).context("terminal modes")?.local_modes;
+        Ok(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG))
+    }
+
+    /// Sets how long every wait may take.
+    pub fn patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// Waits until the screen shows `text` and returns the screen.
+    ///
+    /// # Errors
+    /// When it does not in time, or the program's output ends before; the error has the screen.
+    pub fn wait_for(&self, text: &str) -> Result<String> {
+        self.wait_until(text, |screen| screen.contains(text))
+    }
+
+    /// Waits until the screen satisfies `condition`, called `what` in the error, and returns the screen.
+    ///
+    /// # Errors
+    /// As [`Pty::wait_for`].
+    pub fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) -> Result<String> {
+        let end = Instant::now() + self.patience;
+        let mut state = self.screen.lock();
+        loop {
+            let contents = state.parser.screen().contents();
+            if condition(&contents) {
+                return Ok(contents);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if state.ended || left.is_zero() {
+                let why = if state.ended { "the output ended" } else { "time is up" };
+                bail!("{what:?} is not on the screen and {why}:\n{contents}");
+            }
+            state = self.screen.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Types this.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn type_keys(&mut self, keys: &str) -> Result<()> {
+        self.master.write_all(keys.as_bytes()).context("type on the terminal")
+    }
+
+    /// Changes the terminal's size; the program gets SIGWINCH.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn resize(&mut self, rows: u16, columns: u16) -> Result<()> {
+        tcsetwinsize(&self.master, size(rows, columns)).context("resize the terminal")?;
+        self.screen.lock().parser.screen_mut().set_size(rows, columns);
+        Ok(())
+    }
+
+    /// The program's process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the program's end and returns its exit code (128 + n after signal n).
+    ///
+    /// # Errors
+    /// When it does not end in time; it is killed then and the error has the screen.
+    pub fn wait_exit(&mut self) -> Result<i32> {
+        match program::wait(&mut self.child, Instant::now() + self.patience)? {
+            Some(status) => Ok(program::code(status)),
+            None => bail!("it did not end; the screen:\n{}", self.screen()),
+        }
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // A grandchild may keep the terminal open: the thread is left to end with it.
+        drop(self.reader.take());
+    }
+}
+
+fn size(rows: u16, columns: u16) -> Winsize {
+    Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_on_a_terminal_is_typed_to_and_read_back() {
+        let mut command = Command::new("/bin/sh");
+        command.env_clear().env("PS1", "$ ").env("PATH", "/usr/bin:/bin").arg("-i");
+        let mut pty = Pty::spawn(command, 6, 40).unwrap();
+        pty.wait_for("$ ").unwrap();
+        pty.type_keys("stty size; tty >/dev/null && echo has a tty\n").unwrap();
+        pty.wait_for("6 40").unwrap();
+        pty.wait_for("has a tty\n").unwrap();
+        pty.resize(10, 30).unwrap();
+        pty.type_keys("clear; stty size\n").unwrap();
+        pty.wait_for("10 30").unwrap();
+        pty.patience(Duration::from_millis(50));
+        assert!(pty.wait_for("never shown").unwrap_err().to_string().contains("10 30"));
+        pty.patience(PATIENCE);
+        pty.type_keys("exit 7\n").unwrap();
+        assert_eq!(pty.wait_exit().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_raw_terminal_is_told_from_a_cooked_one() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "echo before; read x; stty raw; echo after; read x"]);
+        let mut pty = Pty::spawn(command, 6, 40).unwrap();
+        pty.wait_for("before").unwrap();
+        assert!(pty.is_cooked().unwrap());
+        pty.type_keys("\n").unwrap();
+        pty.wait_for("after").unwrap();
+        assert!(!pty.is_cooked().unwrap());
+    }
+}

@@ -1,0 +1,97 @@
+//! What differs from run to run, replaced by a word before output is compared.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use regex::Regex;
+
+/// Replacements, applied in order.
+#[derive(Debug, Clone, Default)]
+pub struct Scrub {
+    filters: Vec<(Regex, String)>,
+}
+
+impl Scrub {
+    /// What differs in every output: times, durations, process ids, ports, addresses of memory, ids.
+    ///
+    /// # Errors
+    /// Never for the built-in expressions; the type says so to be one with the others.
+    pub fn standard() -> Result<Self> {
+        let mut scrub = Self::default();
+        for (expression, word) in [
+            // Escape sequences of colour; a terminal's screen has none left.
+            (r"\x1b\[[0-9;]*m", ""),
+            (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "[TIME]"),
+            (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "[UUID]"),
+            (r"\b[0-9a-f]{64}\b", "[SHA256]"),
+            (r"\b(pid|process) \d+", "$1 [PID]"),
+            (r#"("[a-z_]*pid": ?)\d+"#, "$1[PID]"),
+            (r"\b127\.0\.0\.1:\d{4,5}\b", "127.0.0.1:[PORT]"),
+            (r"\b\d+(\.\d+)? ?(ns|µs|ms|s)\b", "[DURATION]"),
+        ] {
+            scrub.add(expression, word)?;
+        }
+        Ok(scrub)
+    }
+
+    /// Replaces every match of `expression` by `word` (`$1` is the first group).
+    ///
+    /// # Errors
+    /// When the expression is none.
+    pub fn add(&mut self, expression: &str, word: &str) -> Result<&mut Self> {
+        let regex = Regex::new(expression).with_context(|| format!("filter {expression:?}"))?;
+        self.filters.push((regex, word.to_owned()));
+        Ok(self)
+    }
+
+    /// Replaces a path and everything under it keeps its tail: `/tmp/x/home/a` → `[HOME]/a`. Longer
+    /// paths have to be added before those that contain them.
+    ///
+    /// # Errors
+    /// Never for a path that is text.
+    pub fn path(&mut self, path: &Path, word: &str) -> Result<&mut Self> {
+        self.add(&regex::escape(&path.to_string_lossy()), word)
+    }
+
+    /// Replaces the random end of this agent's slugs: `probe-7k2qa` → `probe-[SLUG]`.
+    ///
+    /// # Errors
+    /// Never for an agent's name.
+    pub fn agent(&mut self, agent: &str) -> Result<&mut Self> {
+        self.add(&format!(r"\b{}-[a-z2-7]{{5}}\b", regex::escape(agent)), &format!("{agent}-[SLUG]"))
+    }
+
+    /// The text with every replacement made and spaces at line ends removed.
+    #[must_use]
+    pub fn apply(&self, text: &str) -> String {
+        let replaced = self.filters.iter().fold(text.to_owned(), |text, (regex, word)| {
+            regex.replace_all(&text, word.as_str()).into_owned()
+        });
+        let mut lines: Vec<&str> = replaced.lines().map(str::trim_end).collect();
+        while lines.last().is_some_and(|line| line.is_empty()) {
+            lines.pop();
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_is_replaced_and_the_rest_stays() {
+        let mut scrub = Scrub::standard().unwrap();
+        scrub.path(Path::new("/tmp/b-1.x/home"), "[HOME]").unwrap().agent("probe").unwrap();
+        for (text, expected) in [
+            ("probe-7k2qa runs as pid 4711  ", "probe-[SLUG] runs as pid [PID]\n"),
+            ("at 2026-11-21T02:35:00.123Z took 12.5 ms", "at [TIME] took [DURATION]\n"),
+            ("/tmp/b-1.x/home/state on 127.0.0.1:40123", "[HOME]/state on 127.0.0.1:[PORT]\n"),
+            ("/tmp/b-1_x/home", "/tmp/b-1_x/home\n"),
+            ("\x1b[1;31mred\x1b[0m", "red\n"),
+            (r#"{"keeper_pid": 12, "port": 9099}"#, "{\"keeper_pid\": [PID], \"port\": 9099}\n"),
+        ] {
+            assert_eq!(scrub.apply(text), expected);
+        }
+    }
+}

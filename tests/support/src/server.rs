@@ -1,0 +1,133 @@
+//! One HTTP server on loopback with a thread of its own, so that plain and async tests use it alike.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::Body;
+
+/// What a handler answers with; `None` closes the connection without a word.
+pub type Answer = Option<Response<Body>>;
+/// Answers one request.
+pub type Handler =
+    Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+
+/// A running server; dropping it closes its port and every connection.
+pub struct Server {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens on 127.0.0.1 (`port` 0: any free one) and answers with `handler`, over TLS when `tls`
+    /// is given.
+    ///
+    /// # Errors
+    /// When the port is taken or the thread cannot start.
+    pub fn start(port: u16, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+            .with_context(|| format!("listen on 127.0.0.1:{port}"))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let thread =
+            std::thread::Builder::new().name(format!("server-{}", address.port())).spawn(move || {
+                runtime.block_on(async move {
+                    let Ok(listener) = TcpListener::from_std(listener) else { return };
+                    tokio::select! {
+                        () = accept(listener, tls.map(TlsAcceptor::from), handler) => {}
+                        _ = stopped => {}
+                    }
+                });
+            })?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A handler that panicked has already said so on stderr.
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, handler: Handler) {
+    // Connections are aborted with the set when the server stops.
+    let mut connections = tokio::task::JoinSet::new();
+    while let Ok((socket, _)) = listener.accept().await {
+        let (tls, handler) = (tls.clone(), Arc::clone(&handler));
+        connections.spawn(connection(socket, tls, handler));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn connection(socket: TcpStream, tls: Option<TlsAcceptor>, handler: Handler) {
+    // Without it every small answer waits 40 ms for an acknowledgement.
+    let _ = socket.set_nodelay(true);
+    match tls {
+        // A client that does not trust the certificate ends the handshake: that is its answer.
+        Some(tls) => {
+            if let Ok(stream) = tls.accept(socket).await {
+                http(stream, handler).await;
+            }
+        }
+        None => http(socket, handler).await,
+    }
+}
+
+async fn http<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(io: IO, handler: Handler) {
+    let service = service_fn(move |request| {
+        let answer = handler(request);
+        async move { answer.await.ok_or(Closed) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    // Errors here are the client's leaving or our own cutting on purpose.
+    let _ = builder.serve_connection_with_upgrades(TokioIo::new(io), service).await;
+}
+
+/// The error by which a handler closes its connection.
+#[derive(Debug)]
+struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("closed on purpose")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+/// Makes a [`Handler`] of an async function over `state`.
+pub fn handler<S, F, A>(state: Arc<S>, answer: F) -> Handler
+where
+    S: Send + Sync + 'static,
+    F: Fn(Arc<S>, Request<Incoming>) -> A + Send + Sync + 'static,
+    A: Future<Output = Answer> + Send + 'static,
+{
+    Arc::new(move |request| Box::pin(answer(Arc::clone(&state), request)))
+}
