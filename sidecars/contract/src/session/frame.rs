@@ -13,12 +13,23 @@ pub const HEADER: usize = 9;
 /// that announces more is cut off before anything is allocated.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
+/// The largest payload of a hello or a reset's sentence, in bytes.
+pub const MAX_SENTENCE: usize = 4096;
+
 /// The largest data payload, in bytes (one byte of which names the descriptor): small enough that
 /// streams take turns.
 pub const MAX_DATA: usize = 32 * 1024;
 
-/// How many data bytes a side may have under way on one stream before it needs [`Kind::Credit`].
+/// How much of messages and data a side may have under way on one stream before it needs
+/// [`Kind::Credit`], counted as [`Header::cost`].
 pub const WINDOW: u32 = 256 * 1024;
+
+/// What a frame costs of the window beside its payload, so that empty frames cannot pile up unread.
+pub const FRAME_COST: u32 = 64;
+
+/// The most a single frame costs. A message may be longer than the window; because credit comes back at
+/// this mark at the latest, a frame of this cost can always be sent once the receiver has caught up.
+pub const MAX_COST: u32 = WINDOW / 2;
 
 /// How many streams one side may have open.
 pub const MAX_STREAMS: usize = 256;
@@ -39,7 +50,7 @@ pub enum Kind {
     End = 5,
     /// The sender gives the stream up; the payload is a sentence (UTF-8).
     Reset = 6,
-    /// The receiver took this many more data bytes (`u32`).
+    /// The receiver took this much more of the window (`u32`, in [`Header::cost`]).
     Credit = 7,
 }
 
@@ -99,7 +110,7 @@ impl Header {
     /// [`BadFrame`] when the length or the stream does not fit the kind.
     pub fn new(kind: Kind, stream: u32, length: usize) -> Result<Self, BadFrame> {
         let bound = match kind {
-            Kind::Hello | Kind::Reset => 4096,
+            Kind::Hello | Kind::Reset => MAX_SENTENCE,
             Kind::Open | Kind::Message => MAX_PAYLOAD,
             Kind::Data => MAX_DATA,
             Kind::End => 0,
@@ -117,6 +128,19 @@ impl Header {
             return Err(BadFrame::Stream { kind, stream });
         }
         Ok(Self { length, stream, kind })
+    }
+
+    /// What the frame takes of the stream's [`WINDOW`]: messages and data cost their payload and
+    /// [`FRAME_COST`], at most [`MAX_COST`]; everything else is free.
+    #[must_use]
+    pub fn cost(self) -> u32 {
+        match self.kind {
+            Kind::Message | Kind::Data => {
+                let length = u32::try_from(self.length).unwrap_or(MAX_COST);
+                length.saturating_add(FRAME_COST).min(MAX_COST)
+            }
+            Kind::Hello | Kind::Open | Kind::End | Kind::Reset | Kind::Credit => 0,
+        }
     }
 
     /// Reads a header; nothing of the payload is looked at or allocated before this agrees.
