@@ -1,0 +1,229 @@
+//! The two loops that own the connection, and how it ends.
+
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bottle_contract::session::frame::{HEADER, Header};
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, watch};
+
+use crate::entry::Frame;
+use crate::table::{Table, Violation};
+use crate::{Closed, Side};
+
+/// Frames are written together up to this many bytes: few system calls, little memory.
+const BATCH: usize = 32 * 1024;
+
+/// How long what is queued may take to reach a peer once this side has closed.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What the loops and the handles share.
+pub(crate) struct Shared {
+    table: Mutex<Table>,
+    /// Something waits to be written, or the connection is to be closed.
+    pub(crate) writes: Notify,
+    /// A request of the peer waits.
+    pub(crate) arrivals: Notify,
+    /// Everything queued was written.
+    pub(crate) idle: Notify,
+    /// This side closes.
+    closing: Notify,
+    closed: watch::Sender<Option<Closed>>,
+}
+
+impl Shared {
+    pub(crate) fn new(side: Side) -> Self {
+        Self {
+            table: Mutex::new(Table::new(side)),
+            writes: Notify::new(),
+            arrivals: Notify::new(),
+            idle: Notify::new(),
+            closing: Notify::new(),
+            closed: watch::Sender::new(None),
+        }
+    }
+
+    /// The table, for one short look; never held over an await.
+    pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
+        // The table's methods leave it whole, so a panic elsewhere in a holder does not spoil it.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing new is sent; what is queued still is, for [`LAST_WORDS`].
+    pub(crate) fn close(&self, reason: &str) {
+        let mut table = self.table();
+        if table.closed.is_none() {
+            table.closed = Some(Closed::because(reason));
+        }
+        drop(table);
+        self.closing.notify_one();
+        self.writes.notify_one();
+    }
+
+    pub(crate) async fn closed(&self) -> Closed {
+        let mut watch = self.closed.subscribe();
+        match watch.wait_for(Option::is_some).await {
+            Ok(closed) => closed.clone().unwrap_or_else(|| Closed::because("closed")),
+            // The sender lives in `self`.
+            Err(_) => Closed::because("closed"),
+        }
+    }
+
+    fn lose(&self, closed: &Closed) {
+        let mut table = self.table();
+        let closed = table.closed.clone().unwrap_or_else(|| closed.clone());
+        table.lose(&closed);
+        drop(table);
+        self.closed.send_replace(Some(closed));
+        self.arrivals.notify_one();
+        self.idle.notify_waiters();
+    }
+}
+
+/// Marks the connection lost even when the runtime drops the task half-way.
+struct Lost<'a>(&'a Shared);
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        self.0.lose(&Closed::because("its task was dropped"));
+    }
+}
+
+/// Runs the connection to its end.
+pub(crate) async fn drive<R, W>(reader: R, mut writer: W, shared: &Shared)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    let lost = Lost(shared);
+    let closed = {
+        let mut reads = pin!(read_loop(reader, shared));
+        let mut writes = pin!(write_loop(&mut writer, shared));
+        tokio::select! {
+            closed = &mut reads => closed,
+            closed = &mut writes => closed,
+            () = deadline(shared) => Closed::because("closed on this side"),
+        }
+    };
+    shared.lose(&closed);
+    drop(lost);
+    tracing::debug!(%closed, "channel closed");
+    if let Ok(Err(error)) = tokio::time::timeout(LAST_WORDS, writer.shutdown()).await {
+        tracing::trace!(%error, "connection not shut down");
+    }
+}
+
+async fn deadline(shared: &Shared) {
+    shared.closing.notified().await;
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
+async fn read_loop<R: AsyncRead + Unpin>(mut reader: R, shared: &Shared) -> Closed {
+    loop {
+        let (header, payload) = match read_frame(&mut reader).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Closed::because("the peer closed it"),
+            Err(closed) => return closed,
+        };
+        let arrived = shared.table().arrive(header, payload);
+        if let Err(violation) = arrived {
+            return violation.into();
+        }
+        // Both are cheap when nobody waits; a permit is kept when nobody does yet.
+        shared.arrivals.notify_one();
+        shared.writes.notify_one();
+    }
+}
+
+impl From<Violation> for Closed {
+    fn from(violation: Violation) -> Self {
+        Self::because(violation.to_string())
+    }
+}
+
+/// One frame; `None` when the peer closed between two.
+async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Header, Bytes)>, Closed> {
+    let mut header = [0; HEADER];
+    let Some((first, rest)) = header.split_first_mut() else { return Ok(None) };
+    let read = reader.read(std::slice::from_mut(first)).await;
+    if read.map_err(|e| Closed::because(e.to_string()))? == 0 {
+        return Ok(None);
+    }
+    reader.read_exact(rest).await.map_err(torn)?;
+    let header = Header::decode(header).map_err(|e| Closed::because(format!("the peer sent {e}")))?;
+    // An allocation of its own: a short payload must not keep a long buffer alive while it waits. It
+    // grows with what really comes, so an announced length alone takes no memory.
+    let mut payload = BytesMut::with_capacity(header.length.min(BATCH));
+    let mut limited = reader.take(header.length as u64);
+    while payload.len() < header.length {
+        let read = limited.read_buf(&mut payload).await.map_err(torn)?;
+        if read == 0 {
+            return Err(Closed::because("the peer closed it in the middle of a frame"));
+        }
+    }
+    Ok(Some((header, payload.freeze())))
+}
+
+fn torn(error: std::io::Error) -> Closed {
+    Closed::because(format!("reading failed in the middle of a frame: {error}"))
+}
+
+async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> Closed {
+    let mut batch = Vec::new();
+    loop {
+        let (more, closed) = {
+            let mut table = shared.table();
+            let more = fill(&mut batch, &mut table);
+            (more, table.closed.clone())
+        };
+        let written = async {
+            writer.write_all(&batch).await?;
+            if let Some(payload) = more {
+                writer.write_all(&payload).await?;
+            }
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
+            return Closed::because(format!("writing failed: {error}"));
+        }
+        batch.clear();
+        if !shared.table().is_idle() {
+            continue;
+        }
+        shared.idle.notify_waiters();
+        if let Some(closed) = closed {
+            return closed;
+        }
+        // An idle connection keeps no buffer.
+        batch.shrink_to(0);
+        shared.writes.notified().await;
+    }
+}
+
+/// Fills `batch` with whole frames in turn; a payload too long for it comes back to be written after it.
+fn fill(batch: &mut Vec<u8>, table: &mut Table) -> Option<Bytes> {
+    while batch.len() < BATCH {
+        let (stream, frame) = table.next_frame()?;
+        // The table lets no frame in whose header cannot be made.
+        let Ok(header) = frame.header(stream) else { continue };
+        batch.extend_from_slice(&header.encode());
+        match frame {
+            Frame::Open(payload) | Frame::Message(payload) => {
+                if payload.len() > BATCH {
+                    return Some(payload);
+                }
+                batch.extend_from_slice(&payload);
+            }
+            Frame::Data { fd, bytes } => {
+                batch.push(fd);
+                batch.extend_from_slice(&bytes);
+            }
+            Frame::Reset(why) => batch.extend_from_slice(why.as_bytes()),
+            Frame::Credit(credit) => batch.extend_from_slice(&credit.to_be_bytes()),
+            Frame::End => {}
+        }
+    }
+    None
+}
