@@ -19,9 +19,11 @@
 //! session    the frames between host, guest and bundle
 //! ```
 
+pub mod canonical;
 pub mod credential;
 pub mod decide;
 pub mod names;
-pub mod route;
+//pub mod route;
 pub mod secret;
 pub mod session;
+pub mod yaml;

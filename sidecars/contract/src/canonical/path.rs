@@ -1,0 +1,221 @@
+//! Paths: dot segments gone, one spelling for each character, and a mark on what has two readings.
+
+use std::borrow::Cow;
+
+/// A path in canonical form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path<'a> {
+    /// Begins with `/` (or is `*`, for `OPTIONS`); ASCII; every `%` begins two upper-case hex digits
+    /// that stand for no unreserved character; no segment is `.` or `..`.
+    pub text: Cow<'a, str>,
+    /// The first reason why servers may still read it differently.
+    pub ambiguous: Option<Ambiguous>,
+}
+
+/// Why a canonical path has more than one reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ambiguous {
+    /// It does not begin with a slash.
+    NotAbsolute,
+    /// `//`: some servers merge them.
+    DoubledSlash,
+    /// `%2F` or `%5C`: some servers split there.
+    EncodedSlash,
+    /// `;` or `%3B`: some servers cut what follows in the segment.
+    Parameter,
+    /// A segment ends in a dot or a space: some servers drop it.
+    TrailingDot,
+    /// An encoded control character, NUL among them: some servers end the path there.
+    Control,
+    /// `%25` before two hex digits: some servers decode twice.
+    DoubleEncoded,
+    /// A `%` without two hex digits.
+    InvalidEncoding,
+    /// The decoded bytes are not UTF-8; overlong forms of `.` and `/` are of this kind.
+    InvalidUtf8,
+}
+
+impl Ambiguous {
+    /// What it is, as a fragment that follows "the path".
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAbsolute => "does not begin with `/`",
+            Self::DoubledSlash => "has two slashes in a row",
+            Self::EncodedSlash => "has an encoded slash or backslash",
+            Self::Parameter => "has a `;` parameter",
+            Self::TrailingDot => "has a segment that ends in a dot or space",
+            Self::Control => "has an encoded control character",
+            Self::DoubleEncoded => "is percent-encoded twice",
+            Self::InvalidEncoding => "has a `%` without two hex digits",
+            Self::InvalidUtf8 => "has bytes that are not UTF-8",
+        }
+    }
+}
+
+/// Canonicalises a path without its query. Idempotent. A plain path is borrowed.
+///
+/// Backslashes become slashes and dot segments are resolved, as browsers do; encoded unreserved
+/// characters are decoded; everything that may not stand in a path is encoded.
+#[must_use]
+pub fn path(raw: &str) -> Path<'_> {
+    if is_plain(raw) {
+        return Path { text: Cow::Borrowed(raw), ambiguous: None };
+    }
+    if raw == "*" {
+        return Path { text: Cow::Borrowed(raw), ambiguous: Some(Ambiguous::NotAbsolute) };
+    }
+    let (spelled, valid) = respell(raw);
+    let absolute = spelled.is_empty() || spelled.starts_with('/');
+    let text = resolve_dots(&spelled);
+    let ambiguous = if !absolute {
+        Some(Ambiguous::NotAbsolute)
+    } else if !valid {
+        Some(Ambiguous::InvalidEncoding)
+    } else {
+        ambiguity(&text)
+    };
+    Path { text: Cow::Owned(text), ambiguous }
+}
+
+/// One spelling for each character. The flag is false when a `%` began no triplet; that `%` is encoded,
+/// so that what follows it cannot become one later.
+fn respell(raw: &str) -> (String, bool) {
+    let mut text = String::with_capacity(raw.len() + 16);
+    let mut valid = true;
+    let bytes = raw.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        match byte {
+            b'%' => match triplet(bytes, at) {
+                Some(decoded) => {
+                    at += 2;
+                    if is_unreserved(decoded) {
+                        text.push(char::from(decoded))
+                    } else {
+                        encode(&mut text, decoded)
+                    }
+                }
+                None => {
+                    valid = false;
+                    encode(&mut text, b'%');
+                }
+            },
+            b'\\' => text.push('/'),
+            plain if stands_in_path(plain) => text.push(char::from(plain)),
+            other => encode(&mut text, other),
+        }
+    }
+    (text, valid)
+}
+
+/// The byte that two hex digits at `at` stand for.
+pub(super) fn triplet(bytes: &[u8], at: usize) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some(digit(*bytes.get(at)?)? << 4 | digit(*bytes.get(at + 1)?)?)
+}
+
+/// Appends `byte` percent-encoded.
+pub(super) fn encode(text: &mut String, byte: u8) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    text.push('%');
+    text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+    text.push(char::from(DIGITS[usize::from(byte & 15)]));
+}
+
+/// RFC 3986: characters that mean the same encoded or not.
+pub(super) fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+fn stands_in_path(byte: u8) -> bool {
+    is_unreserved(byte)
+        || matches!(
+            byte,
+            b'/' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@'
+        )
+}
+
+/// Removes `.` and `..` segments; `..` at the root stays at the root.
+fn resolve_dots(spelled: &str) -> String {
+    let mut kept: Vec<&str> = Vec::new();
+    let mut segments = spelled.strip_prefix('/').unwrap_or(spelled).split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let last = segments.peek().is_none();
+        match segment {
+            "." | ".." => {
+                if segment == ".." {
+                    kept.pop();
+                }
+                if last {
+                    kept.push("");
+                }
+            }
+            other => kept.push(other),
+        }
+    }
+    let mut text = String::with_capacity(spelled.len() + 1);
+    for segment in kept {
+        text.push('/');
+        text.push_str(segment);
+    }
+    text
+}
+
+/// Looks for a second reading in a path whose spelling is canonical.
+fn ambiguity(text: &str) -> Option<Ambiguous> {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        at += 1;
+        if byte != b'%' {
+            if byte == b';' {
+                return Some(Ambiguous::Parameter);
+            }
+            if byte == b'/' && bytes.get(at) == Some(&b'/') {
+                return Some(Ambiguous::DoubledSlash);
+            }
+            decoded.push(byte);
+            continue;
+        }
+        let value = triplet(bytes, at)?;
+        at += 2;
+        match value {
+            b'/' | b'\\' => return Some(Ambiguous::EncodedSlash),
+            b';' => return Some(Ambiguous::Parameter),
+            b'%' if triplet(bytes, at).is_some() => return Some(Ambiguous::DoubleEncoded),
+            0..0x20 | 0x7F => return Some(Ambiguous::Control),
+            other => decoded.push(other),
+        }
+    }
+    // Separators are all real ones by now, so the decoded text splits where the path does.
+    if decoded.split(|b| *b == b'/').any(|segment| matches!(segment.last(), Some(b'.' | b' '))) {
+        return Some(Ambiguous::TrailingDot);
+    }
+    std::str::from_utf8(&decoded).is_err().then_some(Ambiguous::InvalidUtf8)
+}
+
+/// Whether `raw` is canonical and has one reading, judged without allocating: nearly every path of an
+/// API is of this kind.
+fn is_plain(raw: &str) -> bool {
+    let bytes = raw.as_bytes();
+    if bytes.first() != Some(&b'/') {
+        return false;
+    }
+    let mut before = 0;
+    for &byte in bytes {
+        let plain = stands_in_path(byte) && byte != b';';
+        let doubtful = match byte {
+            b'/' => before == b'/' || before == b'.',
+            b'.' => before == b'/',
+            _ => false,
+        };
+        if !plain || doubtful {
+            return false;
+        }
+        before = byte;
+    }
+    before != b'.'
+}

@@ -1,0 +1,99 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct Sample {
+    #[serde(default, deserialize_with = "present")]
+    name: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "present")]
+    on: Option<Strict<bool>>,
+    #[serde(default, deserialize_with = "present")]
+    ports: Option<Vec<Strict<u16>>>,
+    #[serde(default, deserialize_with = "present")]
+    inner: Option<Spanned<Inner>>,
+}
+
+#[derive(Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+struct Inner {
+    word: Spanned<String>,
+}
+
+#[test]
+fn strict_types_say_what_to_write_and_where() {
+    for (text, at, part) in [
+        ("on: yes", "1:5", "`true` or `false`"),
+        ("name: 5", "1:7", "quotes"),
+        ("name: true", "1:7", "quotes"),
+        ("name:", "", "a value is missing"),
+        ("name: [a]", "1:7", "a string"),
+        ("ports: ['443']", "1:9", "without quotes"),
+        ("ports: [443.0]", "1:9", "whole number"),
+        ("ports: [http]", "1:9", "whole number"),
+        ("ports: [-1]", "1:9", "65535"),
+        ("ports: [70000]", "1:9", "65535"),
+        ("ports: [~]", "1:9", "whole number"),
+        ("ports:", "", "a value is missing"),
+        ("ports: ~", "", "a value is missing"),
+        ("ports: 443", "1:8", "a list"),
+        ("on: 'true'", "1:5", "without quotes"),
+        ("inner:", "", "a value is missing"),
+        ("inner: {}", "1:8", "`word` is missing"),
+        ("on: true\nports: []\non: false", "3:1", "stands twice"),
+        ("on: true\nnmae: x", "2:1", "unknown key `nmae`; accepted: `name`, `on`, `ports`, `inner`"),
+        ("inner: {word: a, wrod: b}", "1:18", "accepted: `word`"),
+        ("on: true\n---\non: false", "3:1", "second document"),
+        ("name: !x y", "1:10", "tags"),
+        ("[", "", ""),
+    ] {
+        let error = from_str::<Sample>(text).expect_err(text);
+        let seen = error.at.map(|at| at.to_string()).unwrap_or_default();
+        assert!(at.is_empty() || seen == at, "{text:?}: {seen} {error}");
+        assert!(error.problem.contains(part), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn positions_reach_nested_values() {
+    let sample: Sample = from_str("on: true\ninner:\n  word: hello\n").expect("sample");
+    let inner = sample.inner.expect("inner");
+    assert_eq!(Position::of(&inner), Some(Position { line: 3, column: 3 }));
+    assert_eq!(Position::of(&inner.value.word), Some(Position { line: 3, column: 9 }));
+}
+
+#[test]
+fn a_document_that_doubles_itself_is_cut_off() {
+    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for level in 1..12 {
+        let uses = vec![format!("*a{}", level - 1); 10].join(",");
+        bomb.push_str(&format!("a{level}: &a{level} [{uses}]\n"));
+    }
+    let error = from_str::<serde_json::Value>(&bomb).expect_err("bomb");
+    assert!(error.problem.contains("expand"), "{error}");
+    assert!(from_str::<serde_json::Value>(&"[".repeat(5_000)).is_err());
+    assert!(from_str::<serde_json::Value>(&"a".repeat(MAX_DOCUMENT + 1)).is_err());
+}
+
+#[test]
+fn an_error_shows_no_value_of_the_document() {
+    for text in ["ports: hunter2-hunter2", "on: hunter2-hunter2", "inner: hunter2-hunter2"] {
+        let error = from_str::<Sample>(text).expect_err(text);
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        let _ = from_str::<Sample>(&text);
+    }
+
+    #[test]
+    fn any_string_survives_writing_and_reading(text in any::<String>()) {
+        let written = to_string(&std::collections::BTreeMap::from([("name", &text)])).expect("written");
+        let read: Sample = from_str(&written).expect("read");
+        prop_assert_eq!(read.name.expect("name").value, text);
+    }
+}
