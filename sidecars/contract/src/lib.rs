@@ -23,7 +23,7 @@ pub mod canonical;
 pub mod credential;
 pub mod decide;
 pub mod names;
-//pub mod route;
+pub mod route;
 pub mod secret;
 pub mod session;
 pub mod yaml;

@@ -1,7 +1,38 @@
 //! One host and what may be asked of it: the route vocabulary, its parser and its renderer.
 //!
 //! The same words stand in a bottle's `egress.routes` and in the generated `routes.yaml`, except that
-//! `auth` names a secret reference in the first and a slot in the second.
+//! `auth` names a secret reference in the first and a slot in the second ([`Form`]).
+//!
+//! ```text
+//! text ──yaml──▶ RouteSpec ──check(form)──▶ Route ──RouteTable::new──▶ RouteTable
+//!   ▲              (words and positions)     (values, defaults filled)   (one entry a host, look-up)
+//!   └───────────────── render ◀── RouteSpec ◀── Route ◀──────────────────────┘
+//! ```
+//! The words stand once, in [`RouteSpec`], and go both ways. A [`RouteTable`] holds only routes that
+//! keep every rule, wherever they came from.
+
+#[cfg(test)]
+pub(crate) mod arbitrary;
+mod check;
+mod error;
+mod host;
+mod includes;
+mod pattern;
+mod render;
+mod rules;
+mod spec;
+mod table;
+mod values;
+
+pub use check::{Form, parse_route, parse_routes};
+pub use error::{RouteError, RoutesError};
+pub use host::HostPattern;
+pub use pattern::{BadPattern, Pattern};
+pub use render::{render_route, render_routes};
+pub use spec::{Narrowing, RouteSpec};
+pub use table::{Found, RouteTable};
+
+use serde::{Deserialize, Serialize};
 
 use crate::credential::Scheme;
 
@@ -32,15 +63,6 @@ pub struct Route {
     pub dlp: Dlp,
     /// Whether a provider owns it (its conversations are redacted rather than asked about).
     pub provider: bool,
-}
-
-/// `host`: exact, or any subdomain.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum HostPattern {
-    /// This host, canonical.
-    Exact(String),
-    /// Any subdomain of this canonical name, not the name itself.
-    Wildcard(String),
 }
 
 /// `auth`.
@@ -82,7 +104,7 @@ pub enum PathMatch {
     /// The whole path.
     Exact(String),
     /// A regular expression over the whole path.
-    Regex(String),
+    Regex(Pattern),
 }
 
 /// `matches[].headers[]`.
@@ -100,7 +122,7 @@ pub enum HeaderValueMatch {
     /// This text.
     Exact(String),
     /// A regular expression over the whole value.
-    Regex(String),
+    Regex(Pattern),
 }
 
 /// `connect_to`: `host:port`.
@@ -112,8 +134,15 @@ pub struct ConnectTo {
     pub port: u16,
 }
 
+impl std::fmt::Display for ConnectTo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
 /// `websocket`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum WebSocket {
     /// An upgrade passes.
     #[default]
@@ -126,15 +155,38 @@ pub enum WebSocket {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dlp {
     /// `outbound_detectors`: absent means the default set, an empty list none.
-    pub outbound_detectors: Option<Vec<String>>,
+    pub outbound_detectors: Option<Vec<OutboundDetector>>,
     /// `inbound_detectors`: the same for what comes back.
-    pub inbound_detectors: Option<Vec<String>>,
+    pub inbound_detectors: Option<Vec<InboundDetector>>,
     /// `outbound_on_match`; absent means `supervise` on a manifest's route and `redact` on a provider's.
     pub outbound_on_match: Option<OnMatch>,
 }
 
+/// An entry of `dlp.outbound_detectors`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutboundDetector {
+    /// Shapes of known vendors' credentials.
+    TokenPatterns,
+    /// Values that are known here, in every encoding.
+    KnownSecrets,
+    /// Text too random to be text; warns only.
+    Entropy,
+}
+
+/// An entry of `dlp.inbound_detectors`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InboundDetector {
+    /// Values that are known here, echoed.
+    KnownSecrets,
+    /// Phrases that try to take over the agent.
+    NaiveInjectionDetection,
+}
+
 /// `dlp.outbound_on_match`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnMatch {
     /// Ask a person.
     Supervise,
@@ -143,3 +195,44 @@ pub enum OnMatch {
     /// Refuse.
     Block,
 }
+
+impl Route {
+    /// A route to `host` with every default: TLS on 443, inspected, every request, no credential.
+    #[must_use]
+    pub fn to(host: HostPattern) -> Self {
+        Self {
+            host,
+            ports: vec![crate::names::HTTPS_PORT],
+            auth: None,
+            pass_credentials: false,
+            matches: Vec::new(),
+            git_fetch: false,
+            inspect: true,
+            private: false,
+            connect_to: None,
+            websocket: WebSocket::Allow,
+            dlp: Dlp::default(),
+            provider: false,
+        }
+    }
+
+    /// What an outbound match does on this route, its default filled in.
+    #[must_use]
+    pub fn on_match(&self) -> OnMatch {
+        let default = if self.provider { OnMatch::Redact } else { OnMatch::Supervise };
+        self.dlp.outbound_on_match.unwrap_or(default)
+    }
+}
+
+impl AuthSource {
+    /// The reference or the slot.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Reference(name) | Self::Slot(name) => name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! From words to a route: defaults filled in, values brought into canonical form, every rule kept.
+
+use serde::Deserialize;
+
+use super::values::Checker;
+use super::{Dlp, HostPattern, Narrowing, Route, RouteError, RouteSpec, RouteTable, RoutesError, rules};
+use crate::yaml::{self, Position, Spanned, Strict};
+
+/// Which of the two places the words stand in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A bottle's `egress.routes`, written by a person: `auth.token_ref`.
+    Manifest,
+    /// The generated `routes.yaml`: `auth.slot`, and `provider`.
+    Runtime,
+}
+
+/// `routes.yaml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    routes: Vec<Spanned<RouteSpec>>,
+}
+
+/// Reads a document `routes: [...]`.
+///
+/// # Errors
+/// [`RoutesError`] with the position of what is wrong.
+pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
+    let document: Document = yaml::from_str(text)?;
+    let mut routes = Vec::with_capacity(document.routes.len());
+    for spec in &document.routes {
+        routes.push(spec.value.check(form)?);
+    }
+    RouteTable::new(routes).map_err(|mut error| {
+        let culprit = document.routes.iter().rev().find(|spec| spec.value.host.value == error.host);
+        error.at = error.at.or_else(|| culprit.and_then(Position::of));
+        error.into()
+    })
+}
+
+/// Reads one route, as `bottle policy` takes it.
+///
+/// # Errors
+/// [`RoutesError`] with the position of what is wrong.
+pub fn parse_route(text: &str, form: Form) -> Result<Route, RoutesError> {
+    let spec: RouteSpec = yaml::from_str(text)?;
+    Ok(spec.check(form)?)
+}
+
+impl RouteSpec {
+    /// Makes a route of the words, by the rules of the place they stand in.
+    ///
+    /// # Errors
+    /// [`RouteError`] naming the key and what to write instead.
+    pub fn check(&self, form: Form) -> Result<Route, RouteError> {
+        let checker = Checker { host: &self.host.value };
+        let host =
+            HostPattern::parse(&self.host.value).map_err(|why| checker.error("host", &self.host, why))?;
+        self.check_form(&checker, form)?;
+        let mut route = Route::to(host);
+        if let Some(ports) = &self.ports {
+            route.ports = checker.ports(ports)?;
+        }
+        if let Some(auth) = &self.auth {
+            route.auth = Some(checker.auth(auth, form)?);
+        }
+        if let Some(matches) = &self.matches {
+            route.matches = checker.matches(matches)?;
+        }
+        if let Some(to) = &self.connect_to {
+            route.connect_to = Some(checker.connect_to(to)?);
+        }
+        let on = |flag: &Option<Spanned<Strict<bool>>>, default| {
+            flag.as_ref().map_or(default, |flag| flag.value.0)
+        };
+        route.pass_credentials = on(&self.pass_credentials, false);
+        route.inspect = on(&self.inspect, true);
+        route.private = on(&self.private, false);
+        route.provider = on(&self.provider, false);
+        route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch.0);
+        route.websocket = self.websocket.as_ref().map_or_else(Default::default, |choice| choice.value);
+        route.dlp = self.dlp.as_ref().map_or_else(Dlp::default, |dlp| dlp.value.read());
+        rules::keep(&route).map_err(|broken| {
+            let at = self.position(broken.field);
+            broken.of(&route.host, at)
+        })?;
+        Ok(route)
+    }
+
+    /// The host as written, for messages about the whole entry.
+    #[must_use]
+    pub fn host(&self) -> &Spanned<String> {
+        &self.host
+    }
+
+    fn check_form(&self, checker: &Checker<'_>, form: Form) -> Result<(), RouteError> {
+        if let Some(role) = &self.role {
+            return Err(checker.error(
+                "role",
+                role,
+                "this key is reserved and has no value yet; leave it out",
+            ));
+        }
+        match (&self.provider, form) {
+            (Some(provider), Form::Manifest) => {
+                let problem = "only generated routes say so; leave it out, or use `agent_provider.route`";
+                Err(checker.error("provider", provider, problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where the key of a broken rule stands, else where the route begins.
+    fn position(&self, field: &str) -> Option<Position> {
+        let key = match field.split('.').next().unwrap_or_default() {
+            "ports" => self.ports.as_ref().and_then(Position::of),
+            "auth" => self.auth.as_ref().and_then(Position::of),
+            "pass_credentials" => self.pass_credentials.as_ref().and_then(Position::of),
+            "matches" => self.matches.as_ref().and_then(Position::of),
+            "git" => self.git.as_ref().and_then(Position::of),
+            "inspect" => self.inspect.as_ref().and_then(Position::of),
+            "connect_to" => self.connect_to.as_ref().and_then(Position::of),
+            "websocket" => self.websocket.as_ref().and_then(Position::of),
+            "dlp" => self.dlp.as_ref().and_then(Position::of),
+            _ => None,
+        };
+        key.or_else(|| Position::of(&self.host))
+    }
+}
+
+impl Narrowing {
+    /// Lays the words over the provider's own route. They only narrow: `matches` replaces the provider's
+    /// only where it has none, and otherwise each entry must lie within one of the provider's.
+    ///
+    /// # Errors
+    /// [`RouteError`] naming the key and what to write instead.
+    pub fn apply(&self, route: &Route) -> Result<Route, RouteError> {
+        let host = route.host.to_string();
+        let checker = Checker { host: &host };
+        let mut narrowed = route.clone();
+        if let Some(matches) = &self.matches {
+            narrowed.matches = checker.matches(matches)?;
+            let within =
+                |entry| route.matches.is_empty() || route.matches.iter().any(|own| own.includes(entry));
+            if !narrowed.matches.iter().all(within) {
+                let problem = "this reaches further than the provider's own route; it can only be narrowed";
+                return Err(checker.error("matches", matches, problem));
+            }
+        }
+        if let Some(dlp) = &self.dlp {
+            narrowed.dlp = dlp.value.read();
+        }
+        rules::keep(&narrowed).map_err(|broken| broken.of(&route.host, None))?;
+        Ok(narrowed)
+    }
+}

@@ -1,0 +1,109 @@
+//! `host`: one host, or every subdomain of one.
+
+use std::fmt;
+
+use crate::canonical;
+use crate::names::{EGRESS_HOST, GIT_GATE_HOST, INTROSPECTION_HOST, SUPERVISE_HOST};
+
+/// Which hosts a route is for. Always canonical.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HostPattern {
+    /// This host, a name or an address (IPv6 in brackets).
+    Exact(String),
+    /// Any subdomain of this name, not the name itself, and never an address.
+    Wildcard(String),
+}
+
+impl HostPattern {
+    /// Reads a host as a person writes it.
+    ///
+    /// # Errors
+    /// A fragment that says what to write instead.
+    pub fn parse(raw: &str) -> Result<Self, String> {
+        if let Some((_, rest)) = raw.split_once("://") {
+            let host = rest.split(['/', ':', '?']).next().unwrap_or(rest);
+            return Err(format!("write the host alone: `{}`", host.escape_debug()));
+        }
+        if raw.contains('/') {
+            return Err("write the host alone; paths go into `matches`".to_owned());
+        }
+        match raw.strip_prefix("*.") {
+            Some(base) => Self::wildcard(base),
+            None if raw.contains('*') => {
+                Err("`*` stands for whole labels at the front only, as in `*.example.com`".to_owned())
+            }
+            None => Self::exact(raw),
+        }
+    }
+
+    fn wildcard(base: &str) -> Result<Self, String> {
+        let base = name_or_address(base)?;
+        if canonical::is_ip_literal(&base) {
+            return Err("an address has no subdomains".to_owned());
+        }
+        if !base.contains('.') {
+            return Err(format!(
+                "`*.{base}` is a whole top-level domain; name a domain, as in `*.example.{base}`"
+            ));
+        }
+        Ok(Self::Wildcard(base))
+    }
+
+    fn exact(raw: &str) -> Result<Self, String> {
+        let host = name_or_address(raw)?;
+        if [EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST, INTROSPECTION_HOST].contains(&host.as_str()) {
+            return Err(format!("`{host}` is the door's own name in every bottle; it needs no route"));
+        }
+        if host == "localhost" {
+            let instead = "is the bottle itself; for a server on your machine choose a name and `connect_to: host:PORT`";
+            return Err(format!("`localhost` {instead}"));
+        }
+        Ok(Self::Exact(host))
+    }
+
+    /// Whether a request to `host` (canonical) is one of these.
+    #[must_use]
+    pub fn covers(&self, host: &str) -> bool {
+        match self {
+            Self::Exact(name) => name == host,
+            Self::Wildcard(base) => {
+                host.strip_suffix(base.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+        }
+    }
+
+    /// Whether every host of `other` is one of these too.
+    #[must_use]
+    pub fn covers_pattern(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Exact(host)) => self.covers(host),
+            (Self::Exact(_), Self::Wildcard(_)) => false,
+            (Self::Wildcard(base), Self::Wildcard(inner)) => base == inner || self.covers(inner),
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Wildcard(base) => write!(f, "*.{base}"),
+        }
+    }
+}
+
+/// An address must be written as it is read back: nobody writes `0x7f.1` by accident, and a reader of
+/// the manifest should see where it leads.
+fn name_or_address(raw: &str) -> Result<String, String> {
+    if let Ok(address) = raw.parse::<std::net::Ipv6Addr>() {
+        return Ok(format!("[{address}]"));
+    }
+    if !raw.starts_with('[') && raw.contains(':') {
+        return Err("write the host alone; ports go into `ports`".to_owned());
+    }
+    let host = canonical::host(raw).map_err(|error| format!("{} ({})", error.why, raw.escape_debug()))?;
+    if canonical::is_ip_literal(&host) && !host.eq_ignore_ascii_case(raw) {
+        return Err(format!("this is the address `{host}`; write it so"));
+    }
+    Ok(host.into_owned())
+}

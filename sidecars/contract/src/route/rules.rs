@@ -1,0 +1,288 @@
+//! The rules of egress.md's table that a route keeps, whatever it was made from.
+//!
+//! The parser asks for each value's rule where it knows the position; [`keep`] asks for all of them and
+//! for the ones between fields, so that a route built in code cannot slip past.
+
+use http::{HeaderName, HeaderValue, Method};
+
+use super::{AuthSource, HeaderValueMatch, HostPattern, PathMatch, RequestMatch, Route, RouteError};
+use crate::canonical;
+use crate::credential::Scheme;
+use crate::names::HTTP_PORT;
+use crate::yaml::Position;
+
+/// Entries in `matches`, and values in each list of one.
+const MAX_LIST: usize = 200;
+/// The longest value, in bytes.
+const MAX_VALUE: usize = 2_048;
+/// The longest slot.
+const MAX_SLOT: usize = 128;
+
+/// A rule that does not hold.
+pub(super) struct Broken {
+    /// The key.
+    pub(super) field: &'static str,
+    /// What to write instead.
+    pub(super) problem: String,
+}
+
+impl Broken {
+    /// The error about `host`'s route.
+    pub(super) fn of(self, host: &HostPattern, at: Option<Position>) -> RouteError {
+        RouteError { host: host.to_string(), field: self.field, problem: self.problem, at }
+    }
+}
+
+/// Names the key that `rule` was asked about.
+fn of(field: &'static str, rule: Result<(), String>) -> Result<(), Broken> {
+    rule.map_err(|problem| Broken { field, problem })
+}
+
+fn refuse(field: &'static str, problem: &str) -> Result<(), Broken> {
+    Err(Broken { field, problem: problem.to_owned() })
+}
+
+/// Whether `route` keeps every rule.
+pub(super) fn keep(route: &Route) -> Result<(), Broken> {
+    of(
+        "host",
+        HostPattern::parse(&route.host.to_string()).and_then(|read| {
+            if read == route.host { Ok(()) } else { Err(format!("write it in canonical form: `{read}`")) }
+        }),
+    )?;
+    of("ports", ports(&route.ports))?;
+    if let Some(auth) = &route.auth {
+        of("auth.header", auth_header(auth.scheme, &auth.header))?;
+        match &auth.source {
+            AuthSource::Slot(name) => of("auth.slot", slot(name))?,
+            AuthSource::Reference(name) => of("auth.token_ref", reference(name))?,
+        }
+    }
+    of("matches", length(route.matches.len()))?;
+    route.matches.iter().try_for_each(entry)?;
+    if let Some(to) = &route.connect_to {
+        of("connect_to", connect_host(&to.host))?;
+    }
+    between(route)
+}
+
+/// The rules that tie one field to another.
+fn between(route: &Route) -> Result<(), Broken> {
+    let plain = route.ports.contains(&HTTP_PORT);
+    if plain && route.auth.is_some() {
+        return refuse(
+            "ports",
+            "port 80 is plain HTTP and never carries a credential; take out 80 or `auth`",
+        );
+    }
+    if route.pass_credentials && route.auth.is_some() {
+        let problem = "`auth` replaces what the agent sends, so its own credentials cannot pass; choose one";
+        return refuse("pass_credentials", problem);
+    }
+    if !route.inspect {
+        return unopened(route, plain);
+    }
+    Ok(())
+}
+
+/// What `inspect: false` leaves without effect is refused, so that nobody relies on it.
+fn unopened(route: &Route, plain: bool) -> Result<(), Broken> {
+    let blind = [
+        (route.auth.is_some(), "auth"),
+        (!route.matches.is_empty(), "matches"),
+        (route.git_fetch, "git.fetch"),
+        (route.pass_credentials, "pass_credentials"),
+        (route.websocket == super::WebSocket::Refuse, "websocket"),
+        (route.dlp != super::Dlp::default(), "dlp"),
+    ];
+    match blind.into_iter().find(|(set, _)| *set) {
+        Some((_, field)) => refuse(
+            field,
+            "with `inspect: false` nothing inside is seen, so this has no effect; take one of them out",
+        ),
+        None if plain => {
+            refuse("inspect", "port 80 is plain HTTP, which is always read; take out 80 or `inspect`")
+        }
+        None => Ok(()),
+    }
+}
+
+fn entry(entry: &RequestMatch) -> Result<(), Broken> {
+    let conditions = entry.paths.len() + entry.methods.len() + entry.headers.len();
+    if conditions == 0 {
+        return refuse("matches", "an entry names at least one of `paths`, `methods`, `headers`");
+    }
+    of("matches.paths", length(entry.paths.len()))?;
+    of("matches.methods", length(entry.methods.len()))?;
+    of("matches.headers", length(entry.headers.len()))?;
+    for path in &entry.paths {
+        of("matches.paths", path_match(path))?;
+    }
+    for name in &entry.methods {
+        of("matches.methods", method(name))?;
+    }
+    for header in &entry.headers {
+        of("matches.headers.name", header_name(&header.name))?;
+        if let HeaderValueMatch::Exact(value) = &header.value {
+            of("matches.headers.value", header_value(value))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn length(entries: usize) -> Result<(), String> {
+    if entries <= MAX_LIST { Ok(()) } else { Err(format!("at most {MAX_LIST} entries are allowed")) }
+}
+
+pub(super) fn ports(ports: &[u16]) -> Result<(), String> {
+    if ports.is_empty() {
+        return Err("name at least one port, or leave the key out for 443".to_owned());
+    }
+    if ports.contains(&0) {
+        return Err("a port is a number from 1 to 65535".to_owned());
+    }
+    if !ports.is_sorted_by(|before, after| before < after) {
+        return Err("ports stand once each, smallest first".to_owned());
+    }
+    length(ports.len())
+}
+
+/// Headers that frame or route a message, or that only make sense from one hop to the next: a credential
+/// there would change how the request is read.
+const NO_CREDENTIAL_HEADERS: &[&str] = &[
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+];
+
+pub(super) fn auth_header(scheme: Scheme, header: &str) -> Result<(), String> {
+    if scheme != Scheme::Header {
+        return if header == "authorization" {
+            Ok(())
+        } else {
+            Err("`header` goes with `scheme: header`; the other schemes use `Authorization`".to_owned())
+        };
+    }
+    header_name(header)?;
+    let framing = NO_CREDENTIAL_HEADERS.contains(&header)
+        || header.starts_with("sec-")
+        || header.starts_with("x-forwarded-")
+        || header.contains("method-override")
+        || header == "x-http-method";
+    if framing {
+        return Err(format!(
+            "`{header}` steers the request itself; a credential goes into a header of its own"
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn slot(slot: &str) -> Result<(), String> {
+    let good = (1..=MAX_SLOT).contains(&slot.len())
+        && slot.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'/' | b':'));
+    if good { Ok(()) } else { Err("a slot is 1 to 128 letters, digits and `-_./:`".to_owned()) }
+}
+
+pub(super) fn reference(reference: &str) -> Result<(), String> {
+    if reference.trim().is_empty() {
+        return Err(
+            "name where the token comes from: `NAME`, `env:NAME`, `file:PATH` or `cmd:ARGV`".to_owned()
+        );
+    }
+    text(reference)
+}
+
+/// No control characters, and not endless.
+pub(super) fn text(value: &str) -> Result<(), String> {
+    if value.len() > MAX_VALUE {
+        return Err(format!("the value is longer than {MAX_VALUE} bytes"));
+    }
+    if value.chars().any(char::is_control) {
+        return Err("the value holds a control character or line break".to_owned());
+    }
+    Ok(())
+}
+
+fn path_match(path: &PathMatch) -> Result<(), String> {
+    match path {
+        PathMatch::Regex(pattern) => text(pattern.as_str()),
+        PathMatch::Exact(value) => path_value(value),
+        PathMatch::Prefix(value) if value.len() > 1 && value.ends_with('/') => {
+            Err(format!("write the prefix without its last slash: `{}`", value.trim_end_matches('/')))
+        }
+        PathMatch::Prefix(value) => path_value(value),
+    }
+}
+
+pub(super) fn path_value(value: &str) -> Result<(), String> {
+    text(value)?;
+    if !value.starts_with('/') {
+        return Err(format!("a path begins with `/`: `/{value}`"));
+    }
+    if value.contains(['?', '#']) {
+        return Err("the query is no part of a path; cut it off before `?`".to_owned());
+    }
+    let canonical = canonical::path(value);
+    match canonical.ambiguous {
+        Some(why) => Err(format!("the path {}; no request with such a path passes", why.as_str())),
+        None if canonical.text != value => {
+            Err(format!("write the path in canonical form: `{}`", canonical.text))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(super) fn method(name: &str) -> Result<(), String> {
+    if Method::from_bytes(name.as_bytes()).is_err() || name.len() > 32 {
+        return Err("a method is a word such as `GET`".to_owned());
+    }
+    if name != name.to_ascii_uppercase() {
+        return Err(format!("write the method in capitals: `{}`", name.to_ascii_uppercase()));
+    }
+    if matches!(name, "TRACE" | "TRACK" | "CONNECT") {
+        return Err(format!("`{name}` never passes"));
+    }
+    Ok(())
+}
+
+pub(super) fn header_name(name: &str) -> Result<(), String> {
+    if HeaderName::from_bytes(name.as_bytes()).is_err() || name.len() > MAX_VALUE {
+        return Err("a header's name is letters, digits and `-`".to_owned());
+    }
+    if name != name.to_ascii_lowercase() {
+        return Err(format!("write the name in lower case: `{}`", name.to_ascii_lowercase()));
+    }
+    Ok(())
+}
+
+pub(super) fn header_value(value: &str) -> Result<(), String> {
+    text(value)?;
+    if HeaderValue::from_str(value).is_err() || value != value.trim() {
+        return Err("a header's value is plain text without spaces around it".to_owned());
+    }
+    Ok(())
+}
+
+pub(super) fn connect_host(host: &str) -> Result<(), String> {
+    match canonical::host(host) {
+        Ok(canonical) if canonical == host => Ok(()),
+        Ok(canonical) => Err(format!("write the host in canonical form: `{canonical}`")),
+        Err(error) => Err(error.to_string()),
+    }
+}

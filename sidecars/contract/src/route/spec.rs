@@ -1,0 +1,164 @@
+//! The words: what may be written for a route, and nothing more. Read and written by the same types.
+
+use std::fmt;
+
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{InboundDetector, OnMatch, OutboundDetector, WebSocket};
+use crate::credential::Scheme;
+use crate::yaml::{Reserved, Spanned, Strict, present};
+
+/// One entry of `egress.routes` or `routes.yaml`, as written: every value with its position, an absent
+/// key as `None`. [`RouteSpec::check`] makes a [`super::Route`] of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteSpec {
+    pub(super) host: Spanned<String>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) ports: Option<Spanned<Vec<Strict<u16>>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) auth: Option<Spanned<AuthSpec>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) pass_credentials: Option<Spanned<Strict<bool>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) git: Option<Spanned<GitSpec>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) inspect: Option<Spanned<Strict<bool>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) private: Option<Spanned<Strict<bool>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) connect_to: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) websocket: Option<Spanned<WebSocket>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) dlp: Option<Spanned<DlpSpec>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) provider: Option<Spanned<Strict<bool>>>,
+    #[serde(default, deserialize_with = "reserved", skip_serializing)]
+    pub(super) role: Option<Spanned<Reserved>>,
+}
+
+/// `agent_provider.route`: what a bottle may say about the provider's own route. It only narrows.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Narrowing {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) dlp: Option<Spanned<DlpSpec>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuthSpec {
+    pub(super) scheme: Scheme,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) header: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) token_ref: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) slot: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MatchSpec {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) paths: Option<Spanned<Vec<Spanned<PathSpec>>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) methods: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) headers: Option<Spanned<Vec<Spanned<HeaderSpec>>>>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PathSpec {
+    #[serde(rename = "type")]
+    pub(super) kind: PathKind,
+    pub(super) value: Spanned<String>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PathKind {
+    Prefix,
+    Exact,
+    Regex,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeaderSpec {
+    pub(super) name: Spanned<String>,
+    /// Exact when left out, as in the Gateway API.
+    #[serde(rename = "type", default)]
+    pub(super) kind: HeaderKind,
+    pub(super) value: Spanned<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum HeaderKind {
+    #[default]
+    Exact,
+    Regex,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GitSpec {
+    pub(super) fetch: Strict<bool>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DlpSpec {
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) outbound_detectors: Option<Detectors<OutboundDetector>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) inbound_detectors: Option<Detectors<InboundDetector>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) outbound_on_match: Option<OnMatch>,
+}
+
+/// `false`, or a list; empty is `false`.
+#[derive(Debug, Clone)]
+pub(super) struct Detectors<T>(pub(super) Vec<T>);
+
+impl<T: Serialize> Serialize for Detectors<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.is_empty() { serializer.serialize_bool(false) } else { self.0.serialize(serializer) }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Detectors<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Choice<T>(std::marker::PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Choice<T> {
+            type Value = Vec<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`false` or a list of detectors")
+            }
+
+            fn visit_bool<E: Error>(self, on: bool) -> Result<Vec<T>, E> {
+                if on { Err(E::custom("write `false` or a list of detectors")) } else { Ok(Vec::new()) }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<T>, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list))
+            }
+        }
+        deserializer.deserialize_any(Choice(std::marker::PhantomData)).map(Self)
+    }
+}
+
+/// Unlike [`present`], takes null too: `role:` alone is as reserved as `role: x`.
+fn reserved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Spanned<Reserved>>, D::Error> {
+    Spanned::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,204 @@
+//! The values of a route's keys, one method each: read, brought into canonical form, held to their rule.
+
+use super::spec::{AuthSpec, DlpSpec, HeaderKind, HeaderSpec, MatchSpec, PathKind, PathSpec};
+use super::{
+    Auth, AuthSource, ConnectTo, Dlp, Form, HeaderMatch, HeaderValueMatch, PathMatch, Pattern, RequestMatch,
+    RouteError, rules,
+};
+use crate::canonical;
+use crate::credential::Scheme;
+use crate::yaml::{Position, Spanned, Strict};
+
+/// Where a route's errors belong.
+pub(super) struct Checker<'a> {
+    pub(super) host: &'a str,
+}
+
+impl Checker<'_> {
+    pub(super) fn error<T>(
+        &self,
+        field: &'static str,
+        at: &Spanned<T>,
+        problem: impl Into<String>,
+    ) -> RouteError {
+        let host = self.host.escape_debug().to_string();
+        RouteError { host, field, problem: problem.into(), at: Position::of(at) }
+    }
+
+    /// Asks a rule about a value.
+    fn ask<T>(
+        &self,
+        field: &'static str,
+        at: &Spanned<T>,
+        rule: Result<(), String>,
+    ) -> Result<(), RouteError> {
+        rule.map_err(|problem| self.error(field, at, problem))
+    }
+}
+
+impl Checker<'_> {
+    pub(super) fn ports(&self, written: &Spanned<Vec<Strict<u16>>>) -> Result<Vec<u16>, RouteError> {
+        let mut ports: Vec<u16> = written.value.iter().map(|port| port.0).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        self.ask("ports", written, rules::ports(&ports))?;
+        Ok(ports)
+    }
+
+    pub(super) fn auth(&self, written: &Spanned<AuthSpec>, form: Form) -> Result<Auth, RouteError> {
+        let auth = &written.value;
+        let source = match (form, &auth.token_ref, &auth.slot) {
+            (Form::Manifest, Some(reference), None) => {
+                self.ask("auth.token_ref", reference, rules::reference(&reference.value))?;
+                AuthSource::Reference(reference.value.clone())
+            }
+            (Form::Runtime, None, Some(slot)) => {
+                self.ask("auth.slot", slot, rules::slot(&slot.value))?;
+                AuthSource::Slot(slot.value.clone())
+            }
+            (Form::Manifest, _, Some(slot)) => {
+                let problem = "slots stand in generated routes only; write `token_ref: NAME`";
+                return Err(self.error("auth.slot", slot, problem));
+            }
+            (Form::Runtime, Some(reference), _) => {
+                let problem = "generated routes hold no references; write the `slot`";
+                return Err(self.error("auth.token_ref", reference, problem));
+            }
+            (Form::Manifest, None, None) => {
+                let problem = "write where the token comes from: `token_ref: NAME`";
+                return Err(self.error("auth.token_ref", written, problem));
+            }
+            (Form::Runtime, None, None) => {
+                return Err(self.error(
+                    "auth.slot",
+                    written,
+                    "write which credential goes here: `slot: NAME`",
+                ));
+            }
+        };
+        Ok(Auth { scheme: auth.scheme, header: self.auth_header(written)?, source })
+    }
+
+    fn auth_header(&self, written: &Spanned<AuthSpec>) -> Result<String, RouteError> {
+        match (written.value.scheme, &written.value.header) {
+            (Scheme::Header, None) => {
+                let problem = "`scheme: header` needs the header's name: `header: x-api-key`";
+                Err(self.error("auth.header", written, problem))
+            }
+            (_, None) => Ok("authorization".to_owned()),
+            (scheme, Some(header)) => {
+                let name = header.value.to_ascii_lowercase();
+                self.ask("auth.header", header, rules::auth_header(scheme, &name))?;
+                Ok(name)
+            }
+        }
+    }
+
+    pub(super) fn matches(
+        &self,
+        written: &Spanned<Vec<Spanned<MatchSpec>>>,
+    ) -> Result<Vec<RequestMatch>, RouteError> {
+        if written.value.is_empty() {
+            let problem = "an empty list would let nothing through; name what may pass, or leave the key out";
+            return Err(self.error("matches", written, problem));
+        }
+        self.ask("matches", written, rules::length(written.value.len()))?;
+        written.value.iter().map(|entry| self.entry(entry)).collect()
+    }
+
+    fn entry(&self, written: &Spanned<MatchSpec>) -> Result<RequestMatch, RouteError> {
+        let MatchSpec { paths, methods, headers } = &written.value;
+        if paths.is_none() && methods.is_none() && headers.is_none() {
+            let problem = "an entry names at least one of `paths`, `methods`, `headers`";
+            return Err(self.error("matches", written, problem));
+        }
+        Ok(RequestMatch {
+            paths: self.list("matches.paths", paths.as_ref(), |path| self.path(path))?,
+            methods: self.list("matches.methods", methods.as_ref(), |method| self.method(method))?,
+            headers: self.list("matches.headers", headers.as_ref(), |header| self.header(header))?,
+        })
+    }
+
+    /// Reads a list that may be left out but not left empty.
+    fn list<W, T>(
+        &self,
+        field: &'static str,
+        written: Option<&Spanned<Vec<Spanned<W>>>>,
+        read: impl Fn(&Spanned<W>) -> Result<T, RouteError>,
+    ) -> Result<Vec<T>, RouteError> {
+        let Some(list) = written else { return Ok(Vec::new()) };
+        if list.value.is_empty() {
+            return Err(self.error(
+                field,
+                list,
+                "an empty list says nothing; name an entry or leave the key out",
+            ));
+        }
+        self.ask(field, list, rules::length(list.value.len()))?;
+        list.value.iter().map(read).collect()
+    }
+
+    fn path(&self, written: &Spanned<PathSpec>) -> Result<PathMatch, RouteError> {
+        let value = &written.value.value;
+        match written.value.kind {
+            PathKind::Regex => Ok(PathMatch::Regex(self.pattern("matches.paths.value", value)?)),
+            PathKind::Exact => {
+                self.ask("matches.paths.value", value, rules::path_value(&value.value))?;
+                Ok(PathMatch::Exact(value.value.clone()))
+            }
+            PathKind::Prefix => {
+                // By segment, so a last slash adds nothing (as in the Gateway API).
+                let bare = value.value.strip_suffix('/').filter(|bare| !bare.is_empty());
+                let prefix = bare.unwrap_or(&value.value);
+                self.ask("matches.paths.value", value, rules::path_value(prefix))?;
+                Ok(PathMatch::Prefix(prefix.to_owned()))
+            }
+        }
+    }
+
+    fn method(&self, written: &Spanned<String>) -> Result<String, RouteError> {
+        let name = written.value.to_ascii_uppercase();
+        self.ask("matches.methods", written, rules::method(&name))?;
+        Ok(name)
+    }
+
+    fn header(&self, written: &Spanned<HeaderSpec>) -> Result<HeaderMatch, RouteError> {
+        let HeaderSpec { name, kind, value } = &written.value;
+        let lower = name.value.to_ascii_lowercase();
+        self.ask("matches.headers.name", name, rules::header_name(&lower))?;
+        let value = match kind {
+            HeaderKind::Regex => HeaderValueMatch::Regex(self.pattern("matches.headers.value", value)?),
+            HeaderKind::Exact => {
+                self.ask("matches.headers.value", value, rules::header_value(&value.value))?;
+                HeaderValueMatch::Exact(value.value.clone())
+            }
+        };
+        Ok(HeaderMatch { name: lower, value })
+    }
+
+    fn pattern(&self, field: &'static str, written: &Spanned<String>) -> Result<Pattern, RouteError> {
+        self.ask(field, written, rules::text(&written.value))?;
+        Pattern::new(&written.value).map_err(|error| self.error(field, written, error.to_string()))
+    }
+
+    pub(super) fn connect_to(&self, written: &Spanned<String>) -> Result<ConnectTo, RouteError> {
+        let problem = "write `host:PORT`, `name:PORT` or an address with its port";
+        match canonical::authority(&written.value) {
+            Ok(canonical::Authority { host, port: Some(port) }) => {
+                Ok(ConnectTo { host: host.into_owned(), port })
+            }
+            _ => Err(self.error("connect_to", written, problem)),
+        }
+    }
+}
+
+impl DlpSpec {
+    /// The choices, without their words.
+    pub(super) fn read(&self) -> Dlp {
+        Dlp {
+            outbound_detectors: self.outbound_detectors.as_ref().map(|choice| choice.0.clone()),
+            inbound_detectors: self.inbound_detectors.as_ref().map(|choice| choice.0.clone()),
+            outbound_on_match: self.outbound_on_match,
+        }
+    }
+}
