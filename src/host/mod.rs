@@ -2,7 +2,9 @@
 //!
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
+pub mod addresses;
 pub mod process;
+pub mod roots;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
