@@ -14,4 +14,5 @@ pub mod backend;
 pub mod host;
 pub mod instance;
 pub mod keeper;
+pub mod launch;
 pub mod plan;
