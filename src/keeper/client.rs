@@ -92,7 +92,10 @@ pub fn socket(host: &Host, slug: &Slug) -> PathBuf {
 pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, ClientError> {
     let channel = spawn(host, &order.plan.identity.slug).await?;
     let request = KeeperRequest::Launch(Box::new(order.clone()));
-    let stream = channel.open(&request).await.map_err(|e| ClientError::Failed(e.to_string()))?;
+    let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
+    let stream = channel.open(&request).await.map_err(failed)?;
+    // Ended, not dropped: a sender that goes away without an end takes its request back.
+    stream.end().await.map_err(failed)?;
     let (_, progress) = stream.split();
     Ok(Launched { channel, progress })
 }
