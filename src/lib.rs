@@ -11,8 +11,9 @@
 //! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine.
 
 pub mod backend;
+pub mod cli;
 pub mod host;
 pub mod instance;
 pub mod keeper;
-pub mod launch;
+mod nearest;
 pub mod plan;

@@ -2,16 +2,21 @@
 //!
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
-pub mod addresses;
 pub mod process;
-pub mod roots;
+pub mod process_host;
+pub mod secrets;
+pub mod settings;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use process_host::HostError;
+pub use settings::{Settings, SettingsError};
+
 /// The person's machine as `bottle` sees it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Host {
     /// Environment variables.
     pub env: BTreeMap<OsString, OsString>,
@@ -44,6 +49,13 @@ impl Host {
     #[must_use]
     pub fn home_hash(&self) -> String {
         home_hash(&self.home)
+    }
+}
+
+/// Without the environment: half of a developer's secrets stand there.
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").field("home", &self.home).field("cwd", &self.cwd).finish_non_exhaustive()
     }
 }
 

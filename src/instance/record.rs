@@ -73,8 +73,6 @@ pub enum Status {
     Running,
     /// Being torn down.
     Ending,
-    /// Ended; only its logs are left.
-    Ended,
-    /// Ended; there is work in it.
+    /// Ended; what is here was kept on purpose.
     Preserved,
 }

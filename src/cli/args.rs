@@ -1,0 +1,49 @@
+//! What may be typed: the commands and the flags every command shares.
+//!
+//! Flags are recorded here and mean nothing yet; each command merges its own with settings, manifests and
+//! the host's facts before anything is done.
+
+use clap::{ArgAction, Parser, Subcommand};
+
+use super::list;
+use super::output::Color;
+
+/// Runs coding agents in isolated bottles whose only way out is a guarded door.
+#[derive(Debug, Parser)]
+#[command(name = "bottle", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Global {
+    /// Print data and errors as JSON
+    #[arg(long, global = true, display_order = 100)]
+    pub(crate) json: bool,
+    /// Print only data and errors
+    #[arg(short, long, global = true, display_order = 101)]
+    pub(crate) quiet: bool,
+    /// Say what is done on the way; twice for more
+    #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
+    pub(crate) verbose: u8,
+    /// Colours: on a terminal, always, or never
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN", display_order = 103)]
+    pub(crate) color: Color,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// List what there is
+    List(list::List),
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a manifest is wrong, 4 the backend is missing or refused,
+5 isolation could not be proven, 130 interrupted. Where an agent's or a command's own code is passed
+through: 125 bottle failed, 126 the program cannot be run, 127 it is not there.";

@@ -1,0 +1,120 @@
+//! `bottle list`: what there is. Listing never fails because one of the things listed is broken.
+
+use clap::Subcommand;
+
+use super::error::CliError;
+use super::exit;
+use super::output::{Ink, Output};
+use super::shapes::ActiveBottle;
+use crate::host::Host;
+use crate::instance::record::{Mode, Record, Status};
+use crate::instance::{Listed, State, Store};
+
+/// `list`: running bottles unless told otherwise.
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Bottles that run or were kept (the default)
+    Active,
+}
+
+impl List {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self.what.unwrap_or(What::Active) {
+            What::Active => active(host, output)?,
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn active(host: &Host, output: &Output) -> Result<(), CliError> {
+    let bottles: Vec<ActiveBottle> = Store::of(host).list().into_iter().map(active_bottle).collect();
+    if output.json {
+        return output.print_json(&bottles);
+    }
+    if bottles.is_empty() {
+        output.note("no bottle runs; `bottle start AGENT` starts one");
+    }
+    let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output.ink())).collect();
+    output.print_table(&["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS"], &rows)
+}
+
+fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {
+    let agent = bottle.agent.as_deref().unwrap_or("?");
+    let label = match &bottle.label {
+        Some(label) => format!("{} ({agent})", super::output::inert(label)),
+        None => format!("({agent})"),
+    };
+    let status = match (bottle.status, bottle.mode, &bottle.problem) {
+        (status, _, Some(problem)) => format!("{}: {}", ink.red(status), super::output::inert(problem)),
+        ("running", Some(mode), None) => format!("{} ({mode})", ink.green("running")),
+        (status, ..) => ink.yellow(status),
+    };
+    let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
+    vec![backend, bottle.slug.clone(), label, status]
+}
+
+fn active_bottle(listed: Listed) -> ActiveBottle {
+    let slug = listed.slug;
+    match listed.state {
+        State::Alive(record) => of_record(*record, None),
+        State::Dead(record) if record.mode == Mode::Detached && record.agent_exit.is_none() => {
+            of_record(*record, Some("unkept"))
+        }
+        State::Dead(record) if record.agent_exit.is_some() => of_record(*record, Some("ended")),
+        State::Dead(record) => of_record(*record, Some("orphaned")),
+        State::Preserved(record) => of_record(*record, Some("preserved")),
+        State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),
+        State::Newer(schema) => {
+            unreadable(slug.to_string(), "newer", format!("written by a newer bottle (schema {schema})"))
+        }
+    }
+}
+
+fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
+    let mode = match record.mode {
+        Mode::Attached => "attached",
+        Mode::Detached => "detached",
+    };
+    ActiveBottle {
+        slug: record.slug.to_string(),
+        label: record.label,
+        agent: Some(record.agent.to_string()),
+        bottles: record.bottles.iter().map(ToString::to_string).collect(),
+        backend: Some(record.backend),
+        mode: Some(mode),
+        status: status.unwrap_or(word(record.status)),
+        started_at: Some(record.started_at),
+        pending: 0,
+        problem: None,
+    }
+}
+
+fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBottle {
+    ActiveBottle {
+        slug,
+        label: None,
+        agent: None,
+        bottles: Vec::new(),
+        backend: None,
+        mode: None,
+        status,
+        started_at: None,
+        pending: 0,
+        problem: Some(problem),
+    }
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Starting => "starting",
+        Status::Running => "running",
+        Status::Ending => "ending",
+        Status::Preserved => "preserved",
+    }
+}

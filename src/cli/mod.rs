@@ -1,0 +1,102 @@
+//! The command line: what is typed, what is printed, and the exit code. Nothing outside this folder reads
+//! a flag or prints a word.
+//!
+//! ```text
+//! args      what may be typed          error, exit   what a command ends with
+//! output    what is printed, and how   shapes        the JSON a script may rely on
+//! terminal  the person's terminal      one file per command
+//! ```
+//! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
+
+#![allow(dead_code, unused_imports, reason = "the session commands that use it land next")]
+
+mod args;
+mod error;
+mod exit;
+mod list;
+mod output;
+mod shapes;
+mod terminal;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use tracing_subscriber::EnvFilter;
+
+use self::args::{Cli, Command};
+use self::error::CliError;
+use self::output::Output;
+use crate::host::Host;
+
+/// Runs the command that was typed and answers with its exit code.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    terminal::restore_on_panic();
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error, &arguments),
+    };
+    let output = Output::new(&cli.global);
+    start_tracing(cli.global.verbose);
+    let code = match dispatch(cli.command, &output) {
+        Ok(code) => code,
+        Err(error) => {
+            terminal::restore();
+            output.error(&error);
+            error.exit
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
+    let host = Host::of_this_process()?;
+    match command {
+        Command::List(list) => list.run(&host, output),
+    }
+}
+
+/// Help and version are answers; anything else was typed wrongly.
+fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        return ExitCode::from(exit::DONE);
+    }
+    // What was typed could not be read, so `--json` is looked for by hand, before any `--`.
+    let json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
+    if json {
+        let text = error.to_string();
+        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        Output::json_only().error(&CliError::usage(message).hint("`bottle --help` lists commands and flags"));
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(exit::USAGE)
+}
+
+/// Everything asynchronous of a command runs on one thread; a session has little to do but wait.
+fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::failed(format!("cannot start the runtime: {error}")))?;
+    let result = runtime.block_on(future);
+    // A thread that waits for a key must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+fn start_tracing(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => "bottle=info",
+        _ => "bottle=debug,bottle_channel=debug",
+    };
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::new(level))
+        .with_writer(std::io::stderr)
+        .without_time()
+        .try_init();
+}

@@ -1,0 +1,144 @@
+//! Questions to the person on `/dev/tty`, so that they work while standard input carries data.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Read, Write};
+
+use bottle_contract::secret::Secret;
+use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use zeroize::Zeroizing;
+
+use crate::host::secrets::Ask;
+
+/// The longest answer; what is typed beyond is ignored.
+const ANSWER_MAX: usize = 64 * 1024;
+
+/// Whether there is a person to ask: they see standard error and have a terminal to answer on.
+pub(crate) fn interactive() -> bool {
+    io::stderr().is_terminal() && Person::find().is_ok()
+}
+
+/// The person at the terminal.
+#[derive(Debug)]
+pub(crate) struct Person {
+    terminal: File,
+}
+
+/// What an answer was ended by.
+enum Answer {
+    Given(Zeroizing<Vec<u8>>),
+    Cancelled,
+}
+
+impl Person {
+    /// The person of this process's controlling terminal.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn find() -> io::Result<Self> {
+        Ok(Self { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty")? })
+    }
+
+    /// Asks for yes or no; only `y` and `yes` mean yes. Nothing when the person presses Ctrl-C.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn confirm(&mut self, question: &str) -> io::Result<Option<bool>> {
+        write!(self.terminal, "{question} [y/N] ")?;
+        match self.answer(true)? {
+            Answer::Given(bytes) => {
+                let word = String::from_utf8_lossy(&bytes).trim().to_lowercase();
+                Ok(Some(matches!(word.as_str(), "y" | "yes")))
+            }
+            Answer::Cancelled => Ok(None),
+        }
+    }
+
+    /// Reads one line key by key: signals off, so that Ctrl-C comes as a key and nothing is left to undo.
+    fn answer(&mut self, echo: bool) -> io::Result<Answer> {
+        let _modes = Keys::of(&self.terminal)?;
+        let mut line = Zeroizing::new(Vec::with_capacity(256));
+        let mut byte = Zeroizing::new([0u8; 1]);
+        loop {
+            if self.terminal.read(&mut *byte)? == 0 {
+                return Ok(Answer::Cancelled);
+            }
+            match byte[0] {
+                b'\r' | b'\n' => {
+                    self.terminal.write_all(b"\r\n")?;
+                    return Ok(Answer::Given(line));
+                }
+                // Ctrl-C, Ctrl-D on an empty line, Esc.
+                0x03 | 0x1b => {
+                    self.terminal.write_all(b"\r\n")?;
+                    return Ok(Answer::Cancelled);
+                }
+                0x04 if line.is_empty() => {
+                    self.terminal.write_all(b"\r\n")?;
+                    return Ok(Answer::Cancelled);
+                }
+                0x7f | 0x08 => erase(&mut self.terminal, &mut line, echo)?,
+                0x15 => {
+                    while !line.is_empty() {
+                        erase(&mut self.terminal, &mut line, echo)?;
+                    }
+                }
+                key @ (0x20..=0x7e | 0x80..) if line.len() < ANSWER_MAX => {
+                    line.push(key);
+                    if echo {
+                        self.terminal.write_all(&[key])?;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Ask for Person {
+    fn secret(&mut self, question: &str) -> io::Result<Option<Secret>> {
+        let plain: String = question.chars().filter(|c| !c.is_control()).collect();
+        write!(self.terminal, "{plain}: ")?;
+        match self.answer(false)? {
+            Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
+                Ok(text) => Ok(Some(Secret::new(text.to_owned()))),
+                Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
+            },
+            Answer::Cancelled => Ok(None),
+        }
+    }
+}
+
+/// Takes the last character off the line and, where it was shown, off the screen.
+fn erase(terminal: &mut File, line: &mut Vec<u8>, echo: bool) -> io::Result<()> {
+    while let Some(byte) = line.pop() {
+        if byte & 0xc0 != 0x80 {
+            if echo {
+                terminal.write_all(b"\x08 \x08")?;
+            }
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The terminal giving keys instead of lines, until dropped.
+struct Keys(());
+
+impl Keys {
+    fn of(terminal: &File) -> io::Result<Self> {
+        let before = tcgetattr(terminal)?;
+        let mut keys = before.clone();
+        keys.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG | LocalModes::IEXTEN);
+        keys.input_modes &= !InputModes::IXON;
+        // Remembered first, so that a signal or a panic gives the echo back.
+        super::raw::remember(terminal, &before, false)?;
+        tcsetattr(terminal, OptionalActions::Flush, &keys)?;
+        Ok(Self(()))
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        super::raw::restore();
+    }
+}

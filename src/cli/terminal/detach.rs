@@ -1,0 +1,82 @@
+//! The keys that leave a session running, found in what is typed.
+
+/// Looks for the keys in a stream of typed bytes.
+#[derive(Debug)]
+pub(crate) struct Detach {
+    keys: Vec<u8>,
+    /// The beginning of the keys that was typed so far; kept back until it is clear what is meant.
+    held: Vec<u8>,
+}
+
+impl Detach {
+    /// Looks for these keys; never finds any when there are none.
+    pub(crate) fn new(keys: &[u8]) -> Self {
+        Self { keys: keys.to_owned(), held: Vec::new() }
+    }
+
+    /// Takes what was typed. Answers what goes on to the agent, and whether the keys were all pressed;
+    /// what is typed after them is dropped with the session.
+    pub(crate) fn feed(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
+        if self.keys.is_empty() {
+            return (typed.to_owned(), false);
+        }
+        let mut passed = Vec::with_capacity(typed.len());
+        for &byte in typed {
+            self.held.push(byte);
+            while !self.keys.starts_with(&self.held) {
+                passed.push(self.held.remove(0));
+            }
+            if self.held.len() == self.keys.len() {
+                self.held.clear();
+                return (passed, true);
+            }
+        }
+        (passed, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn keys_are_found_across_pieces_and_what_was_no_key_goes_on() {
+        let mut detach = Detach::new(&[0x1d, b'd']);
+        assert_eq!(detach.feed(b"abc"), (b"abc".to_vec(), false));
+        assert_eq!(detach.feed(&[0x1d]), (vec![], false));
+        assert_eq!(detach.feed(b"x"), (vec![0x1d, b'x'], false));
+        assert_eq!(detach.feed(&[0x1d, 0x1d]), (vec![0x1d], false));
+        assert_eq!(detach.feed(b"drest"), (vec![], true));
+    }
+
+    #[test]
+    fn keys_that_begin_like_themselves_are_found() {
+        assert_eq!(Detach::new(b"aab").feed(b"aaab"), (b"a".to_vec(), true));
+        assert_eq!(Detach::new(b"").feed(b"\x1dd"), (b"\x1dd".to_vec(), false));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_typed_is_lost_or_changed(keys in "[ab]{1,4}", typed in "[abc]{0,40}", cut in 0usize..40) {
+            let mut detach = Detach::new(keys.as_bytes());
+            let cut = cut.min(typed.len());
+            let (mut seen, mut found) = detach.feed(&typed.as_bytes()[..cut]);
+            if !found {
+                let (rest, later) = detach.feed(&typed.as_bytes()[cut..]);
+                seen.extend(rest);
+                found = later;
+            }
+            let found_at = typed.find(&keys);
+            prop_assert_eq!(found, found_at.is_some());
+            match found_at {
+                Some(at) => prop_assert_eq!(seen, &typed.as_bytes()[..at]),
+                None => {
+                    seen.extend(&detach.held);
+                    prop_assert_eq!(seen, typed.as_bytes());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The person's terminal: taken over for a session, asked for answers, and always given back.
+//!
+//! ```text
+//! raw      raw mode and the window's title; undone by drop, panic and signals alike
+//! modes    what the agent switched on in the terminal and may have left on
+//! detach   the keys that leave a session running
+//! input    standard input as a stream of chunks
+//! ask      questions on /dev/tty: y/N, and secrets without echo
+//! ```
+//! Nothing here knows what is being run.
+
+mod ask;
+mod detach;
+mod input;
+mod modes;
+mod raw;
+
+use std::io::{self, IsTerminal};
+
+use bottle_contract::session::guest::Size;
+
+pub(crate) use ask::{Person, interactive};
+pub(crate) use detach::Detach;
+pub(crate) use input::chunks;
+pub(crate) use modes::Modes;
+pub(crate) use raw::{RawTerminal, restore, restore_on_panic};
+
+/// A size that lies, or none at all, becomes what a terminal has always been.
+const FALLBACK: Size = Size { columns: 80, rows: 24 };
+
+/// Whether a session can be had on standard input and output.
+pub(crate) fn is_here() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// The size of the terminal that shows standard output.
+pub(crate) fn size() -> Size {
+    match rustix::termios::tcgetwinsize(io::stdout()) {
+        Ok(found) if found.ws_col > 0 && found.ws_row > 0 => {
+            Size { columns: found.ws_col, rows: found.ws_row }
+        }
+        _ => FALLBACK,
+    }
+}

@@ -1,0 +1,256 @@
+//! Secret references → values: read once, at launch, in the process that has the person's terminal.
+//!
+//! Values live in memory and in the launch order only. Every read has a bound and every wait a deadline,
+//! and no message here ever holds a value.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::SecretText;
+use tokio::io::AsyncReadExt;
+use zeroize::Zeroizing;
+
+use super::Host;
+use crate::plan::{SecretNeed, SecretSource};
+
+/// No token, key or certificate is larger; a reference to something that is stops here.
+const SECRET_MAX: usize = 64 * 1024;
+
+/// How long a command may take: a person may have to unlock a vault or touch a key.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Someone to ask. The host's terminal in a command; absent in a script.
+pub trait Ask: Send {
+    /// Asks for one secret without echo. Nothing when the person cancels.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    fn secret(&mut self, question: &str) -> io::Result<Option<Secret>>;
+}
+
+/// The values of a launch.
+#[derive(Debug, Default)]
+pub struct Secrets {
+    /// By the need's id.
+    pub values: BTreeMap<String, SecretText>,
+    /// What the person should know of where they came from (a file that others can read).
+    pub warnings: Vec<String>,
+}
+
+/// Why a secret could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// Not set, and nobody to ask.
+    #[error("{}", missing(.0))]
+    Missing(Vec<SecretNeed>),
+    /// The person did not want to say.
+    #[error("no value was given for {0}")]
+    Cancelled(String),
+    /// The reference leads to nothing usable.
+    #[error("cannot read the secret for {purpose}: {why}")]
+    Unreadable {
+        /// What it is for.
+        purpose: String,
+        /// What went wrong, without the value.
+        why: String,
+        /// What the person does next.
+        hint: Option<String>,
+    },
+}
+
+impl SecretError {
+    /// What the person does next.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Missing(needs) => {
+                let name = needs.iter().find_map(|need| match &need.source {
+                    SecretSource::Env(name) => Some(name.as_str()),
+                    _ => None,
+                });
+                Some(match name {
+                    Some(name) => format!(
+                        "set it (`export {name}=…`), start on a terminal to be asked, or refer to it as \
+                         `file:PATH` or `cmd:COMMAND` in the manifest"
+                    ),
+                    None => "start on a terminal to be asked, or use `$NAME` in the manifest".to_owned(),
+                })
+            }
+            Self::Cancelled(_) => None,
+            Self::Unreadable { hint, .. } => hint.clone(),
+        }
+    }
+}
+
+/// Resolves every need. The same source is read, or asked for, once.
+///
+/// # Errors
+/// [`SecretError`]: all missing ones together, or the first that cannot be read.
+pub async fn resolve(
+    host: &Host,
+    needs: &[SecretNeed],
+    mut ask: Option<&mut dyn Ask>,
+) -> Result<Secrets, SecretError> {
+    let mut secrets = Secrets::default();
+    let mut known: Vec<(&SecretSource, Secret)> = Vec::new();
+    let mut absent = Vec::new();
+    for need in needs {
+        let value = match known.iter().find(|(source, _)| **source == need.source) {
+            Some((_, value)) => Some(value.clone()),
+            None => match &need.source {
+                SecretSource::Env(name) => from_env(host, name, need)?,
+                SecretSource::File(path) => Some(from_file(host, path, need, &mut secrets.warnings)?),
+                SecretSource::Command(argv) => Some(from_command(host, argv, need).await?),
+                SecretSource::Prompt(_) => None,
+            },
+        };
+        let value = match (value, ask.as_deref_mut()) {
+            (Some(value), _) => value,
+            (None, Some(person)) => asked(person, need)?,
+            (None, None) => {
+                absent.push(need.clone());
+                continue;
+            }
+        };
+        known.push((&need.source, value.clone()));
+        secrets.values.insert(need.id.clone(), SecretText(value));
+    }
+    if absent.is_empty() { Ok(secrets) } else { Err(SecretError::Missing(absent)) }
+}
+
+fn asked(person: &mut dyn Ask, need: &SecretNeed) -> Result<Secret, SecretError> {
+    let question = match &need.source {
+        SecretSource::Prompt(text) => text.clone(),
+        SecretSource::Env(name) => format!("{name} ({})", need.purpose),
+        SecretSource::File(_) | SecretSource::Command(_) => need.purpose.clone(),
+    };
+    match person.secret(&question) {
+        Ok(Some(value)) if !value.expose().is_empty() => Ok(value),
+        Ok(_) => Err(SecretError::Cancelled(need.purpose.clone())),
+        Err(error) => Err(unreadable(need, format!("the terminal: {error}"), None)),
+    }
+}
+
+fn from_env(host: &Host, name: &str, need: &SecretNeed) -> Result<Option<Secret>, SecretError> {
+    match host.env.get(std::ffi::OsStr::new(name)) {
+        None => Ok(None),
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) => match value.to_str() {
+            Some(value) => Ok(Some(Secret::new(value.to_owned()))),
+            None => Err(unreadable(need, format!("the variable {name} is no UTF-8 text"), None)),
+        },
+    }
+}
+
+fn from_file(
+    host: &Host,
+    path: &Path,
+    need: &SecretNeed,
+    warnings: &mut Vec<String>,
+) -> Result<Secret, SecretError> {
+    let path = path.strip_prefix("~").map_or_else(|_| path.to_owned(), |rest| host.user_home.join(rest));
+    let fault = |why: String| unreadable(need, format!("{}: {why}", path.display()), None);
+    // Not blocking, so that a pipe of that name is refused instead of waited for.
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nonblocking)
+        .open(&path)
+        .map_err(|error| fault(error.to_string()))?;
+    let facts = file.metadata().map_err(|error| fault(error.to_string()))?;
+    if !facts.is_file() {
+        return Err(fault("it is no regular file".to_owned()));
+    }
+    if facts.permissions().mode() & 0o077 != 0 {
+        warnings.push(format!("{0} can be read by other users; `chmod 600 {0}` closes it", path.display()));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
+    file.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| fault(error.to_string()))?;
+    text_of(&bytes).map_err(fault)
+}
+
+async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result<Secret, SecretError> {
+    let [program, arguments @ ..] = argv else {
+        return Err(unreadable(need, "the command is empty".to_owned(), None));
+    };
+    let fault = |why: String, hint: Option<String>| unreadable(need, format!("`{program}` {why}"), hint);
+    // No shell: the words are the manifest's, and nothing in them is expanded.
+    let mut child = tokio::process::Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(&host.env)
+        .current_dir(&host.user_home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| fault(format!("cannot be started: {error}"), None))?;
+    let output = child.stdout.take().ok_or_else(|| fault("has no output".to_owned(), None))?;
+    let run = async {
+        let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
+        output.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).await?;
+        // One that has more to say is not waited for: it would wait for a reader.
+        let status = if bytes.len() > SECRET_MAX { None } else { Some(child.wait().await?) };
+        Ok::<_, io::Error>((bytes, status))
+    };
+    let (bytes, status) = match tokio::time::timeout(COMMAND_DEADLINE, run).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(error)) => return Err(fault(format!("failed: {error}"), None)),
+        Err(_) => return Err(fault(format!("did not answer within {} s", COMMAND_DEADLINE.as_secs()), None)),
+    };
+    match status {
+        Some(status) if !status.success() => {
+            Err(fault(format!("ended with {status}"), Some("run it by hand to see what it lacks".to_owned())))
+        }
+        _ => text_of(&bytes).map_err(|why| fault(format!("answered something unusable: {why}"), None)),
+    }
+}
+
+/// One line break at the end belongs to the file or the command, not to the secret.
+fn text_of(bytes: &[u8]) -> Result<Secret, String> {
+    if bytes.len() > SECRET_MAX {
+        return Err(format!("more than {SECRET_MAX} bytes"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "it is no UTF-8 text".to_owned())?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret::new(text.to_owned())) }
+}
+
+fn unreadable(need: &SecretNeed, why: String, hint: Option<String>) -> SecretError {
+    SecretError::Unreadable { purpose: need.purpose.clone(), why, hint }
+}
+
+fn missing(needs: &[SecretNeed]) -> String {
+    let words: Vec<String> = needs
+        .iter()
+        .map(|need| match &need.source {
+            SecretSource::Env(name) => format!("{name} is not set (for {})", need.purpose),
+            SecretSource::Prompt(text) => format!("nobody to ask for {text:?} (for {})", need.purpose),
+            SecretSource::File(path) => format!("{} (for {})", path.display(), need.purpose),
+            SecretSource::Command(_) => need.purpose.clone(),
+        })
+        .collect();
+    words.join("; ")
+}
+
+/// What a need's source is, for the preflight: where the value will come from, never the value.
+#[must_use]
+pub fn describe(source: &SecretSource) -> String {
+    match source {
+        SecretSource::Env(name) => format!("${name}"),
+        SecretSource::File(path) => path.display().to_string(),
+        SecretSource::Command(argv) => format!("the output of `{}`", argv.first().map_or("", String::as_str)),
+        SecretSource::Prompt(_) => "asked on the terminal".to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[path = "secrets_tests.rs"]
+mod tests;

@@ -1,0 +1,267 @@
+//! `$BOTTLE_HOME/settings.yml`: what a person sets once for every bottle.
+//!
+//! A missing file means the defaults. Keys are strict, and a key that is known and has no effect yet is
+//! refused with that word: a setting that is taken and ignored would be a promise not kept.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use bottle_contract::yaml::{self, Reserved, YamlError};
+use serde::Deserialize;
+
+use super::Host;
+use crate::nearest::nearest;
+
+/// What a person set, complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `backend`: taken when neither a flag, nor `BOTTLE_BACKEND`, nor the bottle names one.
+    pub backend: Option<String>,
+    /// `detach_keys`: the bytes that leave a session running; absent switches them off.
+    pub detach_keys: Option<DetachKeys>,
+    /// `terminal.pass`: what an agent's output may do to the person's terminal beyond text and colours.
+    pub terminal_pass: Vec<Pass>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            backend: None,
+            detach_keys: DetachKeys::parse(DetachKeys::DEFAULT).ok(),
+            terminal_pass: Vec::new(),
+        }
+    }
+}
+
+/// Keys pressed one after the other, as the bytes a terminal sends for them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetachKeys {
+    /// Never empty.
+    bytes: Vec<u8>,
+    /// As written, for messages.
+    text: String,
+}
+
+/// One entry of `terminal.pass`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pass {
+    /// Writes to the clipboard.
+    Clipboard,
+    /// Desktop notifications.
+    Notify,
+    /// The window's title.
+    Title,
+    /// Pictures.
+    Images,
+}
+
+/// Settings that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The file is there and cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The file says something that cannot be meant.
+    #[error("{}:{problem}", path.display())]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What, with its place.
+        problem: String,
+        /// The next step.
+        hint: Option<String>,
+    },
+}
+
+impl SettingsError {
+    /// What the person does next.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Unreadable { .. } => None,
+            Self::Wrong { hint, .. } => hint.as_deref(),
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of this home.
+    ///
+    /// # Errors
+    /// [`SettingsError`] with file, line and column, and the nearest known key.
+    pub fn load(host: &Host) -> Result<Self, SettingsError> {
+        let path = host.home.join("settings.yml");
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(SettingsError::Unreadable { path, source }),
+        };
+        parse(&text).map_err(|(problem, hint)| SettingsError::Wrong { path, problem, hint })
+    }
+}
+
+impl DetachKeys {
+    /// What is set when nobody sets anything: far from what programs use, and easy to say.
+    pub const DEFAULT: &str = "ctrl-],d";
+
+    /// `ctrl-X` or single characters, separated by commas.
+    ///
+    /// # Errors
+    /// A fragment that names the key that is none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bytes = text.split(',').map(key).collect::<Result<Vec<u8>, String>>()?;
+        Ok(Self { bytes, text: text.to_owned() })
+    }
+
+    /// The bytes, never none.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl std::fmt::Display for DetachKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The byte a terminal sends for one key.
+fn key(word: &str) -> Result<u8, String> {
+    let word = word.trim();
+    let control = word.strip_prefix("ctrl-").or_else(|| word.strip_prefix("Ctrl-"));
+    match (control.unwrap_or(word).as_bytes(), control.is_some()) {
+        ([letter @ (b'a'..=b'z' | b'A'..=b'Z' | b'@' | b'[' | b'\\' | b']' | b'^' | b'_')], true) => {
+            Ok(letter.to_ascii_uppercase() & 0x1f)
+        }
+        ([character @ 0x20..=0x7e], false) => Ok(*character),
+        _ => {
+            Err(format!("{word:?} is no key; write `ctrl-` and a letter or one of @[\\]^_, or one character"))
+        }
+    }
+}
+
+/// The file as it is written.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    backend: Option<String>,
+    detach_keys: Option<String>,
+    terminal: Terminal,
+    docker: Option<Reserved>,
+    supervise: Option<Reserved>,
+    egress: Option<Reserved>,
+    logs: Option<Reserved>,
+    keep_days: Option<Reserved>,
+    home_allow: Option<Reserved>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Terminal {
+    pass: Vec<Pass>,
+}
+
+/// Line, column and problem, and the next step.
+type Problem = (String, Option<String>);
+
+fn parse(text: &str) -> Result<Settings, Problem> {
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(Settings::default());
+    }
+    let written: Written = yaml::from_str(text).map_err(problem)?;
+    for (key, value) in [
+        ("docker", written.docker),
+        ("supervise", written.supervise),
+        ("egress", written.egress),
+        ("logs", written.logs),
+        ("keep_days", written.keep_days),
+        ("home_allow", written.home_allow),
+    ] {
+        if value.is_some() {
+            let hint = format!("remove `{key}`; it has no effect in this version");
+            return Err((format!(" `{key}` is not available yet"), Some(hint)));
+        }
+    }
+    let detach_keys = match written.detach_keys.as_deref().unwrap_or(DetachKeys::DEFAULT) {
+        "none" => None,
+        keys => Some(DetachKeys::parse(keys).map_err(|why| (format!(" detach_keys: {why}"), None))?),
+    };
+    Ok(Settings { backend: written.backend, detach_keys, terminal_pass: written.terminal.pass })
+}
+
+fn problem(error: YamlError) -> Problem {
+    let hint = error.unknown_key.as_ref().and_then(|unknown| {
+        let near = nearest(&unknown.key, unknown.accepted.iter().copied())?;
+        Some(format!("did you mean `{near}`?"))
+    });
+    let at = error.at.map(|at| format!("{at}:")).unwrap_or_default();
+    (format!("{at} {}", error.problem), hint)
+}
+
+fn read(path: &std::path::Path) -> io::Result<String> {
+    let mut text = String::new();
+    // One byte over the bound is enough for the parser to refuse it.
+    File::open(path)?.take(yaml::MAX_DOCUMENT as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_written_means_the_defaults() {
+        for text in ["", "\n\n", "# only words\n"] {
+            assert_eq!(parse(text), Ok(Settings::default()), "{text:?}");
+        }
+        assert_eq!(Settings::default().detach_keys.expect("keys").bytes(), [0x1d, b'd']);
+    }
+
+    #[test]
+    fn everything_written_is_taken() {
+        let settings =
+            parse("backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n");
+        assert_eq!(
+            settings,
+            Ok(Settings {
+                backend: Some("linux".to_owned()),
+                detach_keys: DetachKeys::parse("ctrl-p,ctrl-q").ok(),
+                terminal_pass: vec![Pass::Title, Pass::Notify],
+            })
+        );
+        assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
+    }
+
+    #[test]
+    fn a_key_that_is_none_is_named_with_the_nearest_and_its_place() {
+        let (problem, hint) = parse("backend: linux\ndetach-keys: none\n").expect_err("an error");
+        assert!(problem.starts_with("2:1: unknown key `detach-keys`"), "{problem}");
+        assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
+        let (problem, _) = parse("docker: {door: socket}\n").expect_err("an error");
+        assert!(problem.contains("`docker` is not available yet"), "{problem}");
+        let (problem, _) = parse("detach_keys: ctrl-é\n").expect_err("an error");
+        assert!(problem.contains("is no key"), "{problem}");
+        for text in ["backend: [a]\n", "backend: a\nbackend: b\n", "terminal: {pass: [sound]}\n", "- a\n"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_the_bytes_a_terminal_sends() {
+        for (text, bytes) in [("ctrl-],d", vec![0x1d, b'd']), ("ctrl-a", vec![1]), ("~,.", vec![b'~', b'.'])]
+        {
+            assert_eq!(DetachKeys::parse(text).expect("keys").bytes(), bytes, "{text}");
+        }
+        for text in ["", "ctrl-", "ctrl-1", "abc", "ctrl-a,", "\u{7f}"] {
+            assert!(DetachKeys::parse(text).is_err(), "{text:?}");
+        }
+    }
+}
