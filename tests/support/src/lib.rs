@@ -9,11 +9,14 @@
 //! home ──► program                    a throw-away BOTTLE_HOME and the real binary run in it
 //!   └────► pty                        the same on a terminal, read back as a screen
 //! scrub                               what differs from run to run, replaced before a snapshot
+//! skip                                a test that cannot run here says so
+//! agents                              the real coding agents, fetched once per machine
 //! ```
 //!
 //! Every server listens on loopback only.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod agents;
 pub mod authority;
 pub mod body;
 pub mod fake_llm;
@@ -22,4 +25,5 @@ pub mod program;
 pub mod pty;
 pub mod scrub;
 pub mod server;
+pub mod skip;
 pub mod upstream;

@@ -1,0 +1,61 @@
+//! One installation per machine, however many tests ask for it at once.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::Missing;
+
+/// The folder of all agents.
+pub(super) fn folder() -> Result<PathBuf, Missing> {
+    let folder = match std::env::var_os("BOTTLE_TEST_AGENTS") {
+        Some(folder) => PathBuf::from(folder),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/agents"),
+    };
+    fs::create_dir_all(&folder)
+        .map_err(|error| Missing(format!("{} cannot be made: {error}", folder.display())))?;
+    Ok(fs::canonicalize(&folder)?)
+}
+
+/// Fills `home` by `install`, unless it was filled to the end with this `mark` before. An installation
+/// that broke off is thrown away and begun again. Other processes wait.
+pub(super) fn once(
+    home: &Path,
+    mark: &str,
+    install: impl FnOnce(&Path) -> Result<(), Missing>,
+) -> Result<(), Missing> {
+    let finished = home.join("finished");
+    let complete = || fs::read_to_string(&finished).is_ok_and(|found| found == mark);
+    if complete() {
+        return Ok(());
+    }
+    let lock = File::create(home.with_extension("lock"))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(std::io::Error::from)?;
+    if complete() {
+        return Ok(());
+    }
+    if home.exists() {
+        fs::remove_dir_all(home)?;
+    }
+    fs::create_dir_all(home)?;
+    install(home)?;
+    fs::write(finished, mark)?;
+    Ok(())
+}
+
+/// Runs an installer with the person's own environment, which knows their registries and proxies.
+pub(super) fn run(command: &mut Command) -> Result<(), Missing> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Missing(format!("{name} cannot be started: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    Err(Missing(format!("{name} could not install it: {last}")))
+}

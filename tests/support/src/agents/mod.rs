@@ -1,0 +1,109 @@
+//! The real coding agents, unmodified, fetched from their registries once per machine.
+//!
+//! They are downloaded at test time and never kept with the sources. Each lies in a folder of its own
+//! under `target/agents/` (or `BOTTLE_TEST_AGENTS`), laid out as its usual installer does it: a
+//! virtual environment for mini-swe-agent, an npm prefix for pi. Without a registry, a Python or a
+//! Node there is nothing to run: the reason comes back as text for the test to say aloud.
+
+mod install;
+mod node;
+mod python;
+
+use std::path::{Path, PathBuf};
+
+use install::{folder, once};
+
+/// mini-swe-agent's version; its dependencies are pinned in `agents/mini-swe-agent.txt`.
+pub const MINI_VERSION: &str = "2.4.6";
+/// pi's version.
+pub const PI_VERSION: &str = "0.73.1";
+
+/// An agent that can be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// The program a person would type.
+    pub program: PathBuf,
+    /// Folders that have to be on the search path for it to run, the program's own first.
+    pub path: Vec<PathBuf>,
+}
+
+/// Why an agent cannot be run here: one sentence for a person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing(pub String);
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Missing {}
+
+impl From<std::io::Error> for Missing {
+    fn from(error: std::io::Error) -> Self {
+        Self(format!("the agents' folder: {error}"))
+    }
+}
+
+/// mini-swe-agent in a virtual environment over the system's own Python.
+///
+/// # Errors
+/// [`Missing`] when there is no Python, no pip, or no registry answers.
+pub fn mini() -> Result<Agent, Missing> {
+    let home = folder()?.join("mini-swe-agent");
+    let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join("agents/mini-swe-agent.txt");
+    let mark = std::fs::read_to_string(&requirements)?;
+    once(&home, &mark, |home| {
+        let python = python::system()?;
+        python::environment(&python, home)?;
+        python::install(&python, home, &["--no-deps", "--requirement"], &requirements)
+    })?;
+    let bin = home.join("bin");
+    Ok(Agent { program: bin.join("mini"), path: vec![bin] })
+}
+
+/// pi in an npm prefix, with a Node of its own beside it where the system's is too old.
+///
+/// # Errors
+/// [`Missing`] when there is no npm, or no registry answers.
+pub fn pi() -> Result<Agent, Missing> {
+    let home = folder()?.join("pi");
+    once(&home, PI_VERSION, |home| {
+        let node = node::at_least_20_6(home)?;
+        node.install(home, &format!("@mariozechner/pi-coding-agent@{PI_VERSION}"))
+    })?;
+    let bin = home.join("bin");
+    Ok(Agent { program: bin.join("pi"), path: vec![bin] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Program;
+    use crate::skip;
+
+    #[test]
+    fn a_fetched_agent_says_its_version() {
+        for (name, agent, flag, answer) in
+            [("mini", mini(), "--help", "mini-swe-agent"), ("pi", pi(), "--version", PI_VERSION)]
+        {
+            let agent = match agent {
+                Ok(agent) => agent,
+                Err(missing) => {
+                    skip::aloud(name, &missing);
+                    continue;
+                }
+            };
+            let home = tempfile::tempdir().unwrap();
+            let mut program = Program::at(&agent.program);
+            let path = format!("{}:/usr/bin:/bin", agent.path[0].display());
+            program
+                .env("PATH", path)
+                .env("HOME", home.path())
+                .env("MSWEA_CONFIGURED", "true")
+                .arguments([flag]);
+            let outcome = program.run().unwrap().expect_code(0);
+            assert!((outcome.stdout + &outcome.stderr).contains(answer), "{name}");
+        }
+    }
+}

