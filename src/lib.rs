@@ -15,5 +15,6 @@ pub mod cli;
 pub mod host;
 pub mod instance;
 pub mod keeper;
+pub mod launch;
 mod nearest;
 pub mod plan;

@@ -116,5 +116,6 @@ fn word(status: Status) -> &'static str {
         Status::Running => "running",
         Status::Ending => "ending",
         Status::Preserved => "preserved",
+        Status::Ended => "ended",
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
+pub mod addresses;
 pub mod process;
 pub mod process_host;
+pub mod roots;
 pub mod secrets;
 pub mod settings;
 

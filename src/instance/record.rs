@@ -73,6 +73,8 @@ pub enum Status {
     Running,
     /// Being torn down.
     Ending,
-    /// Ended; what is here was kept on purpose.
+    /// Ended; only its logs are left.
+    Ended,
+    /// Ended; there is work in it.
     Preserved,
 }

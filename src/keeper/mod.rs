@@ -1,3 +1,306 @@
-//! The process that owns a bottle: provisions, answers, tears down, adopts.
+//! The process that owns a bottle: launches, provisions, answers, tears down, adopts.
+//!
+//! ```text
+//!  bottle start ══ inherited socket ══╗                      ╔══ guest (pid 1)
+//!                                     ╠═ clients ─► owner ───╣
+//!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the door)
+//! ```
+//! One task, [`owner`], changes the bottle's state; connections send it commands and never touch it. The
+//! keeper alone holds the channels to both ends; what clients ask of the guest is passed through frame by
+//! frame. It holds the bottle's lock for its whole life, so the lock says whether a bottle is kept.
+//!
+//! - `client`: how a command starts a keeper, or finds a living one, or has one adopt
+//! - `protocol`: the words on its socket
+//! - `clients`: one connection, one stream
+//! - `owner`: what happens to a running bottle, and the end of it
+//! - `ending`: tearing down, keeping what is worth it
+//! - `notices`: what the person should hear of
 
+pub mod client;
+mod clients;
+mod ending;
+mod notices;
+mod owner;
 pub mod protocol;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Incoming, Request, Side, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Attach, GuestRequest};
+use bottle_contract::session::{Hello, Role};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::backend::Backend;
+use crate::host::Host;
+use crate::host::process::ProcessId;
+use crate::instance::record::{Mode, Record, SCHEMA, Status};
+use crate::instance::{Claim, ClaimError, Store};
+use crate::launch::{self, LaunchError, Planned, Running, Work};
+use crate::plan::{Plan, Workspace};
+use owner::Owned;
+use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchOrder, Phase};
+
+/// How long the command that started a keeper may take to say what for.
+const ORDER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The keeper's whole life. Its standard input is the socket of the command that started it.
+#[must_use]
+pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
+    // A session of its own: the terminal's signals are the client's business. A failure means that it
+    // leads one already.
+    let _ = rustix::process::setsid();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(_) => return ExitCode::FAILURE,
+    };
+    let served = runtime.block_on(serve(host, backends));
+    // Blocking reads of a copy may still wait for a file; the process ends anyway.
+    runtime.shutdown_background();
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()> {
+    let (channel, mut incoming) = inherited().await?;
+    let request = tokio::time::timeout(ORDER_WITHIN, incoming.next())
+        .await?
+        .ok_or_else(|| anyhow::anyhow!("the client went away before it said what for"))?;
+    match request.parse()? {
+        KeeperRequest::Launch(order) => {
+            keep_new(host, backends, *order, First { channel, incoming }, request).await
+        }
+        KeeperRequest::Adopt { slug } => {
+            keep_adopted(host, backends, &slug, First { channel, incoming }, request).await
+        }
+        _ => {
+            request.refuse("a keeper first launches or adopts").await;
+            channel.flush().await;
+            Ok(())
+        }
+    }
+}
+
+/// The connection of the command that started this keeper.
+struct First {
+    channel: Channel,
+    incoming: Incoming,
+}
+
+async fn inherited() -> anyhow::Result<(Channel, Incoming)> {
+    let fd = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let socket = std::os::unix::net::UnixStream::from(fd);
+    socket.set_nonblocking(true)?;
+    let socket = tokio::net::UnixStream::from_std(socket)?;
+    let (channel, incoming, _) = Channel::establish(socket, Side::Accepted, Hello::of(Role::Keeper)).await?;
+    Ok((channel, incoming))
+}
+
+async fn keep_new(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    order: LaunchOrder,
+    first: First,
+    request: Request,
+) -> anyhow::Result<()> {
+    let report = request.accept();
+    let backend = find(backends, &order.plan.backend)?;
+    let claim = match Store::of(host).claim(record_of(&order.plan)) {
+        Ok(claim) => claim,
+        Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
+    };
+    log_into(&claim);
+    match launch_watched(host, backend, &order, &claim, &first, &report).await {
+        Ok(running) => {
+            let secrets = order.secrets.into_values().map(|text| text.0).collect();
+            let owned = Owned { host, backend, claim, running, first, secrets, adopted: false };
+            owned.keep(&report).await
+        }
+        Err(error) => {
+            let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
+            let mut failure = failure_of(&error);
+            failure.left = launch::undo(backend, &claim).await;
+            if failure.left.is_empty() {
+                failure.left.extend(claim.remove().err().map(|error| error.to_string()));
+            }
+            refuse(&first, &report, failure).await
+        }
+    }
+}
+
+async fn keep_adopted(
+    host: &Host,
+    backends: &[Box<dyn Backend>],
+    slug: &Slug,
+    first: First,
+    request: Request,
+) -> anyhow::Result<()> {
+    let report = request.accept();
+    let claim = match Store::of(host).adopt(slug) {
+        Ok(claim) => claim,
+        Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
+    };
+    log_into(&claim);
+    let backend = find(backends, &claim.record().backend)?;
+    match connect_both(backend, slug).await {
+        Ok(running) => {
+            let own = ProcessId::own().ok().map(|id| id.to_string());
+            claim.update(|record| record.keeper = own)?;
+            let owned = Owned { host, backend, claim, running, first, secrets: Vec::new(), adopted: true };
+            owned.keep(&report).await
+        }
+        Err(error) => refuse(&first, &report, failure_of(&error)).await,
+    }
+}
+
+/// Launches phase by phase; between two of them an interrupt or a lost client ends it.
+async fn launch_watched(
+    host: &Host,
+    backend: &dyn Backend,
+    order: &LaunchOrder,
+    claim: &Claim,
+    first: &First,
+    report: &Stream,
+) -> Result<Running, LaunchError> {
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| LaunchError::Host(e.to_string()))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|e| LaunchError::Host(e.to_string()))?;
+    let stopped = std::sync::atomic::AtomicBool::new(false);
+    let watch = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = first.channel.closed() => {}
+        }
+        stopped.store(true, std::sync::atomic::Ordering::SeqCst);
+        std::future::pending::<()>().await;
+    };
+    let enter = async |phase| {
+        let told = report.message(&KeeperEvent::Phase(phase)).await;
+        if told.is_err() || stopped.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(LaunchError::Interrupted);
+        }
+        Ok(())
+    };
+    let phases = async {
+        enter(Phase::Network).await?;
+        let networked = Planned::new(Work { host, backend, order, claim }).network().await?;
+        enter(Phase::Guard).await?;
+        let guarded = networked.guard().await?;
+        enter(Phase::Provision).await?;
+        let provisioned = guarded.provision().await?;
+        enter(Phase::Agent).await?;
+        provisioned.start_agent().await
+    };
+    tokio::select! {
+        launched = phases => launched,
+        () = watch => Err(LaunchError::Interrupted),
+    }
+}
+
+/// Both channels of a bottle that runs, and a watch on its agent.
+async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
+    let greet = |who, error: bottle_channel::ChannelError| LaunchError::Peer {
+        who,
+        what: format!("did not greet: {error}"),
+    };
+    let stream = backend.connect_guest(slug).await?;
+    let (guest, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
+        .await
+        .map_err(|error| greet("guest", error))?;
+    let stream = backend.connect_bundle(slug).await?;
+    let (bundle, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
+        .await
+        .map_err(|error| greet("bundle", error))?;
+    // The stream that started the agent went with the old keeper; a silent watcher hears of the end too.
+    let watch = GuestRequest::Attach(Attach { read_only: true, size: None });
+    let agent = guest.open(&watch).await.map_err(|error| greet("guest", error))?;
+    Ok(Running { bundle, guest, agent })
+}
+
+async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyhow::Result<()> {
+    let _ = report.message(&KeeperEvent::Failed(failure)).await;
+    let _ = report.end().await;
+    first.channel.flush().await;
+    Ok(())
+}
+
+fn find<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a dyn Backend> {
+    let found = backends.iter().find(|backend| backend.name() == name);
+    found.map(AsRef::as_ref).ok_or_else(|| anyhow::anyhow!("there is no backend named {name}"))
+}
+
+fn record_of(plan: &Plan) -> Record {
+    let identity = plan.identity.clone();
+    Record {
+        schema: SCHEMA,
+        slug: identity.slug,
+        label: identity.label,
+        color: identity.color,
+        agent: identity.agent,
+        bottles: identity.bottles,
+        cwd: identity.cwd,
+        copied_cwd: plan.workspace != Workspace::Empty,
+        backend: plan.backend.clone(),
+        mode: if plan.detached { Mode::Detached } else { Mode::Attached },
+        status: Status::Starting,
+        started_at: jiff::Timestamp::now(),
+        keeper: ProcessId::own().ok().map(|id| id.to_string()),
+        resources: Vec::new(),
+        workspace_ready: None,
+        agent_exit: None,
+        manifest_hash: plan.manifest_hash.clone(),
+    }
+}
+
+/// From here on what the keeper says, panics included, goes to the bottle's own log.
+fn log_into(claim: &Claim) {
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let logs = claim.folder().join("logs");
+    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&logs);
+    let file =
+        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(logs.join("keeper.log"));
+    if let Ok(file) = file {
+        let _ = rustix::stdio::dup2_stderr(&file);
+        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
+    }
+}
+
+fn claim_failure(error: &ClaimError) -> LaunchFailure {
+    let hint = match error {
+        ClaimError::Taken { slug, why } if why.contains("runs") => {
+            format!("choose another --label, or `bottle attach {slug}`")
+        }
+        ClaimError::Taken { .. } => "choose another --label, or see `bottle cleanup`".to_owned(),
+        ClaimError::Io { .. } => "check the folder's permissions and the disk's free space".to_owned(),
+    };
+    LaunchFailure { exit: 1, message: error.to_string(), hint: Some(hint), left: Vec::new() }
+}
+
+/// The exit code is lifecycle.md's: what stopped the launch, not where it was stopped.
+fn failure_of(error: &LaunchError) -> LaunchFailure {
+    use crate::backend::BackendErrorKind as Kind;
+    let (exit, hint) = match error {
+        LaunchError::Backend(error) => {
+            let exit = match error.kind {
+                Kind::Unavailable | Kind::Unsupported => 4,
+                Kind::ProgramMissing => 127,
+                Kind::Failed => 1,
+            };
+            (exit, error.hint.clone())
+        }
+        LaunchError::ProgramMissing(_) => {
+            (127, Some("install it on this machine, or name its path in `agent_provider.command`".to_owned()))
+        }
+        LaunchError::ProgramRefused(_) => (126, None),
+        LaunchError::Interrupted => (130, None),
+        LaunchError::Peer { .. } => (1, Some("`bottle doctor` says what this machine lacks".to_owned())),
+        LaunchError::Host(_) => (1, None),
+    };
+    LaunchFailure { exit, message: error.to_string(), hint, left: Vec::new() }
+}

@@ -21,6 +21,12 @@ pub enum KeeperRequest {
     /// Only on the inherited connection, once: [`KeeperEvent::Phase`]s, then [`KeeperEvent::Running`] or
     /// [`KeeperEvent::Failed`].
     Launch(Box<LaunchOrder>),
+    /// Only on the inherited connection, once: takes over a detached bottle whose keeper is gone. Answers
+    /// `Running` or `Failed`; the connection then serves like any other.
+    Adopt {
+        /// The bottle's slug.
+        slug: Slug,
+    },
     /// `attach`, `exec`, `copy-*`, `logs`, `probe` and `status` go to the guest as they are; the others
     /// are the keeper's alone and refused.
     Guest(GuestRequest),

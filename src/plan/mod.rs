@@ -3,6 +3,12 @@
 //! Everything that a launch needs to know and that is not secret stands here; secrets are named, never
 //! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
 
+mod argv;
+mod slug;
+
+pub use argv::{ArgvError, argv};
+pub use slug::slug;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -110,6 +116,8 @@ pub struct Egress {
     pub routes: String,
     /// `egress.log`.
     pub log: LogLevel,
+    /// `logs.keep`: bytes of log kept.
+    pub log_keep: u64,
     /// `egress.ca_bundle`: a path of the host, read at launch.
     pub ca_bundle: Option<PathBuf>,
     /// `egress.upstream_proxy`: the id of the secret that holds the URL (it may carry a password).

@@ -22,6 +22,7 @@
 pub mod canonical;
 pub mod credential;
 pub mod decide;
+pub mod dns;
 pub mod names;
 pub mod route;
 pub mod secret;

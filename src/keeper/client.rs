@@ -1,0 +1,204 @@
+//! How a command reaches a bottle's keeper: starts one, finds the living one, or has one adopt.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use bottle_channel::{Channel, Side, StreamReceiver};
+use bottle_contract::names::Slug;
+use bottle_contract::session::{Hello, Role};
+use tokio::net::UnixStream;
+
+use super::protocol::{KeeperEvent, KeeperRequest, LaunchOrder};
+use crate::host::Host;
+use crate::instance::record::{Mode, Record, Status};
+use crate::instance::{State, Store};
+
+/// How long a keeper that holds its lock may take until its socket is there: it is launching.
+const SOCKET_WITHIN: Duration = Duration::from_secs(30);
+
+/// Variables a keeper inherits. The rest of the person's environment stays with the person.
+const INHERITED: [&str; 9] = [
+    "HOME",
+    "PATH",
+    "USER",
+    "XDG_RUNTIME_DIR",
+    "TERM",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "TMPDIR",
+    "RUST_BACKTRACE",
+];
+
+/// A launch under way.
+#[derive(Debug)]
+pub struct Launched {
+    /// The first client's connection. Dropping it ends an attached bottle.
+    pub channel: Channel,
+    /// Brings [`KeeperEvent`]s: phases, then `Running` or `Failed`.
+    pub progress: StreamReceiver,
+}
+
+/// Why there is no keeper to talk to.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No bottle has that slug.
+    #[error("there is no bottle named {slug}")]
+    NoSuchBottle {
+        /// As asked for.
+        slug: Slug,
+        /// One that is nearly called so.
+        near: Option<Slug>,
+    },
+    /// The bottle has ended.
+    #[error("{slug} does not run: {why}")]
+    NotRunning {
+        /// The slug.
+        slug: Slug,
+        /// What became of it.
+        why: String,
+    },
+    /// The bottle was attached and its keeper died.
+    #[error("{slug} has lost its keeper")]
+    Orphaned {
+        /// The slug.
+        slug: Slug,
+    },
+    /// The record is not usable.
+    #[error("{slug}: {why}")]
+    Unusable {
+        /// The slug.
+        slug: Slug,
+        /// Why.
+        why: String,
+    },
+    /// The keeper could not be started or reached.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Where a bottle's keeper listens.
+#[must_use]
+pub fn socket(host: &Host, slug: &Slug) -> PathBuf {
+    host.runtime.join(format!("{slug}.sock"))
+}
+
+/// Starts a keeper and gives it the order.
+///
+/// # Errors
+/// [`ClientError::Failed`] when the process cannot be started; what goes wrong later comes as an event.
+pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, ClientError> {
+    let channel = spawn(host, &order.plan.identity.slug).await?;
+    let request = KeeperRequest::Launch(Box::new(order.clone()));
+    let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
+    let stream = channel.open(&request).await.map_err(failed)?;
+    // Ended, not dropped: a sender that goes away without an end takes its request back.
+    stream.end().await.map_err(failed)?;
+    let (_, progress) = stream.split();
+    Ok(Launched { channel, progress })
+}
+
+/// Connects to a bottle's keeper. A detached bottle whose keeper died gets a new one first.
+///
+/// # Errors
+/// [`ClientError`], one for each state in which there is nobody to talk to.
+pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
+    let store = Store::of(host);
+    match store.state(slug) {
+        Some(State::Alive(_)) => dial(host, slug).await,
+        Some(State::Dead(record)) => revive(host, slug, &record).await,
+        Some(State::Preserved(_)) => {
+            let why = "it ended, and its work was kept".to_owned();
+            Err(ClientError::NotRunning { slug: slug.clone(), why })
+        }
+        Some(State::Damaged(why)) => Err(ClientError::Unusable { slug: slug.clone(), why }),
+        Some(State::Newer(schema)) => Err(ClientError::Unusable {
+            slug: slug.clone(),
+            why: format!("written by a newer bottle (schema {schema}); use that version"),
+        }),
+        None => Err(ClientError::NoSuchBottle { slug: slug.clone(), near: nearest(&store, slug) }),
+    }
+}
+
+async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, ClientError> {
+    if record.status == Status::Ended {
+        let why = "it ended; its output is in `bottle logs`".to_owned();
+        return Err(ClientError::NotRunning { slug: slug.clone(), why });
+    }
+    if record.mode == Mode::Attached {
+        return Err(ClientError::Orphaned { slug: slug.clone() });
+    }
+    let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
+    let channel = spawn(host, slug).await?;
+    let mut stream = channel.open(&KeeperRequest::Adopt { slug: slug.clone() }).await.map_err(failed)?;
+    match stream.receive().await.map_err(failed)? {
+        KeeperEvent::Running { .. } => Ok(channel),
+        // Somebody else's command was faster: its keeper is as good.
+        KeeperEvent::Failed(_) if matches!(Store::of(host).state(slug), Some(State::Alive(_))) => {
+            dial(host, slug).await
+        }
+        KeeperEvent::Failed(failure) => {
+            Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message })
+        }
+        other => Err(ClientError::Failed(format!("the keeper answered out of turn: {other:?}"))),
+    }
+}
+
+async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
+    let path = socket(host, slug);
+    let connecting = async {
+        loop {
+            match UnixStream::connect(&path).await {
+                Ok(socket) => return socket,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    let socket = tokio::time::timeout(SOCKET_WITHIN, connecting).await.map_err(|_| {
+        ClientError::Failed(format!("{slug} is still starting: nobody answers at {}", path.display()))
+    })?;
+    greet(socket).await
+}
+
+async fn greet(socket: UnixStream) -> Result<Channel, ClientError> {
+    let (channel, _, _) = Channel::establish(socket, Side::Dialed, Hello::of(Role::Client))
+        .await
+        .map_err(|error| ClientError::Failed(format!("the keeper did not greet: {error}")))?;
+    Ok(channel)
+}
+
+async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
+    let failed = |error: io::Error| ClientError::Failed(format!("cannot start the bottle's keeper: {error}"));
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let mut command = Command::new(&host.program);
+    command
+        .args(["__keeper", &host.home_hash(), slug.as_str()])
+        .env_clear()
+        .env("BOTTLE_HOME", &host.home)
+        .current_dir("/")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    for (name, value) in &host.env {
+        let Some(text) = name.to_str() else { continue };
+        if INHERITED.contains(&text) || (text.starts_with("BOTTLE_") && text != "BOTTLE_HOME") {
+            command.env(name, value);
+        }
+    }
+    // Not waited for: the keeper outlives its client, and one that ends earlier is reaped with us.
+    command.spawn().map_err(failed)?;
+    drop(command);
+    greet(UnixStream::from_std(ours).map_err(failed)?).await
+}
+
+fn nearest(store: &Store, slug: &Slug) -> Option<Slug> {
+    let candidates = store.list().into_iter().map(|listed| listed.slug);
+    candidates
+        .map(|candidate| (strsim::osa_distance(candidate.as_str(), slug.as_str()), candidate))
+        .filter(|(distance, _)| *distance <= 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}

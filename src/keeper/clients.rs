@@ -1,0 +1,155 @@
+//! One client's connection, and each stream it opens.
+
+use std::sync::Arc;
+
+use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
+use bottle_contract::session::guest::GuestRequest;
+use bottle_contract::session::{Hello, Role};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::notices::Notices;
+use super::protocol::{Ended, KeeperEvent, KeeperRequest};
+
+/// What connections share with the owner: they read it and send commands, nothing else.
+pub(super) struct Shared {
+    pub(super) guest: Channel,
+    pub(super) notices: Notices,
+    pub(super) commands: mpsc::Sender<Command>,
+    pub(super) attached: watch::Sender<Attached>,
+    pub(super) ended: watch::Sender<Option<Ended>>,
+}
+
+/// What a connection asks of the owner.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// End the bottle.
+    Stop {
+        /// Milliseconds between SIGTERM and SIGKILL.
+        grace_ms: u64,
+    },
+    /// Let it live without its first client.
+    Detach,
+    /// The first client's connection is gone.
+    FirstGone,
+}
+
+/// Who watches the agent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Attached {
+    /// Streams open now.
+    pub(super) now: usize,
+    /// Whether there ever was one.
+    pub(super) ever: bool,
+}
+
+/// Accepts clients until the listener is dropped with the keeper.
+pub(super) async fn accept(listener: UnixListener, shared: Arc<Shared>) {
+    let own = rustix::process::getuid().as_raw();
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            // Out of descriptors, most likely: pause instead of spinning.
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            continue;
+        };
+        if socket.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+            tokio::spawn(greet(socket, shared.clone()));
+        }
+    }
+}
+
+async fn greet(socket: UnixStream, shared: Arc<Shared>) {
+    match Channel::establish(socket, Side::Accepted, Hello::of(Role::Keeper)).await {
+        Ok((channel, incoming, _)) => serve(channel, incoming, shared).await,
+        Err(error) => tracing::warn!("a client did not greet: {error}"),
+    }
+}
+
+/// Serves one connection until it is gone.
+pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<Shared>) {
+    while let Some(request) = incoming.next().await {
+        tokio::spawn(answer(request, shared.clone()));
+    }
+    drop(channel);
+}
+
+async fn answer(request: Request, shared: Arc<Shared>) {
+    match request.parse() {
+        Ok(KeeperRequest::Guest(inner)) => pass(request, &inner, &shared).await,
+        Ok(KeeperRequest::Notices) => tell(request.accept(), &shared).await,
+        Ok(KeeperRequest::Stop { grace_ms }) => {
+            let stream = request.accept();
+            let _ = shared.commands.send(Command::Stop { grace_ms }).await;
+            tell_end(&stream, &shared).await;
+        }
+        Ok(KeeperRequest::Detach) => {
+            let stream = request.accept();
+            let _ = shared.commands.send(Command::Detach).await;
+            let _ = stream.message(&KeeperEvent::Detached).await;
+            let _ = stream.end().await;
+        }
+        Ok(KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. }) => {
+            request.refuse("this keeper has its bottle").await;
+        }
+        Err(error) => request.refuse(&format!("not a request: {error}")).await,
+    }
+}
+
+/// Passes a request through to the guest, unless it is the keeper's own to make.
+async fn pass(request: Request, inner: &GuestRequest, shared: &Shared) {
+    match inner {
+        GuestRequest::Provision(_) | GuestRequest::StartAgent(_) | GuestRequest::Stop(_) => {
+            request.refuse("that is for the keeper alone to ask").await;
+        }
+        GuestRequest::Attach(_) => {
+            shared.attached.send_modify(|a| *a = Attached { now: a.now + 1, ever: true });
+            connect(request, inner, shared).await;
+            shared.attached.send_modify(|a| a.now -= 1);
+        }
+        _ => connect(request, inner, shared).await,
+    }
+}
+
+async fn connect(request: Request, inner: &GuestRequest, shared: &Shared) {
+    match shared.guest.open(inner).await {
+        Ok(stream) => splice(request.accept(), stream).await,
+        Err(error) => request.refuse(&format!("the bottle does not answer: {error}")).await,
+    }
+}
+
+/// Notices as they come, the bottle's end last.
+async fn tell(stream: Stream, shared: &Shared) {
+    let (kept, mut coming) = shared.notices.listen();
+    let mut ended = shared.ended.subscribe();
+    for notice in kept {
+        if stream.message(&KeeperEvent::Notice(notice)).await.is_err() {
+            return;
+        }
+    }
+    loop {
+        let notice = tokio::select! {
+            biased;
+            notice = coming.recv() => notice,
+            _ = ended.wait_for(Option::is_some) => break,
+        };
+        let sent = match notice {
+            Ok(notice) => stream.message(&KeeperEvent::Notice(notice)).await,
+            // A client this slow loses the middle; the log has all of it.
+            Err(broadcast::error::RecvError::Lagged(_)) => continue,
+            Err(broadcast::error::RecvError::Closed) => break,
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+    tell_end(&stream, shared).await;
+}
+
+async fn tell_end(stream: &Stream, shared: &Shared) {
+    let mut ended = shared.ended.subscribe();
+    let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
+    if let Some(ended) = ended {
+        let _ = stream.message(&KeeperEvent::Ended(ended)).await;
+        let _ = stream.end().await;
+    }
+}

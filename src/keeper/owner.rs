@@ -1,0 +1,184 @@
+//! The one task that changes a running bottle's state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Stream};
+use bottle_contract::secret::Secret;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use super::First;
+use super::clients::{self, Attached, Command, Shared};
+use super::ending::{self, End};
+use super::notices::Notices;
+use super::protocol::{EndCause, KeeperEvent, Notice};
+use crate::backend::Backend;
+use crate::host::Host;
+use crate::instance::Claim;
+use crate::instance::record::{Mode, Status};
+use crate::launch::{Running, agent_end};
+
+/// How long an ended agent's first client may take to come and read its output.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+
+/// How long clients get to hear of the end before the keeper goes.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// The agent's time between SIGTERM and SIGKILL when nobody says otherwise, as `docker stop` has it.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A bottle that runs, with its keeper.
+pub(super) struct Owned<'a> {
+    pub(super) host: &'a Host,
+    pub(super) backend: &'a dyn Backend,
+    pub(super) claim: Claim,
+    pub(super) running: Running,
+    pub(super) first: First,
+    pub(super) secrets: Vec<Secret>,
+    pub(super) adopted: bool,
+}
+
+impl Owned<'_> {
+    /// Keeps the bottle until it ends, and ends it.
+    pub(super) async fn keep(self, report: &Stream) -> anyhow::Result<()> {
+        let slug = self.claim.record().slug;
+        self.claim.update(|record| record.status = Status::Running)?;
+        let socket = super::client::socket(self.host, &slug);
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
+        let Running { bundle, guest, agent } = self.running;
+        let (commands, inbox) = mpsc::channel(16);
+        let shared = Arc::new(Shared {
+            guest: guest.clone(),
+            notices: Notices::new(),
+            commands,
+            attached: watch::Sender::default(),
+            ended: watch::Sender::default(),
+        });
+        tokio::spawn(clients::accept(listener, shared.clone()));
+        tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
+        let first = self.first.channel.clone();
+        tokio::spawn(serve_first(self.first, shared.clone()));
+        let _ = report.message(&KeeperEvent::Running { slug }).await;
+        let _ = report.end().await;
+
+        let mut watch = Watch { claim: &self.claim, shared: &shared, inbox, agent, guest: &guest };
+        let mut end = watch.until_the_end().await?;
+        if end.cause == EndCause::AgentExited && !self.adopted {
+            watch.until_its_output_is_read(&first).await;
+        }
+        end.seen = shared.attached.borrow().ever;
+        let agent = watch.agent;
+        let scene = ending::Scene {
+            backend: self.backend,
+            claim: self.claim,
+            guest,
+            bundle,
+            agent,
+            secrets: self.secrets,
+        };
+        let ended = scene.tear_down(end).await;
+        let _ = std::fs::remove_file(&socket);
+        shared.ended.send_replace(Some(ended));
+        // Whoever listens gets the end written; one that does not read holds nobody up.
+        let _ = tokio::time::timeout(LAST_WORDS, first.closed()).await;
+        Ok(())
+    }
+}
+
+struct Watch<'a> {
+    claim: &'a Claim,
+    shared: &'a Shared,
+    inbox: mpsc::Receiver<Command>,
+    agent: Stream,
+    guest: &'a Channel,
+}
+
+impl Watch<'_> {
+    async fn until_the_end(&mut self) -> anyhow::Result<End> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let end = |cause, exit| End { cause, exit, grace: GRACE, seen: false };
+        loop {
+            tokio::select! {
+                exit = agent_end(&mut self.agent) => return Ok(match exit {
+                    Some(exit) => end(EndCause::AgentExited, Some(exit)),
+                    None => end(EndCause::GuestDied, None),
+                }),
+                _ = self.guest.closed() => return Ok(end(EndCause::GuestDied, None)),
+                _ = terminate.recv() => return Ok(end(EndCause::Stopped, None)),
+                Some(command) = self.inbox.recv() => match command {
+                    Command::Stop { grace_ms } => {
+                        let grace = Duration::from_millis(grace_ms);
+                        return Ok(End { grace, ..end(EndCause::Stopped, None) });
+                    }
+                    Command::Detach => self.claim.update(|record| record.mode = Mode::Detached)?,
+                    Command::FirstGone if self.claim.record().mode == Mode::Attached => {
+                        return Ok(end(EndCause::ClientGone, None));
+                    }
+                    Command::FirstGone => {}
+                },
+            }
+        }
+    }
+
+    /// The agent has ended; its output is still in the guest. Waits for those who read it.
+    async fn until_its_output_is_read(&mut self, first: &Channel) {
+        let mut attached = self.shared.attached.subscribe();
+        let expected = self.claim.record().mode == Mode::Attached;
+        let read = async {
+            if expected {
+                let came = attached.wait_for(|a: &Attached| a.ever);
+                let _ = tokio::time::timeout(FIRST_LOOK, came).await;
+            }
+            let _ = attached.wait_for(|a| a.now == 0).await;
+        };
+        let told_otherwise = async {
+            while let Some(command) = self.inbox.recv().await {
+                if matches!(command, Command::Stop { .. }) {
+                    return;
+                }
+            }
+        };
+        let gone = async {
+            first.closed().await;
+            if !expected {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            () = told_otherwise => {}
+            () = gone => {}
+        }
+    }
+}
+
+async fn serve_first(first: First, shared: Arc<Shared>) {
+    clients::serve(first.channel, first.incoming, shared.clone()).await;
+    let _ = shared.commands.send(Command::FirstGone).await;
+}
+
+/// Turns what the bundle reports into notices, until it is gone.
+async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
+    if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
+        while let Ok(event) = events.receive::<BundleEvent>().await {
+            match event {
+                BundleEvent::Refused(refused) => shared.notices.tell(Notice::Refused(refused)),
+                BundleEvent::Down { daemon } => shared.notices.tell(Notice::DoorDown(format!(
+                    "{daemon} ended; its part of the door is closed and nothing passes there any more"
+                ))),
+                BundleEvent::Lost { count } => shared.notices.tell(Notice::Warning(format!(
+                    "{count} events of the door were lost while nobody listened"
+                ))),
+                _ => {}
+            }
+        }
+    }
+    if shared.ended.borrow().is_none() {
+        let sentence = "the door's guard ended: nothing leaves the bottle any more".to_owned();
+        shared.notices.tell(Notice::DoorDown(sentence));
+    }
+}

@@ -1,0 +1,88 @@
+//! The environment of everything in a bottle: what every bottle has, then the plan's own.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names;
+use bottle_contract::session::guest::SecretText;
+
+use super::{LaunchError, Work};
+use crate::plan::EnvValue;
+
+/// Variables by which programs find their roots. No single one serves all: each is what at least one
+/// agent or tool reads and the others ignore.
+const CA_VARIABLES: [&str; 10] = [
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "GIT_SSL_CAINFO",
+    "PIP_CERT",
+    "CARGO_HTTP_CAINFO",
+    "DENO_CERT",
+    "AWS_CA_BUNDLE",
+    "CODEX_CA_CERTIFICATE",
+    "NIX_SSL_CERT_FILE",
+];
+
+/// Folders of the bottle's own system, searched last.
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The whole environment. The host's own variables are not inherited.
+pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
+    let plan = &work.order.plan;
+    let mut env: BTreeMap<String, SecretText> = BTreeMap::new();
+    let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.into()));
+    set("HOME", &format!("/home/{}", names::AGENT_USER));
+    set("USER", names::AGENT_USER);
+    set("LOGNAME", names::AGENT_USER);
+    set("SHELL", "/bin/sh");
+    set("LANG", "C.UTF-8");
+    set("PATH", &path(work));
+    if plan.agent.terminal.is_some() {
+        set("TERM", work.host.var("TERM").unwrap_or("xterm-256color"));
+        set("COLORTERM", "truecolor");
+    }
+    set("BOTTLE", plan.identity.slug.as_str());
+    set("BOTTLE_PROMPT_FILE", names::PROMPT_FILE);
+    if plan.agent.task.is_some() {
+        set("BOTTLE_TASK_FILE", names::TASK_FILE);
+    }
+    for (name, value) in proxies() {
+        set(name, &value);
+        set(&name.to_lowercase(), &value);
+    }
+    set("NODE_USE_ENV_PROXY", "1");
+    for name in CA_VARIABLES {
+        set(name, names::CA_BUNDLE_FILE);
+    }
+    // Read in addition to Node's own roots, so the bottle's CA alone is enough.
+    set("NODE_EXTRA_CA_CERTS", names::CA_FILE);
+    for (name, value) in &plan.env {
+        let value = match value {
+            EnvValue::Literal(text) => text.as_str().into(),
+            EnvValue::Secret(id) => work.order.secrets.get(id).cloned().ok_or_else(|| {
+                LaunchError::Host(format!("the variable {name} has no value: {id} is missing"))
+            })?,
+        };
+        env.insert(name.clone(), value);
+    }
+    Ok(env)
+}
+
+fn proxies() -> [(&'static str, String); 4] {
+    let door = format!("http://{}:{}", names::EGRESS_HOST, names::EGRESS_PORT);
+    // The door's own names are reached directly, or the proxy would refuse its neighbours.
+    let direct =
+        ["localhost", "127.0.0.1", "::1", names::EGRESS_HOST, names::SUPERVISE_HOST, names::GIT_GATE_HOST];
+    [
+        ("HTTP_PROXY", door.clone()),
+        ("HTTPS_PROXY", door.clone()),
+        ("ALL_PROXY", door),
+        ("NO_PROXY", direct.join(",")),
+    ]
+}
+
+fn path(work: &Work<'_>) -> String {
+    let home = format!("/home/{}/.local/bin", names::AGENT_USER);
+    let prepared = work.order.prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
+    std::iter::once(home).chain(prepared).chain([SYSTEM_PATH.to_owned()]).collect::<Vec<_>>().join(":")
+}

@@ -1,0 +1,87 @@
+//! Raising the guard: the bundle is started, gets its secrets, and says that every daemon holds them.
+
+use std::time::Duration;
+
+use bottle_channel::{Channel, Side};
+use bottle_contract::credential::Binding;
+use bottle_contract::route::{self, AuthSource, Form, RouteTable};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes};
+use bottle_contract::session::guest::SecretText;
+use bottle_contract::session::{Hello, Role};
+
+use super::{LaunchError, Work};
+use crate::host::{addresses, roots};
+use crate::plan::EnvValue;
+
+/// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// Starts the bundle and provisions it. The answer holds the CA certificate that the bottle has to trust.
+pub(super) async fn raise(work: &Work<'_>) -> Result<(Channel, String), LaunchError> {
+    let provision = provision(work)?;
+    work.backend.start_bundle(&work.site()).await?;
+    let stream = work.backend.connect_bundle(&work.order.plan.identity.slug).await?;
+    let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
+        .await
+        .map_err(|error| LaunchError::bundle(format!("did not greet: {error}")))?;
+    let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision));
+    let certificate = ready.await.map_err(|_| LaunchError::bundle("was not ready in time"))??;
+    Ok((channel, certificate))
+}
+
+async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchError> {
+    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
+    let request = BundleRequest::Provision(Box::new(provision));
+    let mut stream = channel.open(&request).await.map_err(lost)?;
+    match stream.receive().await.map_err(lost)? {
+        BundleEvent::Ready { ca_certificate } => Ok(ca_certificate),
+        BundleEvent::Rejected { message } => {
+            Err(LaunchError::bundle(format!("refused its routes: {message}")))
+        }
+        other => Err(LaunchError::bundle(format!("answered out of turn: {other:?}"))),
+    }
+}
+
+fn provision(work: &Work<'_>) -> Result<Provision, LaunchError> {
+    let plan = &work.order.plan;
+    let secrets = &work.order.secrets;
+    let table = route::parse_routes(&plan.egress.routes, Form::Runtime)
+        .map_err(|error| LaunchError::Host(format!("the plan's routes do not parse: {error}")))?;
+    let credentials = bindings(&table)
+        .map(|binding| Credential { value: secrets.get(&binding.slot).cloned(), binding })
+        .collect();
+    Ok(Provision {
+        slug: plan.identity.slug.clone(),
+        routes: Routes { revision: 1, yaml: plan.egress.routes.clone() },
+        credentials,
+        known_secrets: secrets_of_the_environment(work),
+        upstream_roots: roots::upstream(plan.egress.ca_bundle.as_deref()).map_err(LaunchError::Host)?,
+        upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|id| secrets.get(id)).cloned(),
+        host_addresses: addresses::of_this_host().map_err(|error| {
+            LaunchError::Host(format!("cannot list this machine's own addresses: {error}"))
+        })?,
+        log: plan.egress.log,
+        log_keep: plan.egress.log_keep,
+    })
+}
+
+fn secrets_of_the_environment(work: &Work<'_>) -> Vec<SecretText> {
+    let values = work.order.plan.env.values().filter_map(|value| match value {
+        EnvValue::Secret(id) => work.order.secrets.get(id).cloned(),
+        EnvValue::Literal(_) => None,
+    });
+    values.collect()
+}
+
+fn bindings(table: &RouteTable) -> impl Iterator<Item = Binding> {
+    table.routes().iter().filter_map(|route| {
+        let auth = route.auth.as_ref()?;
+        let AuthSource::Slot(slot) = &auth.source else { return None };
+        Some(Binding {
+            slot: slot.clone(),
+            host: route.host.to_string(),
+            scheme: auth.scheme,
+            header: auth.header.clone(),
+        })
+    })
+}

@@ -1,0 +1,115 @@
+//! Pid 1: started, greeted, provisioned, and asked to start the agent.
+
+use std::time::Duration;
+
+use bottle_channel::{Channel, ChannelError, Side, Stream};
+use bottle_contract::names;
+use bottle_contract::session::guest::{
+    CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile,
+};
+use bottle_contract::session::{Hello, Role};
+
+use super::{LaunchError, Work, environment, workspace};
+use crate::host::roots;
+
+/// How long pid 1 may take to write a few files, or to start a program.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+
+/// Starts pid 1 and greets it.
+pub(super) async fn start(work: &Work<'_>) -> Result<Channel, LaunchError> {
+    work.backend.start_guest(&work.site(), &work.order.prepared).await?;
+    let stream = work.backend.connect_guest(&work.order.plan.identity.slug).await?;
+    let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
+        .await
+        .map_err(|error| LaunchError::guest(format!("did not greet: {error}")))?;
+    Ok(channel)
+}
+
+/// Certificates, environment and files.
+pub(super) async fn provision(work: &Work<'_>, guest: &Channel, ca: &str) -> Result<(), LaunchError> {
+    let plan = &work.order.plan;
+    let own = |path: &str, content: &str| ProvisionedFile {
+        path: path.to_owned(),
+        mode: 0o644,
+        content: content.into(),
+    };
+    let system = roots::upstream(None).map_err(LaunchError::Host)?;
+    let mut files = vec![own(names::CA_FILE, ca), own(names::CA_BUNDLE_FILE, &format!("{system}\n{ca}"))];
+    files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
+    files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
+    let request = GuestRequest::Provision(Provision { env: environment::of(work)?, files });
+    expect_done(guest, &request).await?;
+    if plan.files.is_empty() {
+        return Ok(());
+    }
+    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: "/".to_owned() })).await?;
+    workspace::send(&mut stream, workspace::archive_of(&plan.files)).await
+}
+
+/// Asks for the agent; the stream that comes back brings its end.
+pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
+    let agent = &work.order.plan.agent;
+    let mut argv = agent.argv.clone();
+    if let (Some(program), Some(first)) = (&work.order.prepared.program, argv.first_mut()) {
+        first.clone_from(program);
+    }
+    let request = GuestRequest::StartAgent(Process {
+        argv,
+        env: std::collections::BTreeMap::new(),
+        cwd: None,
+        terminal: agent.terminal,
+        stdin: agent.stdin,
+        user: None,
+    });
+    let mut stream = open(guest, &request).await?;
+    match answer(&mut stream).await? {
+        GuestEvent::Started { .. } => Ok(stream),
+        GuestEvent::Failed(failure) => Err(match failure.kind {
+            FailureKind::NotFound => LaunchError::ProgramMissing(failure.message),
+            FailureKind::NotExecutable => LaunchError::ProgramRefused(failure.message),
+            _ => LaunchError::guest(failure.message),
+        }),
+        other => Err(LaunchError::guest(format!("answered out of turn: {other:?}"))),
+    }
+}
+
+/// Waits for the agent's end on the stream of [`start_agent`]; absent when pid 1 went away first.
+pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
+    loop {
+        match agent.receive::<GuestEvent>().await {
+            Ok(GuestEvent::Exited(exit)) => return Some(exit),
+            Ok(_) => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+pub(super) async fn open(guest: &Channel, request: &GuestRequest) -> Result<Stream, LaunchError> {
+    guest.open(request).await.map_err(lost)
+}
+
+/// Opens a stream whose only answer is that it was carried out.
+async fn expect_done(guest: &Channel, request: &GuestRequest) -> Result<(), LaunchError> {
+    let mut stream = open(guest, request).await?;
+    done(&mut stream).await
+}
+
+/// Reads that answer.
+pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
+    match answer(stream).await? {
+        GuestEvent::Done => Ok(()),
+        GuestEvent::Failed(failure) => Err(LaunchError::guest(format!("could not: {}", failure.message))),
+        other => Err(LaunchError::guest(format!("answered out of turn: {other:?}"))),
+    }
+}
+
+async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchError> {
+    tokio::time::timeout(ANSWER_WITHIN, stream.receive())
+        .await
+        .map_err(|_| LaunchError::guest("did not answer in time"))?
+        .map_err(lost)
+}
+
+pub(super) fn lost(error: ChannelError) -> LaunchError {
+    LaunchError::guest(format!("went away: {error}"))
+}

@@ -1,0 +1,174 @@
+//! From a plan to a running agent, in phases that the types keep in order.
+//!
+//! ```text
+//! Planned ──network──► Networked ──guard──► Guarded ──provision──► Provisioned ──start──► Running
+//!                                   │ bundle started, provisioned, healthy
+//!                                   │ pid 1 started (at once; nothing but the guest runs in it)
+//! ```
+//! There is no way to start an agent without a [`Provisioned`], and none to get one without every guard's
+//! word. What a phase makes stands in the ledger before it exists, so undoing needs no phase's memory:
+//! [`undo`] removes what the ledger names, after a failure, an interrupt or a crash alike.
+
+mod environment;
+mod guard;
+mod guest;
+mod workspace;
+
+pub use guest::agent_end;
+
+use bottle_channel::{Channel, Stream};
+
+use crate::backend::{Backend, BackendError, Site};
+use crate::host::Host;
+use crate::instance::Claim;
+use crate::keeper::protocol::LaunchOrder;
+
+/// What every phase works with.
+pub struct Work<'a> {
+    /// The machine.
+    pub host: &'a Host,
+    /// The backend that launches.
+    pub backend: &'a dyn Backend,
+    /// The plan, what was prepared for it, and the secrets.
+    pub order: &'a LaunchOrder,
+    /// The bottle's folder, lock and ledger.
+    pub claim: &'a Claim,
+}
+
+impl Work<'_> {
+    fn site(&self) -> Site<'_> {
+        Site { plan: &self.order.plan, state: self.claim.folder(), ledger: self.claim }
+    }
+}
+
+/// Nothing exists but the claim.
+pub struct Planned<'a>(Work<'a>);
+
+/// The private network and the place of the door exist.
+pub struct Networked<'a>(Work<'a>);
+
+/// Every daemon of the bundle answered and holds its secrets; pid 1 waits.
+pub struct Guarded<'a> {
+    work: Work<'a>,
+    bundle: Channel,
+    guest: Channel,
+    ca_certificate: String,
+}
+
+/// Pid 1 has everything that the agent needs.
+pub struct Provisioned<'a> {
+    work: Work<'a>,
+    bundle: Channel,
+    guest: Channel,
+}
+
+/// The agent runs.
+pub struct Running {
+    /// To the bundle.
+    pub bundle: Channel,
+    /// To pid 1.
+    pub guest: Channel,
+    /// Brings the agent's end.
+    pub agent: Stream,
+}
+
+impl<'a> Planned<'a> {
+    /// The first phase. Touches nothing.
+    #[must_use]
+    pub fn new(work: Work<'a>) -> Self {
+        Self(work)
+    }
+
+    /// Makes the private network and the place of the door.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; see [`undo`].
+    pub async fn network(self) -> Result<Networked<'a>, LaunchError> {
+        self.0.backend.make_network(&self.0.site()).await?;
+        Ok(Networked(self.0))
+    }
+}
+
+impl<'a> Networked<'a> {
+    /// Starts the bundle and pid 1 side by side and waits for every guard's word.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; both attempts have ended by then, so that the ledger is complete.
+    pub async fn guard(self) -> Result<Guarded<'a>, LaunchError> {
+        // Joined, not raced: a start that is cut off between making and recording would be lost.
+        let (guarded, guest) = tokio::join!(guard::raise(&self.0), guest::start(&self.0));
+        let (bundle, ca_certificate) = guarded?;
+        Ok(Guarded { bundle, ca_certificate, guest: guest?, work: self.0 })
+    }
+}
+
+impl<'a> Guarded<'a> {
+    /// Gives pid 1 certificates, environment, files and the workspace.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; see [`undo`].
+    pub async fn provision(self) -> Result<Provisioned<'a>, LaunchError> {
+        guest::provision(&self.work, &self.guest, &self.ca_certificate).await?;
+        workspace::fill(&self.work, &self.guest).await?;
+        Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
+    }
+}
+
+impl Provisioned<'_> {
+    /// Starts the agent.
+    ///
+    /// # Errors
+    /// [`LaunchError`], with `ProgramMissing` or `ProgramRefused` when it is the agent's own program.
+    pub async fn start_agent(self) -> Result<Running, LaunchError> {
+        let agent = guest::start_agent(&self.work, &self.guest).await?;
+        Ok(Running { bundle: self.bundle, guest: self.guest, agent })
+    }
+}
+
+/// Removes everything that the ledger names, last made first. The answer is what could not be removed.
+pub async fn undo(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
+    let mut resources = claim.record().resources;
+    resources.reverse();
+    match backend.remove(&resources).await {
+        Ok(()) => Vec::new(),
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+/// Why a launch did not get to a running agent.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The backend could not.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// A process inside did not answer, or not what it must.
+    #[error("the {who} {what}")]
+    Peer {
+        /// `bundle` or `guest`.
+        who: &'static str,
+        /// What it did, as the rest of the sentence.
+        what: String,
+    },
+    /// Something of the host that the launch needs is not as it must be.
+    #[error("{0}")]
+    Host(String),
+    /// The agent's program is not in the bottle.
+    #[error("{0}")]
+    ProgramMissing(String),
+    /// The agent's program is there and cannot be run.
+    #[error("{0}")]
+    ProgramRefused(String),
+    /// The person or a signal stopped it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl LaunchError {
+    fn guest(what: impl Into<String>) -> Self {
+        Self::Peer { who: "guest", what: what.into() }
+    }
+
+    fn bundle(what: impl Into<String>) -> Self {
+        Self::Peer { who: "bundle", what: what.into() }
+    }
+}

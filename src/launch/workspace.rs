@@ -1,0 +1,186 @@
+//! The workspace's first content, and the other files of a launch, as one tar stream to pid 1.
+//!
+//! The same on every backend: nothing is copied behind the guest's back, so ownership and confinement are
+//! its business alone.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use bottle_channel::{Channel, Stream};
+use bottle_contract::names;
+use bottle_contract::session::guest::{CopyIn, GuestRequest, STDIN};
+use tokio::sync::mpsc;
+
+use super::guest::{done, lost, open};
+use super::{LaunchError, Work};
+use crate::plan::{PlannedFile, Workspace};
+
+/// Chunks of archive under way between the thread that reads files and the channel.
+const CHUNKS: usize = 8;
+
+/// Bytes of one chunk.
+const CHUNK: usize = 32 * 1024;
+
+/// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
+pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchError> {
+    let plan = &work.order.plan;
+    let everything = match plan.workspace {
+        Workspace::Empty => None,
+        Workspace::Copy => Some(false),
+        Workspace::CopyAll => Some(true),
+    };
+    if let Some(everything) = everything {
+        let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
+        let mut stream = open(guest, &request).await?;
+        let folder = plan.identity.cwd.clone();
+        send(&mut stream, move |out| archive_folder(&folder, everything, out)).await?;
+    }
+    let ready = clock_of_files();
+    work.claim
+        .update(|record| record.workspace_ready = Some(ready))
+        .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
+}
+
+/// Sends what `archive` writes and waits for the guest's word that it is unpacked.
+pub(super) async fn send(
+    stream: &mut Stream,
+    archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> Result<(), LaunchError> {
+    let (chunks, mut ready) = mpsc::channel(CHUNKS);
+    let writer = tokio::task::spawn_blocking(move || {
+        let mut out = io::BufWriter::with_capacity(CHUNK, Chunks(chunks));
+        archive(&mut out)?;
+        out.flush()
+    });
+    while let Some(chunk) = ready.recv().await {
+        // A guest that refuses says why in its answer, read below; the thread ends with the channel.
+        let chunk: Vec<u8> = chunk;
+        if stream.data(STDIN, &chunk).await.is_err() {
+            break;
+        }
+    }
+    drop(ready);
+    let written = writer.await.map_err(|error| LaunchError::Host(format!("the copy stopped: {error}")))?;
+    match written {
+        Ok(()) => stream.end().await.map_err(lost)?,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => return Err(LaunchError::Host(format!("cannot copy the working directory: {error}"))),
+    }
+    done(stream).await
+}
+
+/// The plan's own files, as a writer of one archive with paths from the root.
+pub(super) fn archive_of(files: &[PlannedFile]) -> impl FnOnce(&mut dyn Write) -> io::Result<()> + use<> {
+    let files = files.to_vec();
+    move |out| {
+        let mut archive = tar::Builder::new(out);
+        for file in &files {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(file.mode);
+            header.set_size(file.content.len() as u64);
+            archive.append_data(&mut header, file.path.trim_start_matches('/'), file.content.as_slice())?;
+        }
+        archive.finish()
+    }
+}
+
+/// Walks `folder`: without `everything`, what its `.gitignore` files leave out stays out.
+fn archive_folder(folder: &Path, everything: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut archive = tar::Builder::new(out);
+    archive.follow_symlinks(false);
+    let walk = ignore::WalkBuilder::new(folder)
+        .standard_filters(!everything)
+        .hidden(false)
+        .ignore(false)
+        .git_global(false)
+        .require_git(false)
+        .build();
+    for entry in walk {
+        let entry = entry.map_err(io::Error::other)?;
+        let Ok(inside) = entry.path().strip_prefix(folder) else { continue };
+        if inside.as_os_str().is_empty() {
+            continue;
+        }
+        append(&mut archive, entry.path(), inside)?;
+    }
+    archive.finish()
+}
+
+/// One entry. Sockets, devices and pipes stay where they are; a file that vanished meanwhile is no error.
+fn append(archive: &mut tar::Builder<&mut dyn Write>, path: &Path, inside: &Path) -> io::Result<()> {
+    let kind = match path.symlink_metadata() {
+        Ok(metadata) => metadata.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(named(path, &error)),
+    };
+    if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+        return Ok(());
+    }
+    match archive.append_path_with_name(path, inside) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(named(path, &error)),
+        done => done,
+    }
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    let path: PathBuf = path.to_owned();
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The clock that stamps files, which lags behind the precise one by up to a tick.
+fn clock_of_files() -> jiff::Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    jiff::Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0))
+        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
+}
+
+struct Chunks(mpsc::Sender<Vec<u8>>);
+
+impl Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let cut = &bytes[..bytes.len().min(CHUNK)];
+        self.0.blocking_send(cut.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        Ok(cut.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names_in(bytes: &[u8]) -> Vec<String> {
+        let mut archive = tar::Archive::new(bytes);
+        let mut names: Vec<_> = archive
+            .entries()
+            .expect("entries")
+            .map(|entry| entry.expect("entry").path().expect("path").to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn ignored_build_output_stays_out_unless_asked_for_and_git_comes_along() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().expect("parent")).expect("folder");
+            std::fs::write(path, text).expect("write");
+        };
+        write(".gitignore", "target/\n");
+        write(".git/HEAD", "ref: refs/heads/main\n");
+        write("target/huge", "x");
+        write("src/main.rs", "fn main() {}");
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).expect("link");
+        let mut some = Vec::new();
+        archive_folder(folder.path(), false, &mut some).expect("archive");
+        assert_eq!(names_in(&some), [".git", ".git/HEAD", ".gitignore", "link", "src", "src/main.rs"]);
+        let mut all = Vec::new();
+        archive_folder(folder.path(), true, &mut all).expect("archive");
+        assert!(names_in(&all).contains(&"target/huge".to_owned()));
+    }
+}

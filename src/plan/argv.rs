@@ -1,0 +1,93 @@
+//! The agent's arguments: command + startup arguments + what was given after `--`, placeholders replaced.
+
+use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
+
+/// Why there is no argv.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ArgvError {
+    /// `command` is empty.
+    #[error("the agent has no command")]
+    Empty,
+    /// `command` wants a task and none was given.
+    #[error("the agent's command uses {0}, and there is no task")]
+    NoTask(&'static str),
+}
+
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, and only there: what a person or a
+/// setting adds is taken as it is. A task is never split and never becomes an argument by itself.
+///
+/// # Errors
+/// [`ArgvError`].
+pub fn argv(
+    command: &[String],
+    startup: &[String],
+    given: &[String],
+    task: Option<&str>,
+) -> Result<Vec<String>, ArgvError> {
+    if command.is_empty() {
+        return Err(ArgvError::Empty);
+    }
+    let filled = command.iter().map(|argument| fill(argument, task));
+    filled.chain(startup.iter().chain(given).cloned().map(Ok)).collect()
+}
+
+/// One pass, so that braces inside a task are not looked at again.
+fn fill(argument: &str, task: Option<&str>) -> Result<String, ArgvError> {
+    let mut filled = String::with_capacity(argument.len());
+    let mut rest = argument;
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix("{prompt_file}") {
+            filled.push_str(PROMPT_FILE);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("{task_file}") {
+            task.ok_or(ArgvError::NoTask("{task_file}"))?;
+            filled.push_str(TASK_FILE);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("{task}") {
+            filled.push_str(task.ok_or(ArgvError::NoTask("{task}"))?);
+            rest = after;
+        } else {
+            filled.push('{');
+            rest = &rest[1..];
+        }
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &[&str]) -> Vec<String> {
+        text.iter().map(|&word| word.to_owned()).collect()
+    }
+
+    #[test]
+    fn placeholders_are_replaced_in_the_command_only() {
+        let argv = argv(
+            &words(&["agent", "-t", "{task}", "--prompt={prompt_file}", "{other}"]),
+            &words(&["--fast"]),
+            &words(&["{task}"]),
+            Some("say {prompt_file}"),
+        );
+        let expected = [
+            "agent",
+            "-t",
+            "say {prompt_file}",
+            "--prompt=/run/bottle/prompt.md",
+            "{other}",
+            "--fast",
+            "{task}",
+        ];
+        assert_eq!(argv, Ok(words(&expected)));
+    }
+
+    #[test]
+    fn a_command_that_wants_a_task_says_so() {
+        assert_eq!(argv(&words(&["agent", "{task}"]), &[], &[], None), Err(ArgvError::NoTask("{task}")));
+        assert_eq!(argv(&[], &[], &words(&["x"]), None), Err(ArgvError::Empty));
+    }
+}

@@ -1,0 +1,48 @@
+//! The bottle's slug: from the label exactly, or the agent's name and five random characters.
+
+use bottle_contract::names::{BadName, Name, SLUG_MAX, Slug};
+
+/// Lower-case base32 of RFC 4648: no character that is mistaken for another when read aloud.
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Random characters of a slug without a label: 33 million of them for each agent.
+const RANDOM: usize = 5;
+
+/// The slug for this launch. `random` fills a buffer; it is not called when there is a label.
+///
+/// # Errors
+/// [`BadName`] for a label of which nothing is left.
+pub fn slug(label: Option<&str>, agent: &Name, random: &mut dyn FnMut(&mut [u8])) -> Result<Slug, BadName> {
+    if let Some(label) = label {
+        return Slug::from_label(label);
+    }
+    let mut bytes = [0; RANDOM];
+    random(&mut bytes);
+    let suffix: String = bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect();
+    let agent: String = agent.as_str().chars().take(SLUG_MAX - RANDOM - 1).collect();
+    Slug::from_label(&format!("{agent}-{suffix}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_label_is_the_slug_and_draws_nothing() {
+        let agent = "claude".parse().expect("name");
+        let mut draw = |_: &mut [u8]| panic!("nothing random about a label");
+        assert_eq!(slug(Some("Fix It"), &agent, &mut draw).expect("slug").as_str(), "fix-it");
+    }
+
+    proptest! {
+        #[test]
+        fn every_agent_name_makes_a_slug(name in "[a-z][a-z0-9-]{0,63}", bytes in any::<[u8; RANDOM]>()) {
+            let agent = name.parse().expect("name");
+            let mut draw = |buffer: &mut [u8]| buffer.copy_from_slice(&bytes);
+            let slug = slug(None, &agent, &mut draw).expect("slug");
+            prop_assert!(slug.as_str().len() <= SLUG_MAX);
+        }
+    }
+}
