@@ -115,6 +115,7 @@ fn word(status: Status) -> &'static str {
         Status::Starting => "starting",
         Status::Running => "running",
         Status::Ending => "ending",
+        Status::Ended => "ended",
         Status::Preserved => "preserved",
         Status::Ended => "ended",
     }
