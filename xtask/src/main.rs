@@ -1,1 +1,40 @@
-fn main() {}
+//! Build steps that cargo alone does not know. `cargo xtask` prints them.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the person at the terminal")]
+
+mod dist;
+mod elf;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Build steps of bottle.
+
+Usage: cargo xtask <STEP>
+
+Steps:
+  dist    build the one static program and write it to dist/bottle
+  help    this text
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let step: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match step.as_slice() {
+        [] | ["help" | "-h" | "--help"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        ["dist"] => dist::run(),
+        _ => {
+            eprintln!("xtask: there is no step {:?}\n\n{HELP}", step.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
