@@ -1,0 +1,92 @@
+//! Why a request was refused, in one word.
+
+use serde::{Deserialize, Serialize};
+
+/// Why a request was refused; the word stands in answers, log lines and `--json`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// CONNECT target, SNI and Host do not name one host.
+    AuthorityMismatch,
+    /// The path has no single meaning.
+    PathAmbiguous,
+    /// No route names the host.
+    HostNotAllowed,
+    /// The host has a route, the port has not.
+    PortNotAllowed,
+    /// A push over HTTPS.
+    UseGitGate,
+    /// A clone or fetch without `git.fetch`.
+    GitNotAllowed,
+    /// A method that never passes.
+    MethodRefused,
+    /// None of `matches` fits.
+    RequestNotAllowed,
+    /// The route's credential is not loaded.
+    CredentialMissing,
+    /// A secret was found on its way out.
+    SecretFound,
+    /// A structural finding (CRLF).
+    StructureRefused,
+    /// A person said no.
+    ApprovalRejected,
+    /// Nobody answered in time.
+    ApprovalTimeout,
+    /// The body is over its limit.
+    BodyTooLarge,
+    /// The name leads to a forbidden address.
+    AddressForbidden,
+    /// The response tries to take over the agent.
+    InjectionFound,
+    /// The budget is spent.
+    BudgetSpent,
+    /// Upstream is down or too slow (502).
+    UpstreamUnreachable,
+    /// Upstream's certificate does not hold (502).
+    UpstreamUntrusted,
+}
+
+impl Reason {
+    /// The word, as in `x-bottle-reason`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AuthorityMismatch => "authority-mismatch",
+            Self::PathAmbiguous => "path-ambiguous",
+            Self::HostNotAllowed => "host-not-allowed",
+            Self::PortNotAllowed => "port-not-allowed",
+            Self::UseGitGate => "use-git-gate",
+            Self::GitNotAllowed => "git-not-allowed",
+            Self::MethodRefused => "method-refused",
+            Self::RequestNotAllowed => "request-not-allowed",
+            Self::CredentialMissing => "credential-missing",
+            Self::SecretFound => "secret-found",
+            Self::StructureRefused => "structure-refused",
+            Self::ApprovalRejected => "approval-rejected",
+            Self::ApprovalTimeout => "approval-timeout",
+            Self::BodyTooLarge => "body-too-large",
+            Self::AddressForbidden => "address-forbidden",
+            Self::InjectionFound => "injection-found",
+            Self::BudgetSpent => "budget-spent",
+            Self::UpstreamUnreachable => "upstream-unreachable",
+            Self::UpstreamUntrusted => "upstream-untrusted",
+        }
+    }
+
+    /// The HTTP status of the answer. Never 421, 429 or 503, which clients retry; 400 for a spent
+    /// budget, which their agents do not.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::UpstreamUnreachable | Self::UpstreamUntrusted => 502,
+            Self::BudgetSpent => 400,
+            _ => 403,
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

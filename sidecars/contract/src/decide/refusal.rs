@@ -1,0 +1,212 @@
+//! Refusals: the reason, and a sentence that helps an agent and a person to the next step.
+
+use serde::{Deserialize, Serialize};
+
+use super::Reason;
+use super::git::Denied;
+use crate::canonical::Ambiguous;
+use crate::names::{HTTP_PORT, HTTPS_PORT};
+use crate::route::Route;
+
+/// The supervise tool by which an agent asks for more after a refusal.
+const ASK_TOOL: &str = "egress-block";
+
+/// What a sentence ends with when the agent may ask by itself. True also where nobody answers the tool.
+const ASK: &str =
+    "Ask the person to allow it; where this bottle offers the tool `egress-block`, that asks for you.";
+/// What a sentence ends with when only the person can change it.
+const PERSON: &str = "Only the person can change that, in the bottle's manifest.";
+
+/// A request that is answered by the door itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// The host it was about, canonical where it had one.
+    pub host: String,
+    /// For the agent and the person.
+    pub sentence: String,
+    /// HTTP status of the answer.
+    pub status: u16,
+    /// The supervise tool that asks for what was refused, when an agent may ask.
+    pub tool: Option<&'static str>,
+}
+
+/// The JSON body of a refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RefusalBody {
+    /// Stands in the log line too.
+    pub id: String,
+    /// See [`Refusal::reason`].
+    pub reason: Reason,
+    /// See [`Refusal::host`].
+    pub host: String,
+    /// See [`Refusal::sentence`].
+    pub sentence: String,
+    /// See [`Refusal::tool`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+}
+
+impl Refusal {
+    fn new(reason: Reason, host: &str, sentence: String) -> Self {
+        Self { reason, host: host.to_owned(), sentence, status: reason.status(), tool: None }
+    }
+
+    /// Adds that the agent may ask for it, unless only the person can.
+    fn proposable(mut self, may_ask: bool) -> Self {
+        self.sentence.push(' ');
+        self.sentence.push_str(if may_ask { ASK } else { PERSON });
+        self.tool = may_ask.then_some(ASK_TOOL);
+        self
+    }
+
+    /// The body of the answer.
+    #[must_use]
+    pub fn body(&self, id: &str) -> RefusalBody {
+        RefusalBody {
+            id: id.to_owned(),
+            reason: self.reason,
+            host: self.host.clone(),
+            sentence: self.sentence.clone(),
+            tool: self.tool.map(str::to_owned),
+        }
+    }
+
+    /// A refusal for what shows only after the decision (or in its last step). `detail` is a fragment
+    /// that says what was met, from a closed set of words or checked by the caller; it may be empty.
+    #[must_use]
+    pub fn later(reason: Reason, host: &str, detail: &str) -> Self {
+        let colon = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+        let sentence = match reason {
+            Reason::SecretFound => format!(
+                "The request to `{host}` holds something that looks like a secret{colon}. Take it out and try again."
+            ),
+            Reason::StructureRefused => {
+                format!("The request to `{host}` holds a line break in its request line or a header{colon}.")
+            }
+            Reason::ApprovalRejected => format!("The person refused this request to `{host}`{colon}."),
+            Reason::ApprovalTimeout => {
+                format!("Nobody answered in time whether this may go to `{host}`{colon}.")
+            }
+            Reason::BodyTooLarge => {
+                format!("The body is larger than what is let through to `{host}`{colon}.")
+            }
+            Reason::AddressForbidden => format!(
+                "`{host}` leads to an address that no bottle may reach{colon}. If it is meant, the person can say \
+                 `private: true` in its route."
+            ),
+            Reason::InjectionFound => format!("The answer of `{host}` tries to take over its reader{colon}."),
+            Reason::BudgetSpent => {
+                format!("This bottle's budget is spent, so `{host}` is not asked any more{colon}.")
+            }
+            Reason::UpstreamUnreachable => format!("`{host}` is allowed, but could not be reached{colon}."),
+            Reason::UpstreamUntrusted => {
+                format!("`{host}` is allowed, but its certificate could not be verified{colon}.")
+            }
+            other => format!("The request to `{host}` was refused ({other}){colon}."),
+        };
+        Self::new(reason, host, sentence)
+    }
+
+    pub(super) fn authority(host: &str, why: &str) -> Self {
+        let host: String = host.chars().take(253).filter(char::is_ascii_graphic).collect();
+        let sentence = format!("The names this request gives for its server do not agree: {why}.");
+        Self::new(Reason::AuthorityMismatch, &host, sentence)
+    }
+
+    pub(super) fn path_ambiguous(host: &str, why: Ambiguous) -> Self {
+        let what = why.as_str();
+        let sentence = format!(
+            "The path {what}, which servers read in different ways, and `{host}` is allowed for certain requests \
+             only. Write the path plainly."
+        );
+        Self::new(Reason::PathAmbiguous, host, sentence)
+    }
+
+    pub(super) fn host(host: &str, port: u16) -> Self {
+        let sentence = match port {
+            HTTPS_PORT => format!("No route of this bottle allows `{host}`."),
+            HTTP_PORT => format!(
+                "No route of this bottle allows `{host}`, and plain HTTP needs one with port 80; try `https://`."
+            ),
+            other => format!("No route of this bottle allows `{host}` on port {other}."),
+        };
+        Self::new(Reason::HostNotAllowed, host, sentence).proposable(port == HTTPS_PORT || port == HTTP_PORT)
+    }
+
+    pub(super) fn port(host: &str, port: u16, route: &Route) -> Self {
+        let ports: Vec<String> = route.ports.iter().map(ToString::to_string).collect();
+        let sentence = format!("`{host}` is allowed on port {} only, not on {port}.", ports.join(", "));
+        Self::new(Reason::PortNotAllowed, host, sentence).proposable(false)
+    }
+
+    pub(super) fn scheme(host: &str, port: u16) -> Self {
+        let sentence = if port == HTTP_PORT {
+            format!("Port 80 of `{host}` is plain HTTP; use `http://` there.")
+        } else {
+            format!("Plain HTTP leaves on port 80 only; use `https://` for port {port} of `{host}`.")
+        };
+        Self::new(Reason::PortNotAllowed, host, sentence)
+    }
+
+    pub(super) fn method(host: &str, method: &str) -> Self {
+        let word: String = method.chars().take(32).filter(|c| c.is_ascii_graphic()).collect();
+        Self::new(
+            Reason::MethodRefused,
+            host,
+            format!("The method `{word}` never passes, to `{host}` or anywhere."),
+        )
+    }
+
+    pub(super) fn git(host: &str, route: &Route, why: Denied) -> Self {
+        match why {
+            Denied::Push => Self::new(
+                Reason::UseGitGate,
+                host,
+                format!(
+                    "Pushes to `{host}` do not pass here; they go through the git gate, where this bottle has one."
+                ),
+            ),
+            Denied::Fetch => {
+                let sentence =
+                    format!("The route of `{host}` does not allow git clone or fetch (`git.fetch: true`).");
+                Self::new(Reason::GitNotAllowed, host, sentence).proposable(agent_may_widen(route))
+            }
+            Denied::LfsWithCredential => Self::new(
+                Reason::GitNotAllowed,
+                host,
+                format!(
+                    "Git LFS could upload with the credential of `{host}`, so it does not pass on this route."
+                ),
+            ),
+        }
+    }
+
+    pub(super) fn request(host: &str, route: &Route, method: &str, path: &str) -> Self {
+        let path: String = path.chars().take(200).collect();
+        let sentence =
+            format!("`{host}` is allowed for certain requests only, and `{method} {path}` is none of them.");
+        Self::new(Reason::RequestNotAllowed, host, sentence).proposable(agent_may_widen(route))
+    }
+
+    pub(super) fn websocket(host: &str) -> Self {
+        let sentence = format!("WebSockets to `{host}` do not pass; ask again over plain HTTP.");
+        Self { status: 426, ..Self::new(Reason::RequestNotAllowed, host, sentence) }
+    }
+
+    /// Does not name the slot: what a bottle's slots are called is no business of the agent.
+    pub(super) fn credential(host: &str) -> Self {
+        let sentence = format!(
+            "The credential for `{host}` is not loaded, so nothing is sent there. The person can give it by starting \
+             the bottle again."
+        );
+        Self::new(Reason::CredentialMissing, host, sentence)
+    }
+}
+
+/// A route that carries a credential or belongs to a provider is never loosened for an agent.
+fn agent_may_widen(route: &Route) -> bool {
+    route.auth.is_none() && !route.provider
+}

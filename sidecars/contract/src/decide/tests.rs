@@ -1,0 +1,384 @@
+use http::{HeaderMap, HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+use super::*;
+use crate::route::{Form, arbitrary, parse_routes};
+
+const ROUTES: &str = "
+routes:
+- host: open.example
+- host: plain.example
+  ports: [80, 443, 8443]
+- host: api.example
+  auth: {scheme: Bearer, slot: api}
+  matches:
+  - paths: [{type: prefix, value: /v1}]
+    methods: [POST]
+  - paths: [{type: regex, value: '/models/[a-z]+'}]
+    methods: [GET]
+    headers: [{name: accept, value: application/json}]
+- host: '*.wild.example'
+- host: git.example
+  git: {fetch: true}
+- host: gitlab.example
+  git: {fetch: true}
+  auth: {scheme: basic, slot: gitlab}
+- host: missing.example
+  auth: {scheme: header, header: x-api-key, slot: missing}
+- host: pinned.example
+  inspect: false
+- host: sse.example
+  websocket: refuse
+- host: 203.0.113.7
+- host: '[2001:db8::7]'
+";
+
+fn table() -> RouteTable {
+    parse_routes(ROUTES, Form::Runtime).expect("routes")
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let pairs = pairs.iter().map(|(name, value)| {
+        (HeaderName::from_bytes(name.as_bytes()).expect("name"), HeaderValue::from_str(value).expect("value"))
+    });
+    pairs.collect()
+}
+
+fn loaded(slot: &str) -> bool {
+    slot != "missing"
+}
+
+/// `allow`, or the reason.
+fn word(verdict: &Verdict<'_, '_>) -> &'static str {
+    match verdict {
+        Verdict::Allow(_) => "allow",
+        Verdict::Redact(_) => "redact",
+        Verdict::Ask(_) => "ask",
+        Verdict::Refuse(refusal) => refusal.reason.as_str(),
+    }
+}
+
+fn over_tls<'a>(host: &'a str, method: &'a str, target: &'a str, headers: &'a HeaderMap) -> RequestFacts<'a> {
+    RequestFacts {
+        way: WayIn::Transparent { port: 443 },
+        scheme: UrlScheme::Https,
+        sni: None,
+        authority: Some(host),
+        method,
+        target,
+        headers,
+        websocket: is_websocket_upgrade(headers),
+    }
+}
+
+#[test]
+fn requests_by_method_and_url() {
+    let table = table();
+    for (method, url, extra, expected) in [
+        ("GET", "https://open.example", &[][..], "allow"),
+        ("GET", "https://OPEN.example.:443/x?y", &[], "allow"),
+        ("GET", "https://open.example:8443/", &[], "port-not-allowed"),
+        ("GET", "http://open.example/", &[], "port-not-allowed"),
+        ("GET", "http://plain.example/", &[], "allow"),
+        ("GET", "https://plain.example:80/", &[], "port-not-allowed"),
+        ("GET", "http://plain.example:8443/", &[], "port-not-allowed"),
+        ("GET", "https://plain.example:8443/", &[], "allow"),
+        ("GET", "https://other.example/", &[], "host-not-allowed"),
+        ("GET", "https://other.example:9/", &[], "host-not-allowed"),
+        ("GET", "https://sub.open.example/", &[], "host-not-allowed"),
+        ("GET", "https://a.b.wild.example/", &[], "allow"),
+        ("GET", "https://wild.example/", &[], "host-not-allowed"),
+        ("GET", "https://203.0.113.7/", &[], "allow"),
+        ("GET", "https://0xcb.0.0x71.7/", &[], "allow"),
+        ("GET", "https://203.0.113.8/", &[], "host-not-allowed"),
+        ("GET", "https://[2001:DB8:0::7]/", &[], "allow"),
+        ("GET", "https://u:p@open.example/", &[], "authority-mismatch"),
+        ("GET", "https:///x", &[], "authority-mismatch"),
+        // Matches.
+        ("POST", "https://api.example/v1/messages?beta=true", &[], "allow"),
+        ("POST", "https://api.example/v1", &[], "allow"),
+        ("POST", "https://api.example/v10", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v2/../v1/x", &[], "allow"),
+        ("POST", "https://api.example/v1/../v2", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/%2e%2e/v2", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1\\..\\v2", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/..%2fv2", &[], "path-ambiguous"),
+        ("POST", "https://api.example/v1/..;/v2", &[], "path-ambiguous"),
+        ("POST", "https://api.example//v1/x", &[], "path-ambiguous"),
+        ("POST", "https://api.example/v1/%252e%252e/v2", &[], "path-ambiguous"),
+        ("GET", "https://open.example//a;b/%2f", &[], "allow"),
+        ("GET", "https://api.example/v1/messages", &[], "request-not-allowed"),
+        ("post", "https://api.example/v1/messages", &[], "request-not-allowed"),
+        ("GET", "https://api.example/models/abc", &[], "request-not-allowed"),
+        ("GET", "https://api.example/models/abc", &[("accept", "application/json")], "allow"),
+        (
+            "GET",
+            "https://api.example/models/abc",
+            &[("accept", "application/json, x")],
+            "request-not-allowed",
+        ),
+        (
+            "GET",
+            "https://api.example/models/abc",
+            &[("accept", "application/json"), ("Accept", "x")],
+            "request-not-allowed",
+        ),
+        ("GET", "https://api.example/models/abc/x", &[("accept", "application/json")], "request-not-allowed"),
+        // Methods.
+        ("TRACE", "https://open.example/", &[], "method-refused"),
+        ("trace", "https://open.example/", &[], "method-refused"),
+        ("CONNECT", "https://open.example/", &[], "method-refused"),
+        ("POST", "https://open.example/", &[("x-http-method-override", "TRACE")], "method-refused"),
+        ("POST", "https://api.example/v1/x", &[("X-HTTP-Method-Override", "DELETE")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("x-method-override", "post")], "allow"),
+        ("POST", "https://api.example/v1/x?_method=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?%5fmethod=delete", &[], "request-not-allowed"),
+        // Credentials.
+        ("GET", "https://missing.example/", &[], "credential-missing"),
+        ("GET", "https://gitlab.example/", &[], "allow"),
+        // WebSocket.
+        ("GET", "wss://sse.example/", &[], "request-not-allowed"),
+        ("GET", "wss://open.example/", &[], "allow"),
+        (
+            "GET",
+            "https://sse.example/",
+            &[("upgrade", "WebSocket"), ("connection", "keep-alive, Upgrade")],
+            "request-not-allowed",
+        ),
+        ("GET", "https://sse.example/", &[], "allow"),
+        // Unopened: nothing inside is looked at, whichever way it is asked.
+        ("TRACE", "https://pinned.example/x.git/git-receive-pack", &[], "allow"),
+        ("GET", "http://pinned.example/", &[], "port-not-allowed"),
+    ] {
+        let extra = headers(extra);
+        let verdict = decide_url(&table, method, url, &extra, &loaded).expect(url);
+        assert_eq!(word(&verdict), expected, "{method} {url} {extra:?}: {verdict:?}");
+    }
+    for url in ["open.example", "ftp://open.example/", ""] {
+        assert!(decide_url(&table, "GET", url, &HeaderMap::new(), &loaded).is_err(), "{url}");
+    }
+}
+
+#[test]
+fn git_is_told_apart_however_it_is_spelt() {
+    let table = table();
+    for (method, url, expected) in [
+        ("GET", "https://git.example/a/b.git/info/refs?service=git-upload-pack", "allow"),
+        ("POST", "https://git.example/a/b.git/git-upload-pack", "allow"),
+        ("GET", "https://git.example/a/b.git/info/refs", "allow"),
+        ("GET", "https://git.example/a/b.git/info/refs?service=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?x=1&service=git%2Dreceive%2dpack", "use-git-gate"),
+        (
+            "GET",
+            "https://git.example/a/info/refs?service=git-upload-pack;service=git-receive-pack",
+            "use-git-gate",
+        ),
+        ("PUT", "https://git.example/a/b.git/info/refs", "use-git-gate"),
+        ("POST", "https://git.example/a/b.git/git-receive-pack", "use-git-gate"),
+        ("POST", "https://git.example/a/b.git/Git-Receive-Pack", "use-git-gate"),
+        ("POST", "https://open.example/a/b.git/git-receive-pack", "use-git-gate"),
+        ("POST", "https://open.example/a/x/../git-receive-pack", "use-git-gate"),
+        ("POST", "https://open.example/a%2fgit-receive-pack", "use-git-gate"),
+        ("POST", "https://open.example/a/git%252dreceive-pack", "use-git-gate"),
+        ("POST", "https://open.example/a/git-receive-pack;x", "use-git-gate"),
+        ("POST", "https://open.example/a/git-receive-pack%00.html", "use-git-gate"),
+        ("POST", "https://open.example/a/git-receive-pack.", "use-git-gate"),
+        ("POST", "https://open.example/a//git-receive-pack//", "use-git-gate"),
+        ("GET", "https://open.example/a/b.git/info/refs?service=git-upload-pack", "git-not-allowed"),
+        ("POST", "https://open.example/a/b.git/git-upload-pack", "git-not-allowed"),
+        ("POST", "https://open.example/a/b.git/info/lfs/objects/batch", "git-not-allowed"),
+        ("POST", "https://git.example/a/b.git/info/lfs/objects/batch", "allow"),
+        ("POST", "https://gitlab.example/a/b.git/info/lfs/objects/batch", "git-not-allowed"),
+        ("POST", "https://gitlab.example/a/b.git/git-upload-pack", "allow"),
+        ("GET", "https://open.example/docs/git-receive-pack/man", "allow"),
+        ("GET", "https://open.example/info/references", "allow"),
+    ] {
+        let none = HeaderMap::new();
+        let verdict = decide_url(&table, method, url, &none, &loaded).expect(url);
+        assert_eq!(word(&verdict), expected, "{method} {url}: {verdict:?}");
+    }
+}
+
+#[test]
+fn every_name_of_the_server_agrees() {
+    let table = table();
+    let connect = |authority| WayIn::Connect { authority };
+    let transparent = |port| WayIn::Transparent { port };
+    for (way, sni, authority, hosts, expected) in [
+        (connect("open.example:443"), Some("open.example"), None, &["open.example"][..], "allow"),
+        (connect("OPEN.example:443"), Some("open.EXAMPLE"), None, &["open.example:443"], "allow"),
+        (connect("open.example:443"), None, None, &["open.example"], "allow"),
+        (connect("open.example:443"), None, None, &[], "allow"),
+        (connect("open.example:443"), Some("open.example"), Some("open.example"), &[], "allow"),
+        (connect("open.example:443"), Some("plain.example"), None, &["open.example"], "authority-mismatch"),
+        (connect("open.example:443"), Some("open.example"), None, &["plain.example"], "authority-mismatch"),
+        (connect("open.example:443"), Some("open.example"), Some("plain.example"), &[], "authority-mismatch"),
+        (connect("open.example:443"), None, None, &["open.example", "plain.example"], "authority-mismatch"),
+        (connect("open.example:443"), None, None, &["open.example:444"], "authority-mismatch"),
+        (connect("open.example:443"), None, None, &["open.example@plain.example"], "authority-mismatch"),
+        (connect("open.example:443"), None, None, &[""], "authority-mismatch"),
+        (connect("open.example"), None, None, &["open.example"], "authority-mismatch"),
+        (connect("other.example:443"), None, None, &["other.example"], "host-not-allowed"),
+        (connect("203.0.113.7:443"), None, None, &["203.0.113.7"], "allow"),
+        (transparent(443), Some("open.example"), None, &["open.example"], "allow"),
+        (transparent(443), Some("open.example"), None, &["open.example:443"], "allow"),
+        (transparent(443), Some("open.example"), None, &["open.example:8443"], "authority-mismatch"),
+        (transparent(443), Some("open.example:443"), None, &["open.example"], "authority-mismatch"),
+        (transparent(443), None, None, &[], "authority-mismatch"),
+        (transparent(443), Some("open.example"), None, &["plain.example"], "authority-mismatch"),
+        (WayIn::Absolute, None, Some("open.example"), &["open.example"], "allow"),
+        (WayIn::Absolute, None, Some("open.example"), &["plain.example"], "authority-mismatch"),
+        (WayIn::Absolute, None, Some("open.example"), &["open.example:8443"], "authority-mismatch"),
+    ] {
+        let pairs: Vec<_> = hosts.iter().map(|host| ("host", *host)).collect();
+        let headers = headers(&pairs);
+        let facts = RequestFacts {
+            way,
+            scheme: UrlScheme::Https,
+            sni,
+            authority,
+            method: "GET",
+            target: "/",
+            headers: &headers,
+            websocket: false,
+        };
+        let verdict = decide(&table, &facts, &loaded, &Findings::none());
+        assert_eq!(word(&verdict), expected, "{facts:?}: {verdict:?}");
+    }
+}
+
+#[test]
+fn only_unopened_hosts_are_decided_before_a_request_is_read() {
+    let table = table();
+    let connect = |authority| WayIn::Connect { authority };
+    assert!(matches!(decide_connect(&table, "pinned.example:443"), Tunnel::Pass(_)));
+    for inspected in ["open.example:443", "other.example:443", "pinned.example:8443"] {
+        assert_eq!(decide_connect(&table, inspected), Tunnel::Inspect, "{inspected}");
+    }
+    for bad in ["pinned.example", "", "a b:443", "u@pinned.example:443"] {
+        assert!(matches!(decide_connect(&table, bad), Tunnel::Refuse(_)), "{bad}");
+    }
+    for (way, sni, expected) in [
+        (connect("pinned.example:443"), Some("pinned.example"), "pass"),
+        (connect("pinned.example:443"), Some("Pinned.Example"), "pass"),
+        (connect("pinned.example:443"), Some("public.ech.example"), "refuse"),
+        (connect("pinned.example:443"), None, "refuse"),
+        (connect("open.example:443"), Some("pinned.example"), "inspect"),
+        (connect("open.example:443"), None, "inspect"),
+        (WayIn::Transparent { port: 443 }, Some("pinned.example"), "pass"),
+        (WayIn::Transparent { port: 443 }, Some("open.example"), "inspect"),
+        (WayIn::Transparent { port: 443 }, None, "refuse"),
+    ] {
+        let tunnel = decide_hello(&table, way, sni);
+        let seen = match &tunnel {
+            Tunnel::Pass(_) => "pass",
+            Tunnel::Inspect => "inspect",
+            Tunnel::Refuse(_) => "refuse",
+        };
+        assert_eq!(seen, expected, "{way:?} {sni:?}: {tunnel:?}");
+    }
+}
+
+#[test]
+fn findings_are_weighed_by_the_route() {
+    use Finding::{Secret, Structure, Unapprovable};
+    let yaml = "routes:\n- host: asks.example\n- host: blocks.example\n  dlp: {outbound_on_match: block}\n- host: \
+                redacts.example\n  dlp: {outbound_on_match: redact}\n- host: model.example\n  provider: true\n- host: \
+                strict.example\n  provider: true\n  dlp: {outbound_on_match: block}\n";
+    let table = parse_routes(yaml, Form::Runtime).expect("routes");
+    for (host, found, after, expected) in [
+        ("asks.example", vec![Secret], false, "ask"),
+        ("asks.example", vec![Secret, Unapprovable], false, "secret-found"),
+        ("asks.example", vec![Secret, Structure], false, "structure-refused"),
+        ("blocks.example", vec![Secret], false, "secret-found"),
+        ("blocks.example", vec![Structure], false, "structure-refused"),
+        ("redacts.example", vec![Secret, Structure], false, "redact"),
+        ("redacts.example", vec![Secret], true, "secret-found"),
+        ("redacts.example", vec![Structure], true, "structure-refused"),
+        ("redacts.example", vec![], true, "allow"),
+        ("model.example", vec![Unapprovable], false, "redact"),
+        ("model.example", vec![Unapprovable], true, "secret-found"),
+        ("strict.example", vec![Unapprovable], false, "redact"),
+        ("strict.example", vec![Secret], false, "secret-found"),
+    ] {
+        let none = HeaderMap::new();
+        let findings =
+            if after { Findings::after_redaction(found.clone()) } else { Findings::new(found.clone()) };
+        let verdict = decide(&table, &over_tls(host, "GET", "/", &none), &loaded, &findings);
+        assert_eq!(word(&verdict), expected, "{host} {found:?} {after}");
+    }
+}
+
+#[test]
+fn refusals_help_on() {
+    let table = table();
+    let none = HeaderMap::new();
+    let refuse = |method, url| match decide_url(&table, method, url, &none, &loaded).expect("url") {
+        Verdict::Refuse(refusal) => refusal,
+        other => panic!("{url}: {other:?}"),
+    };
+    let refusal = refuse("GET", "https://pypi.example/simple/");
+    assert_eq!((refusal.status, refusal.tool), (403, Some("egress-block")));
+    assert!(
+        refusal.sentence.contains("`pypi.example`") && refusal.sentence.contains("Ask the person"),
+        "{refusal:?}"
+    );
+    let body = serde_json::to_value(refusal.body("id-1")).expect("json");
+    assert_eq!(body["reason"], "host-not-allowed");
+    assert_eq!(body["id"], "id-1");
+    assert_eq!(body["tool"], "egress-block");
+    // What carries a credential is the person's to widen.
+    let refusal = refuse("GET", "https://api.example/v2");
+    assert_eq!(refusal.tool, None);
+    assert!(refusal.sentence.contains("Only the person"), "{}", refusal.sentence);
+    assert!(serde_json::to_value(refusal.body("x")).expect("json").get("tool").is_none());
+    assert_eq!(refuse("GET", "wss://sse.example/").status, 426);
+    assert!(!refuse("GET", "https://missing.example/").sentence.contains("slot"));
+}
+
+#[test]
+fn reasons_have_one_word_everywhere() {
+    for reason in
+        [Reason::AuthorityMismatch, Reason::UseGitGate, Reason::UpstreamUntrusted, Reason::BudgetSpent]
+    {
+        assert_eq!(serde_json::to_value(reason).expect("json"), reason.as_str());
+        assert!(![421, 429, 503].contains(&reason.status()));
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics_and_only_a_declared_host_passes(
+        table in arbitrary::table(Form::Runtime),
+        host in prop_oneof!["[a-c.]{0,3}a\\.example", any::<String>()],
+        method in prop_oneof!["GET|POST|TRACE", any::<String>()],
+        target in any::<String>(),
+    ) {
+        let none = HeaderMap::new();
+        let facts = over_tls(&host, &method, &target, &none);
+        if let Verdict::Allow(allowed) = decide(&table, &facts, &|_| true, &Findings::none()) {
+            prop_assert!(allowed.route.host.covers(&allowed.host));
+            prop_assert!(allowed.route.ports.contains(&allowed.port));
+            let unopened = !allowed.route.inspect;
+            prop_assert!(unopened || allowed.route.matches.is_empty() || allowed.target.path.ambiguous.is_none());
+            prop_assert!(unopened || allowed.git != Some(Git::Push));
+        }
+        let _ = decide_hello(&table, facts.way, Some(&host));
+        let _ = decide_connect(&table, &host);
+    }
+
+    /// What is forwarded, decided again, is allowed again: the server sees what was decided on.
+    #[test]
+    fn the_forwarded_form_decides_the_same(table in arbitrary::table(Form::Runtime), path in "(/|\\.|%2e|%2F|;|a|b|\\\\){0,8}") {
+        let none = HeaderMap::new();
+        let target = format!("/{path}?q=%41");
+        let facts = over_tls("b.a.example", "GET", &target, &none);
+        if let Verdict::Allow(allowed) = decide(&table, &facts, &|_| true, &Findings::none()) {
+            let forwarded = allowed.target.to_forward();
+            let again = over_tls(&allowed.host, "GET", &forwarded, &none);
+            let verdict = decide(&table, &again, &|_| true, &Findings::none());
+            let Verdict::Allow(second) = verdict else { return Err(TestCaseError::fail(format!("{verdict:?}"))) };
+            prop_assert_eq!(second.target.to_forward(), forwarded);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A request that is only described, for `bottle policy check METHOD URL`.
+
+use http::HeaderMap;
+
+use super::{Findings, RequestFacts, UrlScheme, Verdict, WayIn, decide};
+use crate::route::RouteTable;
+
+/// Text that is no `http://` or `https://` URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no URL; write `https://host/path`")]
+pub struct BadUrl(pub String);
+
+/// Decides what would become of `method` to `url`, as [`decide`] would if a client in the bottle sent it.
+/// The URL is cut, not parsed, so that a path is judged as written.
+///
+/// # Errors
+/// [`BadUrl`] when there is no scheme this door speaks.
+pub fn decide_url<'t, 'f>(
+    table: &'t RouteTable,
+    method: &'f str,
+    url: &'f str,
+    headers: &'f HeaderMap,
+    loaded: &dyn Fn(&str) -> bool,
+) -> Result<Verdict<'t, 'f>, BadUrl> {
+    let bad = || BadUrl(url.to_owned());
+    let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
+    let (scheme, websocket) = match scheme.to_ascii_lowercase().as_str() {
+        "http" => (UrlScheme::Http, false),
+        "https" => (UrlScheme::Https, false),
+        "ws" => (UrlScheme::Http, true),
+        "wss" => (UrlScheme::Https, true),
+        _ => return Err(bad()),
+    };
+    let rest = rest.split('#').next().unwrap_or_default();
+    let (authority, target) = rest.split_at(rest.find(['/', '?', '\\']).unwrap_or(rest.len()));
+    let facts = RequestFacts {
+        way: WayIn::Absolute,
+        scheme,
+        sni: None,
+        authority: Some(authority),
+        method,
+        target,
+        headers,
+        websocket: websocket || super::is_websocket_upgrade(headers),
+    };
+    Ok(decide(table, &facts, loaded, &Findings::none()))
+}
