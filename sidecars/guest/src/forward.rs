@@ -1,0 +1,136 @@
+//! The door by socket: what comes to the door's address is carried to the bundle, byte for byte.
+//!
+//! ```text
+//!  agent ──tcp──► 127.9.9.9:443 ══ this ══► /run/bottle/door/443 ──unix──► egress
+//! ```
+//! Nothing is looked at here: the bundle decides, and it trusts nothing that comes this way. One
+//! direction's end is passed on as a half-close; a connection has no idle limit of its own, because
+//! event streams and WebSockets are silent for long, and the bundle has its own deadlines.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::copy_bidirectional_with_sizes;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+
+/// Where the door is seen and where it leads.
+#[derive(Debug, Clone)]
+pub struct DoorConfig {
+    /// The address inside the bottle.
+    pub address: Ipv4Addr,
+    /// The ports to listen on.
+    pub ports: Vec<u16>,
+    /// The folder with one unix socket for each port, named by its number.
+    pub sockets: PathBuf,
+}
+
+/// Connections carried at once, all ports together. Above it new ones wait in the kernel's backlog: a
+/// process that opens more than this is not at work but at war, and has only itself to hurt.
+const CONNECTIONS: usize = 1024;
+
+/// Bytes held for each direction of a connection.
+const BUFFER: usize = 16 * 1024;
+
+/// How long to pause when accepting fails (out of descriptors), so that it does not spin.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Starts listening on every port, on tasks of the current runtime. The answer names each port that
+/// could not be had; the others work.
+pub async fn start(door: &DoorConfig) -> Vec<String> {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut problems = Vec::new();
+    for &port in &door.ports {
+        match TcpListener::bind((door.address, port)).await {
+            Ok(listener) => {
+                let socket = door.sockets.join(port.to_string());
+                tokio::spawn(listen(listener, socket, slots.clone()));
+            }
+            Err(error) => problems.push(format!("the door's port {port} cannot be opened: {error}")),
+        }
+    }
+    problems
+}
+
+async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
+    let socket: Arc<Path> = socket.into();
+    loop {
+        // The semaphore lives as long as this task and is never closed.
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                let socket = socket.clone();
+                tokio::spawn(async move {
+                    carry(connection, &socket).await;
+                    drop(slot);
+                });
+            }
+            Err(_) => tokio::time::sleep(BREATH).await,
+        }
+    }
+}
+
+/// A door that does not answer closes the connection: to the agent that is a refusal, not a riddle.
+async fn carry(mut inside: TcpStream, socket: &Path) {
+    let _ = inside.set_nodelay(true);
+    let Ok(mut door) = UnixStream::connect(socket).await else { return };
+    // Either side may reset at any time; there is nobody to tell.
+    let _ = copy_bidirectional_with_sizes(&mut inside, &mut door, BUFFER, BUFFER).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// A port that is free at this moment on the loopback address.
+    fn free_port() -> u16 {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        listener.local_addr().expect("its address").port()
+    }
+
+    #[tokio::test]
+    async fn bytes_and_half_closes_go_both_ways() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let port = free_port();
+        let listener = UnixListener::bind(folder.path().join(port.to_string())).expect("socket");
+        let door =
+            DoorConfig { address: Ipv4Addr::LOCALHOST, ports: vec![port], sockets: folder.path().to_owned() };
+        assert_eq!(start(&door).await, Vec::<String>::new());
+        let bundle = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.expect("accept");
+            let mut heard = String::new();
+            connection.read_to_string(&mut heard).await.expect("read to the half-close");
+            connection.write_all(b"answer after the end").await.expect("write");
+            heard
+        });
+        let mut agent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
+        agent.write_all(b"question").await.expect("write");
+        agent.shutdown().await.expect("half-close");
+        let mut answer = String::new();
+        agent.read_to_string(&mut answer).await.expect("read");
+        assert_eq!(bundle.await.expect("bundle"), "question");
+        assert_eq!(answer, "answer after the end");
+    }
+
+    #[tokio::test]
+    async fn a_dead_door_closes_and_a_taken_port_is_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let taken = holder.local_addr().expect("its address").port();
+        let port = free_port();
+        let door = DoorConfig {
+            address: Ipv4Addr::LOCALHOST,
+            ports: vec![taken, port],
+            sockets: folder.path().to_owned(),
+        };
+        let problems = start(&door).await;
+        assert!(problems[0].contains(&taken.to_string()), "{problems:?}");
+        let mut agent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
+        assert_eq!(agent.read(&mut [0; 8]).await.unwrap_or(0), 0);
+    }
+}

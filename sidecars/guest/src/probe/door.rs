@@ -1,0 +1,127 @@
+//! The door, asked for what nobody allows.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use bottle_contract::names::{DNS_PORT, DOOR_LOOPBACK, EGRESS_HOST, EGRESS_PORT, HTTP_PORT};
+use bottle_contract::session::guest::{Attempt, Reach};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::attempt;
+
+/// How long the door may take to refuse.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// More than any refusal: its head and a sentence.
+const ANSWER: usize = 16 * 1024;
+
+/// A name that no manifest can list: `.invalid` is reserved for that (RFC 2606).
+const UNLISTED: &str = "not-on-the-list.invalid";
+
+pub(super) async fn attempts() -> Vec<Attempt> {
+    let (proxy, transparent, name) = tokio::join!(proxied(), transparent(), resolve());
+    vec![proxy, transparent, name]
+}
+
+async fn proxied() -> Attempt {
+    let request = format!("GET http://{UNLISTED}/ HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
+    let via = format!("http through {EGRESS_HOST}:{EGRESS_PORT}");
+    refused("a site that is not listed", via, EGRESS_PORT, &request).await
+}
+
+async fn transparent() -> Attempt {
+    let request = format!("GET / HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
+    refused("a site that is not listed", "http without a proxy".to_owned(), HTTP_PORT, &request).await
+}
+
+async fn refused(target: &str, via: String, port: u16, request: &str) -> Attempt {
+    match tokio::time::timeout(PATIENCE, ask(port, request)).await {
+        Ok(Ok(answer)) => {
+            let (reach, seen) = judge(&answer);
+            attempt(target, via, reach, seen)
+        }
+        // A door that is closed altogether lets nothing out either.
+        Ok(Err(error)) => attempt(target, via, Reach::Closed, format!("the door is shut: {error}")),
+        Err(_) => attempt(target, via, Reach::Unknown, "the door did not answer in time"),
+    }
+}
+
+async fn ask(port: u16, request: &str) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect((DOOR_LOOPBACK, port)).await?;
+    connection.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    connection.take(ANSWER as u64).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// Only the door's own refusal counts: its status together with its reason.
+fn judge(answer: &str) -> (Reach, String) {
+    let status = answer.split_whitespace().nth(1).unwrap_or("nothing");
+    let reason = answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("x-bottle-reason").then(|| value.trim())
+    });
+    match (status, reason) {
+        ("403", Some(reason)) => (Reach::Closed, format!("403 {reason}")),
+        ("nothing", _) => (Reach::Closed, "the door closed without an answer".to_owned()),
+        (status, _) => (Reach::Open, format!("answered {status}")),
+    }
+}
+
+async fn resolve() -> Attempt {
+    let target = "what a name leads to";
+    let via = format!("dns {UNLISTED}");
+    match tokio::time::timeout(PATIENCE, addresses()).await {
+        Ok(Ok(answer)) if answer.ends_with(&DOOR_LOOPBACK.octets()) => {
+            attempt(target, via, Reach::Closed, "every name is the door")
+        }
+        Ok(Ok(_)) => attempt(target, via, Reach::Open, "the name was looked up"),
+        Ok(Err(error)) => attempt(target, via, Reach::Closed, format!("no resolver answers: {error}")),
+        Err(_) => attempt(target, via, Reach::Unknown, "the resolver did not answer in time"),
+    }
+}
+
+async fn addresses() -> std::io::Result<Vec<u8>> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
+    socket.connect((DOOR_LOOPBACK, DNS_PORT)).await?;
+    socket.send(&question(UNLISTED)).await?;
+    let mut answer = vec![0; 512];
+    let length = socket.recv(&mut answer).await?;
+    answer.truncate(length);
+    Ok(answer)
+}
+
+/// RFC 1035 section 4.1: one question for the address of `name`.
+fn question(name: &str) -> Vec<u8> {
+    let mut message = b"bo\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
+    for label in name.split('.') {
+        // Labels of the one constant name are short.
+        message.push(u8::try_from(label.len()).unwrap_or(0));
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.extend_from_slice(b"\x00\x00\x01\x00\x01");
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::dns;
+
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_with_its_reason_is_closed() {
+        let refusal = "HTTP/1.1 403 Forbidden\r\nX-Bottle-Reason: host-not-allowed\r\n\r\nwords";
+        assert_eq!(judge(refusal), (Reach::Closed, "403 host-not-allowed".to_owned()));
+        assert_eq!(judge("HTTP/1.1 200 OK\r\n\r\n").0, Reach::Open);
+        assert_eq!(judge("HTTP/1.1 403 Forbidden\r\n\r\nX-Bottle-Reason: x").0, Reach::Open);
+        assert_eq!(judge("").0, Reach::Closed);
+    }
+
+    #[test]
+    fn the_question_is_one_that_a_resolver_answers() {
+        let answer = dns::answer(&question(UNLISTED), DOOR_LOOPBACK).expect("an answer");
+        assert!(answer.ends_with(&DOOR_LOOPBACK.octets()));
+    }
+}

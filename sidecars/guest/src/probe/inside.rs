@@ -1,0 +1,113 @@
+//! What lies inside the bottle: its environment, its `/proc`, its files.
+
+use std::fs;
+use std::path::Path;
+
+use bottle_contract::session::guest::{Attempt, Reach};
+
+use super::attempt;
+
+/// Parts of variable names that people give to secrets.
+const SECRET_NAMES: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "API_KEY", "APIKEY", "PRIVATE_KEY"];
+
+/// Places where a developer's machine keeps keys and logins, under any home.
+const SECRET_PLACES: [&str; 8] =
+    [".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".config/gh", ".bash_history"];
+
+/// Sockets through which one would be root on the machine outside.
+const ENGINE_SOCKETS: [&str; 4] = [
+    "/var/run/docker.sock",
+    "/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/podman/podman.sock",
+];
+
+pub(super) fn attempts() -> Vec<Attempt> {
+    vec![environment(), guard(), processes(), homes(), engines()]
+}
+
+/// Placeholders are fine; a value that looks real is named, never shown.
+fn environment() -> Attempt {
+    let named = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.to_str()?.to_owned();
+        let suspicious = SECRET_NAMES.iter().any(|part| name.contains(part));
+        (suspicious && !is_placeholder(&value.to_string_lossy())).then_some(name)
+    });
+    let named: Vec<_> = named.collect();
+    let target = "secrets in the environment";
+    if named.is_empty() {
+        attempt(target, "env", Reach::Closed, "none")
+    } else {
+        attempt(target, "env", Reach::Open, format!("values in {}", named.join(", ")))
+    }
+}
+
+/// Values that say of themselves that they are none.
+fn is_placeholder(value: &str) -> bool {
+    value.is_empty() || value.to_ascii_lowercase().contains("placeholder")
+}
+
+/// Pid 1 was given everything over its channel; nobody else may read its memory or environment.
+fn guard() -> Attempt {
+    unreadable("the bottle's own guard", "/proc/1/environ")
+}
+
+fn unreadable(target: &str, path: &str) -> Attempt {
+    match fs::read(path) {
+        Ok(_) => attempt(target, path, Reach::Open, "it can be read"),
+        Err(error) => attempt(target, path, Reach::Closed, error.kind().to_string()),
+    }
+}
+
+/// Every process that can be seen descends from the bottle's pid 1 or is it.
+fn processes() -> Attempt {
+    let target = "processes outside";
+    let numbers = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let seen: Vec<u32> = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let init = fs::read_to_string("/proc/1/comm").unwrap_or_default();
+    // With a namespace of its own, pid 2 would be the first kernel thread nowhere but outside.
+    let kernel = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
+    if kernel || init.trim() == "systemd" {
+        attempt(target, "/proc", Reach::Open, format!("{} processes of the machine", seen.len()))
+    } else {
+        attempt(target, "/proc", Reach::Closed, format!("{} processes, all of this bottle", seen.len()))
+    }
+}
+
+fn homes() -> Attempt {
+    let target = "your keys and logins";
+    let homes = fs::read_dir("/home").into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+    let homes: Vec<_> = homes.chain([Path::new("/root").to_owned()]).collect();
+    let own = std::env::var_os("HOME").unwrap_or_default();
+    let others = homes.iter().filter(|home| home.as_os_str() != own);
+    let open = others.flat_map(|home| SECRET_PLACES.map(|place| home.join(place))).find(|path| path.exists());
+    match open {
+        Some(path) => attempt(target, "files", Reach::Open, format!("{} is there", path.display())),
+        None => attempt(target, "files", Reach::Closed, "no home but the bottle's own"),
+    }
+}
+
+fn engines() -> Attempt {
+    let target = "a container engine";
+    match ENGINE_SOCKETS.iter().find(|path| Path::new(path).exists()) {
+        Some(path) => attempt(target, *path, Reach::Open, "its socket is there"),
+        None => attempt(target, "sockets", Reach::Closed, "none is there"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_read_is_open() {
+        assert_eq!(unreadable("this process", "/proc/self/environ").result, Reach::Open);
+        assert_eq!(unreadable("nothing", "/proc/self/no-such-file").result, Reach::Closed);
+    }
+
+    #[test]
+    fn placeholders_are_no_secrets() {
+        assert!(is_placeholder("sk-ant-placeholder-0000"));
+        assert!(!is_placeholder("sk-ant-api03-abcdef"));
+    }
+}

@@ -1,0 +1,34 @@
+//! What the bottle can reach, tried from inside.
+//!
+//! Every attempt is real: sockets are opened, names are asked for, files are read. An attempt is `closed`
+//! only when what it saw can have no other meaning; a timeout, which may also be a lost packet, is
+//! `unknown`.
+//!
+//! - `network`: outside addresses, metadata, the host, other resolvers
+//! - `door`: what is not allowed must be refused, with a reason
+//! - `inside`: environment, `/proc`, the host's files
+
+mod door;
+mod inside;
+mod network;
+
+use bottle_contract::session::guest::{Attempt, Probe, Reach};
+
+/// Tries everything, side by side. The order of the answer is always the same.
+pub async fn run(probe: &Probe) -> Vec<Attempt> {
+    let (network, door) = tokio::join!(network::attempts(probe), door::attempts());
+    let mut attempts = network;
+    attempts.extend(door);
+    attempts.extend(inside::attempts());
+    attempts
+}
+
+/// Whether every attempt found its target closed.
+#[must_use]
+pub fn all_closed(attempts: &[Attempt]) -> bool {
+    attempts.iter().all(|attempt| attempt.result == Reach::Closed)
+}
+
+fn attempt(target: &str, via: impl Into<String>, result: Reach, seen: impl Into<String>) -> Attempt {
+    Attempt { target: target.to_owned(), via: via.into(), result, seen: seen.into() }
+}

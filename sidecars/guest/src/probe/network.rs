@@ -1,0 +1,117 @@
+//! Addresses that no bottle may reach, over TCP and UDP.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use bottle_contract::session::guest::{Attempt, Probe, Reach};
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::attempt;
+
+/// How long to wait for an answer that must not come. Where there is no network the kernel answers at
+/// once; only a leak or a lost packet takes this long.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Documentation addresses (RFC 5737, RFC 3849) stand for "outside": nothing answers there, so what is
+/// measured is whether a way leads there at all.
+const OUTSIDE: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+];
+
+/// The metadata services of the large clouds; AWS's over IPv6 as well.
+const METADATA: [IpAddr; 3] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
+    let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
+    let metadata = METADATA.map(|address| ("the cloud's metadata service", SocketAddr::new(address, 80)));
+    let host = probe.host.iter().map(|&address| ("this computer itself", address));
+    let tcp =
+        outside.into_iter().chain(metadata).chain(host).map(|(target, address)| connect(target, address));
+    let udp = OUTSIDE.map(|address| send("an address outside", SocketAddr::new(address, 443)));
+    let resolver = send("a name server outside", SocketAddr::new(OUTSIDE[0], 53));
+    let (mut attempts, udp, resolver) =
+        tokio::join!(futures_util::future::join_all(tcp), futures_util::future::join_all(udp), resolver);
+    attempts.extend(udp);
+    attempts.push(resolver);
+    attempts
+}
+
+async fn connect(target: &str, address: SocketAddr) -> Attempt {
+    let via = format!("tcp {address}");
+    match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => attempt(target, via, Reach::Open, "it answered"),
+        Ok(Err(error)) => {
+            let (reach, seen) = meaning(&error);
+            attempt(target, via, reach, seen)
+        }
+        Err(_) => attempt(target, via, Reach::Unknown, "no answer in time"),
+    }
+}
+
+/// A datagram that the kernel takes had somewhere to go.
+async fn send(target: &str, address: SocketAddr) -> Attempt {
+    let via = format!("udp {address}");
+    let sent = async {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).await?;
+        socket.connect(address).await?;
+        socket.send(b"bottle probe").await
+    };
+    match sent.await {
+        Ok(_) => attempt(target, via, Reach::Open, "the packet was taken"),
+        Err(error) => {
+            let (reach, seen) = meaning(&error);
+            attempt(target, via, reach, seen)
+        }
+    }
+}
+
+/// Only "there is no way there" means closed: a refusal or a reset came from somebody who was reached.
+fn meaning(error: &io::Error) -> (Reach, String) {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::NETUNREACH) => (Reach::Closed, "no network leads there".to_owned()),
+        // The family itself is switched off, so no address of it leads anywhere.
+        Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL) => {
+            (Reach::Closed, "this bottle has no such network".to_owned())
+        }
+        Some(rustix::io::Errno::CONNREFUSED) => (Reach::Open, "it was reached and refused".to_owned()),
+        _ => (Reach::Unknown, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_listener_is_open_and_a_refusal_counts_as_reached() {
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listener");
+        let address = listener.local_addr().expect("address");
+        assert_eq!(connect("a listener", address).await.result, Reach::Open);
+        drop(listener);
+        assert_eq!(connect("nobody", address).await.result, Reach::Open);
+    }
+
+    #[test]
+    fn only_no_way_there_means_closed() {
+        for (errno, reach) in [
+            (rustix::io::Errno::NETUNREACH, Reach::Closed),
+            (rustix::io::Errno::CONNREFUSED, Reach::Open),
+            (rustix::io::Errno::TIMEDOUT, Reach::Unknown),
+            (rustix::io::Errno::HOSTUNREACH, Reach::Unknown),
+            (rustix::io::Errno::ACCESS, Reach::Unknown),
+        ] {
+            assert_eq!(meaning(&errno.into()).0, reach, "{errno:?}");
+        }
+    }
+}
