@@ -19,6 +19,7 @@
 //! session    the frames between host, guest and bundle
 //! ```
 
+pub mod address;
 pub mod canonical;
 pub mod credential;
 pub mod decide;

@@ -1,0 +1,257 @@
+//! Where no connection may lead, whatever name led there.
+//!
+//! A name on the allowlist may resolve to anything its owner likes, so the address is checked after
+//! resolution and pinned for the connection. A route with `private: true` or `connect_to` is the
+//! person's explicit exception; the caller asks only where there is none.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Why an address is forbidden.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Forbidden {
+    /// 127/8, `::1`.
+    Loopback,
+    /// 0/8, `::`: "this host" to many systems.
+    Unspecified,
+    /// 10/8, 172.16/12, 192.168/16; fc00::/7 and the old fec0::/10.
+    Private,
+    /// 100.64/10, behind a carrier's NAT.
+    Shared,
+    /// 169.254/16, fe80::/10.
+    LinkLocal,
+    /// A cloud's metadata service.
+    Metadata,
+    /// 224/4, ff00::/8.
+    Multicast,
+    /// 240/4, with the broadcast address.
+    Reserved,
+    /// 64:ff9b:1::/48: a translator of the local network, which may lead anywhere in it.
+    LocalTranslation,
+    /// One of the host's own.
+    Own,
+}
+
+impl Forbidden {
+    /// What the address is, as a fragment.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Loopback => "a loopback address",
+            Self::Unspecified => "an unspecified address",
+            Self::Private => "a private address",
+            Self::Shared => "a shared address (100.64.0.0/10)",
+            Self::LinkLocal => "a link-local address",
+            Self::Metadata => "a cloud metadata address",
+            Self::Multicast => "a multicast address",
+            Self::Reserved => "a reserved address",
+            Self::LocalTranslation => "an address translated by the local network",
+            Self::Own => "an address of the host itself",
+        }
+    }
+}
+
+/// Metadata services whose ranges do not give them away (Azure's and Oracle's are public, Amazon's IPv6
+/// one is unique-local); 169.254.169.254 is here for its name.
+const METADATA: [IpAddr; 5] = [
+    IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
+    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+];
+
+/// Why no connection may lead to `address`, where `own` are the addresses of the host; `None` when it may.
+///
+/// IPv6 forms that carry an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) are judged by that too.
+#[must_use]
+pub fn forbidden(address: IpAddr, own: &[IpAddr]) -> Option<Forbidden> {
+    if own.contains(&address) {
+        return Some(Forbidden::Own);
+    }
+    if METADATA.contains(&address) {
+        return Some(Forbidden::Metadata);
+    }
+    match address {
+        IpAddr::V4(address) => v4(address),
+        IpAddr::V6(address) => {
+            let carried = carried(address).into_iter().flatten();
+            v6(address).or_else(|| carried.filter_map(|inner| forbidden(IpAddr::V4(inner), own)).next())
+        }
+    }
+}
+
+fn v4(address: Ipv4Addr) -> Option<Forbidden> {
+    match address.octets() {
+        [0, ..] => Some(Forbidden::Unspecified),
+        [127, ..] => Some(Forbidden::Loopback),
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Some(Forbidden::Private),
+        [100, 64..=127, ..] => Some(Forbidden::Shared),
+        [169, 254, ..] => Some(Forbidden::LinkLocal),
+        [224..=239, ..] => Some(Forbidden::Multicast),
+        [240..=255, ..] => Some(Forbidden::Reserved),
+        _ => None,
+    }
+}
+
+fn v6(address: Ipv6Addr) -> Option<Forbidden> {
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0] => Some(Forbidden::Unspecified),
+        [0, 0, 0, 0, 0, 0, 0, 1] => Some(Forbidden::Loopback),
+        [0x64, 0xff9b, 1, ..] => Some(Forbidden::LocalTranslation),
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Forbidden::Private),
+        [0xfe80..=0xfebf, ..] => Some(Forbidden::LinkLocal),
+        [0xff00..=0xffff, ..] => Some(Forbidden::Multicast),
+        _ => None,
+    }
+}
+
+/// The IPv4 addresses that an IPv6 address leads to or through.
+fn carried(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
+    let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match address.segments() {
+        // Mapped (::ffff:0:0/96), translated (::ffff:0:0:0/96), the old compatible form (::/96), NAT64.
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => [Some(join(high, low)), None],
+        // 6to4: the router.
+        [0x2002, high, low, ..] => [Some(join(high, low)), None],
+        // Teredo: the server, and the client with its bits turned over.
+        [0x2001, 0, high, low, _, _, client_high, client_low] => {
+            [Some(join(high, low)), Some(join(!client_high, !client_low))]
+        }
+        _ => [None, None],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn judge(address: &str) -> Option<Forbidden> {
+        let own = ["192.0.2.10".parse().expect("v4"), "2001:db8::10".parse().expect("v6")];
+        forbidden(address.parse().expect("address"), &own)
+    }
+
+    #[test]
+    fn forbidden_ranges_end_where_they_should() {
+        use Forbidden as F;
+        for (address, why) in [
+            ("0.0.0.0", Some(F::Unspecified)),
+            ("0.255.255.255", Some(F::Unspecified)),
+            ("1.0.0.0", None),
+            ("9.255.255.255", None),
+            ("10.0.0.0", Some(F::Private)),
+            ("11.0.0.0", None),
+            ("100.63.255.255", None),
+            ("100.64.0.0", Some(F::Shared)),
+            ("100.127.255.255", Some(F::Shared)),
+            ("100.128.0.0", None),
+            ("100.100.100.200", Some(F::Metadata)),
+            ("126.255.255.255", None),
+            ("127.0.0.1", Some(F::Loopback)),
+            ("127.255.255.255", Some(F::Loopback)),
+            ("128.0.0.0", None),
+            ("168.63.129.16", Some(F::Metadata)),
+            ("169.253.255.255", None),
+            ("169.254.0.1", Some(F::LinkLocal)),
+            ("169.254.169.254", Some(F::Metadata)),
+            ("169.255.0.0", None),
+            ("172.15.255.255", None),
+            ("172.16.0.0", Some(F::Private)),
+            ("172.31.255.255", Some(F::Private)),
+            ("172.32.0.0", None),
+            ("192.0.0.192", Some(F::Metadata)),
+            ("192.0.2.10", Some(F::Own)),
+            ("192.0.2.11", None),
+            ("192.167.255.255", None),
+            ("192.168.0.0", Some(F::Private)),
+            ("192.169.0.0", None),
+            ("223.255.255.255", None),
+            ("224.0.0.0", Some(F::Multicast)),
+            ("239.255.255.255", Some(F::Multicast)),
+            ("240.0.0.0", Some(F::Reserved)),
+            ("255.255.255.255", Some(F::Reserved)),
+            ("::", Some(F::Unspecified)),
+            ("::1", Some(F::Loopback)),
+            ("2001:db8::10", Some(F::Own)),
+            ("2001:db8::11", None),
+            ("2606:4700::1111", None),
+            ("fbff::1", None),
+            ("fc00::1", Some(F::Private)),
+            ("fd00:ec2::254", Some(F::Metadata)),
+            ("fdff::1", Some(F::Private)),
+            ("fe00::1", None),
+            ("fe80::1", Some(F::LinkLocal)),
+            ("febf::1", Some(F::LinkLocal)),
+            ("fec0::1", Some(F::Private)),
+            ("ff02::1", Some(F::Multicast)),
+            ("64:ff9b:1::1", Some(F::LocalTranslation)),
+            ("64:ff9b:1:ffff::8.8.8.8", Some(F::LocalTranslation)),
+            ("64:ff9b:2::1", None),
+        ] {
+            assert_eq!(judge(address), why, "{address}");
+        }
+    }
+
+    #[test]
+    fn carried_addresses_are_judged() {
+        use Forbidden as F;
+        for (address, why) in [
+            ("::ffff:127.0.0.1", Some(F::Loopback)),
+            ("::ffff:169.254.169.254", Some(F::Metadata)),
+            ("::ffff:192.0.2.10", Some(F::Own)),
+            ("::ffff:8.8.8.8", None),
+            ("::ffff:0:10.0.0.1", Some(F::Private)),
+            ("::10.0.0.1", Some(F::Private)),
+            ("64:ff9b::10.0.0.1", Some(F::Private)),
+            ("64:ff9b::8.8.8.8", None),
+            ("2002:7f00:1::", Some(F::Loopback)),
+            ("2002:a9fe:a9fe::1", Some(F::Metadata)),
+            ("2002:808:808::1", None),
+            // Teredo with server 10.0.0.1; then with client 192.168.0.1 turned over.
+            ("2001:0:a00:1::", Some(F::Private)),
+            ("2001:0:808:808:0:0:3f57:fffe", Some(F::Private)),
+            ("2001:0:808:808:0:0:f7f7:f7f7", None),
+        ] {
+            assert_eq!(judge(address), why, "{address}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_forbidden_is_forbidden_in_every_form(bits: u32, own: u32) {
+            let address = Ipv4Addr::from(bits);
+            let own = [IpAddr::V4(Ipv4Addr::from(own))];
+            let Some(_) = forbidden(IpAddr::V4(address), &own) else { return Ok(()) };
+            let [high, low] = [(bits >> 16) as u16, (bits & 0xffff) as u16];
+            for form in [
+                Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, high, low),
+                Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low),
+                Ipv6Addr::new(0x2002, high, low, 1, 2, 3, 4, 5),
+                Ipv6Addr::new(0x2001, 0, high, low, 0, 0, 0, 0),
+                Ipv6Addr::new(0x2001, 0, 0x808, 0x808, 0, 0, !high, !low),
+            ] {
+                prop_assert!(forbidden(IpAddr::V6(form), &own).is_some(), "{form}");
+            }
+        }
+
+        /// The standard library agrees wherever it has an opinion.
+        #[test]
+        fn agrees_with_the_standard_library(bits: u32, wide: u128) {
+            let address = Ipv4Addr::from(bits);
+            if address.is_private() || address.is_loopback() || address.is_link_local() || address.is_multicast()
+                || address.is_broadcast() || address.is_unspecified()
+            {
+                prop_assert!(forbidden(IpAddr::V4(address), &[]).is_some());
+            }
+            let address = Ipv6Addr::from(wide);
+            if address.is_loopback() || address.is_multicast() || address.is_unicast_link_local()
+                || address.is_unique_local() || address.is_unspecified()
+            {
+                prop_assert!(forbidden(IpAddr::V6(address), &[]).is_some());
+            }
+        }
+    }
+}
