@@ -92,17 +92,21 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// An address must be written as it is read back: nobody writes `0x7f.1` by accident, and a reader of
-/// the manifest should see where it leads.
+/// An IPv4 address must be written as it is read back: nobody writes `0x7f.1` by accident, and a reader
+/// of the manifest should see where it leads.
 fn name_or_address(raw: &str) -> Result<String, String> {
-    if let Ok(address) = raw.parse::<std::net::Ipv6Addr>() {
-        return Ok(format!("[{address}]"));
+    let unbracketed = raw.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(raw);
+    if unbracketed.parse::<std::net::Ipv6Addr>().is_ok() {
+        return match canonical::host(&format!("[{unbracketed}]")) {
+            Ok(host) => Ok(host.into_owned()),
+            Err(error) => Err(error.to_string()),
+        };
     }
     if !raw.starts_with('[') && raw.contains(':') {
         return Err("write the host alone; ports go into `ports`".to_owned());
     }
     let host = canonical::host(raw).map_err(|error| format!("{} ({})", error.why, raw.escape_debug()))?;
-    if canonical::is_ip_literal(&host) && !host.eq_ignore_ascii_case(raw) {
+    if canonical::is_ip_literal(&host) && host != raw {
         return Err(format!("this is the address `{host}`; write it so"));
     }
     Ok(host.into_owned())

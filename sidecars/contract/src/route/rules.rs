@@ -6,6 +6,7 @@
 use http::{HeaderName, HeaderValue, Method};
 
 use super::{AuthSource, HeaderValueMatch, HostPattern, PathMatch, RequestMatch, Route, RouteError};
+use crate::address::{self, Forbidden};
 use crate::canonical;
 use crate::credential::Scheme;
 use crate::names::HTTP_PORT;
@@ -75,6 +76,13 @@ fn between(route: &Route) -> Result<(), Broken> {
             "port 80 is plain HTTP and never carries a credential; take out 80 or `auth`",
         );
     }
+    if let (Some(why), false, None) = (forbidden_literal(&route.host), route.private, &route.connect_to) {
+        let problem = format!(
+            "this is {}, which no bottle reaches unless the route says `private: true`",
+            why.as_str()
+        );
+        return Err(Broken { field: "host", problem });
+    }
     if route.pass_credentials && route.auth.is_some() {
         let problem = "`auth` replaces what the agent sends, so its own credentials cannot pass; choose one";
         return refuse("pass_credentials", problem);
@@ -83,6 +91,13 @@ fn between(route: &Route) -> Result<(), Broken> {
         return unopened(route, plain);
     }
     Ok(())
+}
+
+/// Why a host that is an address could never be reached.
+fn forbidden_literal(host: &HostPattern) -> Option<Forbidden> {
+    let HostPattern::Exact(host) = host else { return None };
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
+    address::forbidden(address, &[])
 }
 
 /// What `inspect: false` leaves without effect is refused, so that nobody relies on it.

@@ -69,6 +69,8 @@ fn broken_rules_say_what_to_write_instead() {
         ("host: a b", "host", "1:7", "space"),
         ("host: egress", "host", "1:7", "own name"),
         ("host: _egress.local", "host", "1:7", "own name"),
+        ("host: 10.0.0.5", "host", "1:7", "`private: true`"),
+        ("host: '::ffff:127.0.0.1'", "host", "1:7", "loopback"),
         ("host: localhost", "host", "1:7", "connect_to"),
         ("host: a.example\nports: []", "ports", "2:8", "leave the key out"),
         ("host: a.example\nports: [0]", "ports", "2:8", "1 to 65535"),
@@ -196,6 +198,19 @@ fn wrong_words_list_the_accepted_ones() {
     ] {
         let error = one(text).expect_err(text).to_string();
         assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn an_address_may_be_a_host() {
+    for (text, host) in [
+        ("host: 203.0.113.9", "203.0.113.9"),
+        ("host: 10.0.0.5\nprivate: true", "10.0.0.5"),
+        ("host: 10.0.0.5\nconnect_to: host:8080", "10.0.0.5"),
+        ("host: 2001:DB8:0:0::9", "[2001:db8::9]"),
+        ("host: '[2001:db8::9]'", "[2001:db8::9]"),
+    ] {
+        assert_eq!(one(text).expect(text).host.to_string(), host, "{text}");
     }
 }
 

@@ -1,0 +1,134 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::route::{Form, arbitrary, parse_routes};
+use crate::secret::Secret;
+
+fn table(yaml: &str) -> RouteTable {
+    parse_routes(yaml, Form::Runtime).expect("routes")
+}
+
+const FIXED: &str = "
+routes:
+- host: api.example
+  auth: {scheme: header, header: x-api-key, slot: api}
+- host: '*.wild.example'
+  auth: {scheme: Bearer, slot: wild}
+- host: open.example
+";
+
+#[test]
+fn a_slot_stays_where_the_launch_put_it() {
+    let fixed = bindings(&table(FIXED));
+    assert_eq!(fixed.len(), 2);
+    for good in [
+        FIXED,
+        "routes: []",
+        "routes:\n- host: api.example\n",
+        "routes:\n- host: api.example\n  matches: [{methods: [GET]}]\n  auth: {scheme: header, header: X-API-Key, slot: api}\n",
+    ] {
+        assert_eq!(check_moves(&fixed, &table(good)), Ok(()), "{good}");
+    }
+    for moved in [
+        "host: evil.example\n  auth: {scheme: header, header: x-api-key, slot: api}",
+        "host: '*.api.example'\n  auth: {scheme: header, header: x-api-key, slot: api}",
+        "host: api.example\n  auth: {scheme: header, header: x-other, slot: api}",
+        "host: api.example\n  auth: {scheme: Bearer, slot: api}",
+        "host: api.example\n  auth: {scheme: header, header: x-api-key, slot: wild}",
+        "host: a.wild.example\n  auth: {scheme: Bearer, slot: wild}",
+    ] {
+        let result = check_moves(&fixed, &table(&format!("routes:\n- {moved}\n")));
+        assert!(matches!(result, Err(Moved::Elsewhere { .. })), "{moved}: {result:?}");
+    }
+    let unknown = table("routes:\n- host: a.example\n  auth: {scheme: Bearer, slot: other}\n");
+    assert!(matches!(check_moves(&fixed, &unknown), Err(Moved::Unknown { .. })));
+}
+
+fn bound(scheme: Scheme) -> Binding {
+    Binding { slot: "s".to_owned(), host: "a.example".to_owned(), scheme, header: "x".to_owned() }
+}
+
+#[test]
+fn headers_carry_the_secret_as_the_scheme_says() {
+    for (scheme, secret, value) in [
+        (Scheme::Bearer, "abc", "Bearer abc"),
+        (Scheme::Token, "abc\n", "token abc"),
+        (Scheme::Header, " abc ", "abc"),
+        (Scheme::Basic, "user:pass", "Basic dXNlcjpwYXNz"),
+    ] {
+        let made = header_value(&bound(scheme), &Secret::new(secret.to_owned())).expect(secret);
+        assert_eq!(made.expose(), value);
+    }
+    for (scheme, secret) in [
+        (Scheme::Bearer, ""),
+        (Scheme::Bearer, " \n"),
+        (Scheme::Bearer, "hunter2\r\nx: y"),
+        (Scheme::Header, "hunter2\0"),
+        (Scheme::Token, "hunter2é"),
+        (Scheme::Basic, "hunter2"),
+    ] {
+        let error = header_value(&bound(scheme), &Secret::new(secret.to_owned())).expect_err(secret);
+        assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn credentials_of_the_agent_are_known_by_name() {
+    for name in [
+        "authorization",
+        "cookie",
+        "x-api-key",
+        "x-goog-api-key",
+        "my-api-key",
+        "x-vault-token",
+        "x-shopify-access-token",
+    ] {
+        assert!(strip::is_credential_header(name), "{name}");
+    }
+    for name in [
+        "accept",
+        "content-type",
+        "x-csrf-token",
+        "idempotency-key",
+        "sec-websocket-key",
+        "anthropic-version",
+    ] {
+        assert!(!strip::is_credential_header(name), "{name}");
+    }
+    for header in strip::HEADERS {
+        assert_eq!(*header, header.to_ascii_lowercase());
+    }
+    assert!(strip::is_credential_subprotocol(" OpenAI-insecure-api-key.sk-x"));
+    assert!(!strip::is_credential_subprotocol("realtime"));
+}
+
+#[test]
+fn credentials_leave_the_query_and_the_rest_stays() {
+    for (raw, kept) in [
+        ("", ""),
+        ("a=1&b=2", "a=1&b=2"),
+        ("a=1&api_key=x&b=2", "a=1&b=2"),
+        ("API-Key=x", ""),
+        ("a=1&access%5Ftoken=x", "a=1"),
+        ("token=x;a=1", "a=1"),
+        ("key=AIzaSyA&a=1", "a=1"),
+        ("key=folder/file", "key=folder/file"),
+        ("page_token=3&X-Amz-Signature=ab", "page_token=3&X-Amz-Signature=ab"),
+        ("token", ""),
+    ] {
+        assert_eq!(strip::query(raw), kept, "{raw}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn stripping_never_panics_and_is_done_at_once(query in any::<String>()) {
+        let once = strip::query(&query).into_owned();
+        prop_assert_eq!(strip::query(&once), once.clone());
+    }
+
+    #[test]
+    fn a_table_keeps_to_its_own_bindings(table in arbitrary::table(Form::Runtime)) {
+        prop_assert_eq!(check_moves(&bindings(&table), &table), Ok(()));
+    }
+}
