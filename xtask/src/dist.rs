@@ -49,7 +49,17 @@ fn build(root: &Path, target: &str) -> Result<PathBuf> {
     let folder = root.join("target/dist");
     let status = Command::new(cargo)
         .current_dir(root)
-        .args(["build", "--release", "--package", "bottle", "--bin", "bottle", "--locked", "--target", target])
+        .args([
+            "build",
+            "--release",
+            "--package",
+            "bottle",
+            "--bin",
+            "bottle",
+            "--locked",
+            "--target",
+            target,
+        ])
         .arg("--target-dir")
         .arg(&folder)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")

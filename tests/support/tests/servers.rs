@@ -194,6 +194,18 @@ async fn every_key_but_the_real_one_is_refused() {
 }
 
 #[tokio::test]
+async fn a_web_socket_is_declined_with_the_status_that_clients_fall_back_on() {
+    let llm = FakeLlm::start(Options::default()).unwrap();
+    let request = Request::get("/v1/responses")
+        .header("host", HOST)
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("x-api-key", llm.key());
+    let request = request.body(Full::default()).unwrap();
+    assert_eq!(ask(llm.address(), llm.ca_pem(), false, request).await.0, 426);
+}
+
+#[tokio::test]
 async fn faults_happen_where_and_as_often_as_asked() {
     let fault = |kind| Fault { step: Some(0), times: 1, kind };
     let faults = vec![

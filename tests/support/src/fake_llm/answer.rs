@@ -116,6 +116,10 @@ fn respond(
         return refusal(api, 401, "this key is not the one");
     }
     match (api, conversation) {
+        // codex tries a WebSocket first and falls back at once on this status only.
+        (Some(api), _) if parts.headers.contains_key(http::header::UPGRADE) => {
+            refusal(Some(api), 426, "no WebSocket is spoken here")
+        }
         (Some(api), _) if parts.method != Method::POST => refusal(Some(api), 405, "post a conversation"),
         (Some(_), Some(conversation)) => turn(state, conversation),
         (Some(api), None) => refusal(Some(api), 400, "not a request of this format"),
