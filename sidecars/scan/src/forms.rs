@@ -1,0 +1,152 @@
+//! One secret in every spelling in which it may turn up in a text.
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use zeroize::Zeroizing;
+
+/// One spelling; wiped when it is dropped.
+pub(crate) type Form = Zeroizing<Vec<u8>>;
+
+/// What RFC 3986 leaves plain.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// What `encodeURIComponent` leaves plain.
+const COMPONENT: &AsciiSet = &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
+/// What `encodeURI` leaves plain, as in a whole path or query.
+const WHOLE: &AsciiSet = &COMPONENT
+    .remove(b';')
+    .remove(b'/')
+    .remove(b'?')
+    .remove(b':')
+    .remove(b'@')
+    .remove(b'&')
+    .remove(b'=')
+    .remove(b'+')
+    .remove(b'$')
+    .remove(b',')
+    .remove(b'#');
+
+/// The plain spelling.
+pub(crate) fn as_it_is(secret: &str) -> Form {
+    Zeroizing::new(secret.as_bytes().to_vec())
+}
+
+/// The secret as it is, percent-encoded, escaped for JSON and for debug output, in hexadecimal, and in
+/// base64 as a part of a longer encoded text. Without repeats.
+pub(crate) fn all(secret: &str) -> Vec<Form> {
+    let mut forms = vec![as_it_is(secret)];
+    percent(secret, &mut forms);
+    escaped(secret, &mut forms);
+    forms.push(Zeroizing::new(hex::encode(secret).into_bytes()));
+    forms.push(Zeroizing::new(hex::encode_upper(secret).into_bytes()));
+    for engine in [&STANDARD, &URL_SAFE] {
+        forms.push(Zeroizing::new(engine.encode(secret).into_bytes()));
+        forms.extend((0..3).map(|offset| within_base64(secret.as_bytes(), offset, engine)));
+    }
+    forms.sort_unstable_by(|one, other| one.as_slice().cmp(other.as_slice()));
+    forms.dedup();
+    forms
+}
+
+fn percent(secret: &str, forms: &mut Vec<Form>) {
+    for set in [NON_ALPHANUMERIC, UNRESERVED, COMPONENT, WHOLE] {
+        let upper = Zeroizing::new(percent_encode(secret.as_bytes(), set).to_string());
+        let form = Zeroizing::new(upper.replace("%20", "+"));
+        for text in [&upper, &form] {
+            forms.push(Zeroizing::new(text.as_bytes().to_vec()));
+            forms.push(lower_triplets(text));
+        }
+    }
+}
+
+/// `%2F` as `%2f`; letters outside a triplet keep their case.
+fn lower_triplets(text: &str) -> Form {
+    let mut bytes = Zeroizing::new(text.as_bytes().to_vec());
+    let mut at = 0;
+    while at < bytes.len() {
+        let triplet = bytes[at] == b'%';
+        if triplet {
+            let end = bytes.len().min(at + 3);
+            bytes[at..end].make_ascii_lowercase();
+        }
+        at += if triplet { 3 } else { 1 };
+    }
+    bytes
+}
+
+fn escaped(secret: &str, forms: &mut Vec<Form>) {
+    let json = Zeroizing::new(serde_json::to_string(secret).expect("a string serializes"));
+    // Between its quotes.
+    let inner = &json[1..json.len() - 1];
+    forms.push(Zeroizing::new(inner.as_bytes().to_vec()));
+    forms.push(Zeroizing::new(inner.replace('/', "\\/").into_bytes()));
+    forms.push(Zeroizing::new(ascii_json(secret).into_bytes()));
+    forms.push(Zeroizing::new(secret.escape_debug().to_string().into_bytes()));
+}
+
+/// JSON as writers put it that stay within ASCII.
+fn ascii_json(secret: &str) -> String {
+    let mut text = String::with_capacity(secret.len());
+    for unit in secret.encode_utf16() {
+        match u8::try_from(unit) {
+            Ok(b'"') => text.push_str("\\\""),
+            Ok(b'\\') => text.push_str("\\\\"),
+            Ok(byte @ b' '..=b'~') => text.push(char::from(byte)),
+            _ => text.push_str(&format!("\\u{unit:04x}")),
+        }
+    }
+    text
+}
+
+/// The characters that the secret always gives when `offset` bytes (modulo three) come before it in a
+/// longer text that is encoded: those made of its bits alone.
+fn within_base64(secret: &[u8], offset: usize, engine: &impl Engine) -> Form {
+    let mut padded = Zeroizing::new(vec![0; offset]);
+    padded.extend_from_slice(secret);
+    let encoded = Zeroizing::new(engine.encode(padded.as_slice()));
+    let first = (8 * offset).div_ceil(6);
+    let end = 8 * padded.len() / 6;
+    Zeroizing::new(encoded.as_bytes()[first.min(end)..end].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_has_the_spellings_that_clients_use() {
+        let forms = all("pa/ss w\"ö+1");
+        for spelling in [
+            "pa/ss w\"ö+1",
+            "pa%2Fss%20w%22%C3%B6%2B1",
+            "pa%2fss%20w%22%c3%b6%2b1",
+            "pa%2Fss+w%22%C3%B6%2B1",
+            "pa/ss%20w%22%C3%B6+1",
+            "pa/ss w\\\"ö+1",
+            "pa\\/ss w\\\"ö+1",
+            "pa/ss w\\\"\\u00f6+1",
+            "70612f73732077",
+            "cGEvc3Mgdy",
+        ] {
+            assert!(forms.iter().any(|form| form.starts_with(spelling.as_bytes())), "{spelling}");
+        }
+    }
+
+    #[test]
+    fn base64_is_found_at_every_alignment() {
+        let secret = "correct-horse-battery";
+        let forms = all(secret);
+        for before in ["", "a", "ab", "abc", "user:"] {
+            for after in ["", "z", "zy", "zyx"] {
+                for engine in [&STANDARD, &URL_SAFE] {
+                    let text = engine.encode(format!("{before}{secret}{after}"));
+                    let found = forms.iter().any(|form| {
+                        form.len() > 20
+                            && text.as_bytes().windows(form.len()).any(|window| window == form.as_slice())
+                    });
+                    assert!(found, "{before} {after} {text}");
+                }
+            }
+        }
+    }
+}

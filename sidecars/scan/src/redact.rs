@@ -1,0 +1,190 @@
+//! Log lines, with every known secret masked.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use bottle_contract::secret::Secret;
+
+use crate::forms;
+
+/// What stands in a secret's place.
+pub const MASK: &str = "[redacted]";
+
+/// Secrets of at least so many bytes are masked wherever they stand and in every spelling. Shorter ones
+/// turn up by chance in any encoding, so they are masked as they are only, where they are a whole word.
+pub const SHORTEST_ANYWHERE: usize = 8;
+
+/// Values shorter than this are not masked at all: `1` or `yes` as a secret would unmake every line, and
+/// anyone can guess it.
+pub const SHORTEST_MASKED: usize = 4;
+
+/// The known secrets are more than one search can hold (gigabytes).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the known secrets are too large to search for")]
+pub struct TooLarge;
+
+/// Masks every known secret, in every spelling of it, in one pass over a text.
+///
+/// Redact first and cut afterwards: a secret that has been cut in two is not found. The search tables
+/// hold the secrets and cannot be wiped, so they live in processes that cannot be dumped; everything
+/// made on the way to them is wiped.
+pub struct Redactor {
+    search: AhoCorasick,
+    /// For each pattern of `search`, whether it must be a whole word.
+    whole_word: Vec<bool>,
+}
+
+impl Redactor {
+    /// A redactor of `secrets`. Spaces around a value do not belong to it.
+    ///
+    /// # Errors
+    /// [`TooLarge`]; without a redactor nothing may be logged.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
+        let mut patterns = Vec::new();
+        let mut whole_word = Vec::new();
+        for secret in secrets {
+            let value = secret.expose().trim();
+            if value.len() < SHORTEST_MASKED {
+                continue;
+            }
+            let short = value.len() < SHORTEST_ANYWHERE;
+            let forms = if short { vec![forms::as_it_is(value)] } else { forms::all(value) };
+            whole_word.extend(forms.iter().map(|_| short));
+            patterns.extend(forms);
+        }
+        let search = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(patterns.iter().map(|form| form.as_slice()))
+            .map_err(|_| TooLarge)?;
+        Ok(Self { search, whole_word })
+    }
+
+    /// `text` with [`MASK`] in place of every secret; borrowed when it holds none.
+    #[must_use]
+    pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.redact_bytes(text.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(text),
+            // Spellings begin and end between characters, so nothing is lost here.
+            Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
+        }
+    }
+
+    /// The same for bytes.
+    #[must_use]
+    pub fn redact_bytes<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
+        let found = self.found(text);
+        if found.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut kept = Vec::with_capacity(text.len());
+        let mut at = 0;
+        for range in found {
+            kept.extend_from_slice(&text[at..range.start]);
+            kept.extend_from_slice(MASK.as_bytes());
+            at = range.end;
+        }
+        kept.extend_from_slice(&text[at..]);
+        Cow::Owned(kept)
+    }
+
+    /// Where secrets stand, in order and merged: two that overlap are one place, so that no rest of the
+    /// second stays.
+    fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = self
+            .search
+            .find_overlapping_iter(text)
+            .filter(|hit| !self.whole_word[hit.pattern().as_usize()] || is_whole_word(text, &hit.range()))
+            .map(|hit| hit.range())
+            .collect();
+        ranges.sort_unstable_by_key(|range| (range.start, range.end));
+        ranges.dedup_by(|next, merged| {
+            let joins = next.start <= merged.end;
+            if joins {
+                merged.end = merged.end.max(next.end);
+            }
+            joins
+        });
+        ranges
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redactor").field("patterns", &self.whole_word.len()).finish_non_exhaustive()
+    }
+}
+
+fn is_whole_word(text: &[u8], range: &Range<usize>) -> bool {
+    let outside = |byte: Option<&u8>| byte.is_none_or(|byte| !byte.is_ascii_alphanumeric());
+    let before = range.start.checked_sub(1).and_then(|at| text.get(at));
+    outside(before) && outside(text.get(range.end))
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn redactor(secrets: &[&str]) -> Redactor {
+        let secrets: Vec<Secret> = secrets.iter().map(|text| Secret::new((*text).to_owned())).collect();
+        Redactor::new(&secrets).expect("redactor")
+    }
+
+    #[test]
+    fn secrets_are_masked_and_the_rest_stays() {
+        let redactor = redactor(&["sk-ant-0123456789", "pass"]);
+        for (text, masked) in [
+            ("nothing here", "nothing here"),
+            ("key=sk-ant-0123456789&x", "key=[redacted]&x"),
+            ("sk-ant-0123456789sk-ant-0123456789", "[redacted]"),
+            ("736b2d616e742d30313233343536373839", "[redacted]"),
+            ("a pass, passport, by-pass", "a [redacted], passport, by-[redacted]"),
+            ("ünd sk-ant-0123456789 ü", "ünd [redacted] ü"),
+        ] {
+            assert_eq!(redactor.redact(text), masked, "{text}");
+        }
+        assert!(matches!(redactor.redact("plain"), Cow::Borrowed("plain")));
+        assert_eq!(redactor.redact_bytes(b"\xffsk-ant-0123456789\xfe"), b"\xff[redacted]\xfe".as_slice());
+    }
+
+    #[test]
+    fn overlapping_secrets_leave_no_rest() {
+        let redactor = redactor(&["abcdefgh1234", "1234stuvwxyz", "efgh"]);
+        assert_eq!(redactor.redact("<abcdefgh1234stuvwxyz>"), "<[redacted]>");
+    }
+
+    #[test]
+    fn short_values_do_not_unmake_a_line() {
+        let redactor = redactor(&["", "1", "yes", "\n"]);
+        assert_eq!(redactor.redact("1 yes 11"), "1 yes 11");
+        assert!(!format!("{redactor:?}").contains("yes"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_spelling_survives(secret in "[ -~é]{6}[!-~]{6}", before in "[a-z]{0,4}", after in "[a-z]{0,4}") {
+            let secret = secret.trim().to_owned();
+            prop_assume!(secret.len() >= SHORTEST_ANYWHERE);
+            let redactor = redactor(&[&secret]);
+            let joined = format!("{before}{secret}{after}");
+            let json = serde_json::Value::from(joined.as_str()).to_string();
+            for text in [joined.clone(), json, hex::encode(&joined), STANDARD.encode(&joined), URL_SAFE_NO_PAD.encode(&joined)] {
+                let redacted = redactor.redact(&text);
+                prop_assert!(redacted.contains(MASK), "{text}");
+                prop_assert!(!redacted.contains(secret.as_str()));
+            }
+        }
+
+        #[test]
+        fn no_bytes_panic(secrets in prop::collection::vec(any::<String>(), 0..4), text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let secrets: Vec<Secret> = secrets.into_iter().map(Secret::new).collect();
+            let redactor = Redactor::new(&secrets).expect("redactor");
+            let _ = redactor.redact_bytes(&text);
+        }
+    }
+}
