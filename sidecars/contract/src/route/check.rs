@@ -130,6 +130,12 @@ impl RouteSpec {
 }
 
 impl Narrowing {
+    /// What the words say about scanning, if they say anything.
+    #[must_use]
+    pub fn dlp(&self) -> Option<Dlp> {
+        self.dlp.as_ref().map(|dlp| dlp.value.read())
+    }
+
     /// Lays the words over the provider's own route. They only narrow: `matches` replaces the provider's
     /// only where it has none, and otherwise each entry must lie within one of the provider's.
     ///
