@@ -16,5 +16,7 @@ pub mod host;
 pub mod instance;
 pub mod keeper;
 pub mod launch;
+pub mod manifest;
 mod nearest;
 pub mod plan;
+pub mod resolve;

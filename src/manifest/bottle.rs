@@ -1,0 +1,109 @@
+//! A bottle manifest as a *layer*: every field may be absent, and absent means that it says nothing.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Name;
+
+use super::agent::named;
+use super::decode::decode;
+use super::egress::EgressLayer;
+use super::env_value::{BadEnvValue, EnvValue};
+use super::error::{Fault, ManifestError};
+use super::frontmatter;
+use super::git_gate::GitGateLayer;
+use super::located::{Located, START};
+use super::provider::ProviderLayer;
+use super::resources::ResourcesLayer;
+use super::schema::{BottleSchema, Entries, OneOrMany};
+use super::secret_ref::is_variable;
+use super::source::Source;
+use super::yaml;
+
+/// A checked bottle manifest, before it is folded with others.
+#[derive(Debug, Clone)]
+pub struct BottleLayer {
+    /// Its name, from the file's.
+    pub name: Name,
+    /// The file.
+    pub source: Source,
+    /// `extends`, in order.
+    pub extends: Vec<Located<Name>>,
+    /// `env`.
+    pub env: BTreeMap<String, Located<EnvValue>>,
+    /// `agent_provider`.
+    pub provider: Option<Located<ProviderLayer>>,
+    /// `git-gate`.
+    pub git_gate: GitGateLayer,
+    /// `egress`.
+    pub egress: EgressLayer,
+    /// `supervise`.
+    pub supervise: Option<Located<bool>>,
+    /// `backend`.
+    pub backend: Option<Located<Name>>,
+    /// `resources`.
+    pub resources: ResourcesLayer,
+}
+
+impl BottleLayer {
+    /// Reads a file's text; the body is for people and is dropped. A file without frontmatter is an
+    /// error: a bottle without a word would be a bottle with every default, which nobody means by
+    /// leaving out the `---`.
+    ///
+    /// # Errors
+    /// [`ManifestError`] with the place of the first thing that is wrong.
+    pub fn parse(name: Name, source: Source, text: &str) -> Result<Self, ManifestError> {
+        let in_file = |fault: Fault| fault.in_file(&source);
+        let split = frontmatter::split(text).map_err(|error| {
+            in_file(Fault::new(START, error.to_string()).hint("end it with a line `---`"))
+        })?;
+        let yaml = split.yaml.ok_or_else(|| {
+            in_file(
+                Fault::new(START, "a bottle needs frontmatter")
+                    .hint("begin the file with a line `---`, YAML, and a line `---`"),
+            )
+        })?;
+        let schema = yaml::parse(yaml).and_then(|node| decode(&node)).map_err(in_file)?;
+        Self::from_schema(name, source.clone(), schema).map_err(in_file)
+    }
+
+    fn from_schema(name: Name, source: Source, schema: BottleSchema) -> Result<Self, Fault> {
+        for (key, value) in [("budget", &schema.budget), ("cutoff", &schema.cutoff)] {
+            if let Some(value) = value {
+                let message = format!("`{key}` is not available yet: no control plane enforces it");
+                return Err(Fault::new(value.at, message)
+                    .hint("remove the key; a limit that nothing keeps would only look like one"));
+            }
+        }
+        let extends = schema.extends.map(OneOrMany::into_list).unwrap_or_default();
+        Ok(Self {
+            name,
+            source,
+            extends: extends.into_iter().map(|name| named("extends", name)).collect::<Result<_, _>>()?,
+            env: env(schema.env)?,
+            provider: schema.agent_provider.map(ProviderLayer::from_schema).transpose()?,
+            git_gate: GitGateLayer::from_schema(schema.git_gate.unwrap_or_default())?,
+            egress: EgressLayer::from_schema(schema.egress.unwrap_or_default())?,
+            supervise: schema.supervise,
+            backend: schema.backend.map(|name| named("backend", name)).transpose()?,
+            resources: ResourcesLayer::from_schema(schema.resources.unwrap_or_default())?,
+        })
+    }
+}
+
+fn env(schema: Option<Entries<String>>) -> Result<BTreeMap<String, Located<EnvValue>>, Fault> {
+    let mut env = BTreeMap::new();
+    for (name, text) in schema.map(|entries| entries.0).unwrap_or_default() {
+        if !is_variable(&name.value) {
+            let message = format!("`env`: {:?} is not a variable's name", name.value);
+            return Err(
+                Fault::new(name.at, message).hint("letters, digits and `_`, not beginning with a digit")
+            );
+        }
+        let value = text
+            .value
+            .parse()
+            .map_err(|error: BadEnvValue| Fault::new(text.at, format!("`env.{}` {error}", name.value)))?;
+        env.insert(name.value, Located::new(value, text.at));
+    }
+    Ok(env)
+}

@@ -1,0 +1,121 @@
+//! `egress` as written in one layer.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use bottle_contract::route::{Auth, AuthSource, Form, Route, RouteSpec};
+use bottle_contract::session::bundle::LogLevel;
+use serde::{Serialize, Serializer};
+use url::Url;
+
+use super::error::Fault;
+use super::host_path;
+use super::located::Located;
+use super::schema::EgressSchema;
+use super::secret_ref::{BadSecretRef, SecretRef, is_variable};
+
+/// `egress` of one layer; an absent field says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EgressLayer {
+    /// `egress.log`.
+    pub log: Option<Located<LogLevel>>,
+    /// `egress.routes`, in order. Every `token_ref` is in its canonical form.
+    pub routes: Vec<Located<Route>>,
+    /// `egress.ca_bundle`, as in [`host_path::on_host`].
+    pub ca_bundle: Option<Located<PathBuf>>,
+    /// `egress.upstream_proxy`.
+    pub upstream_proxy: Option<Located<UpstreamProxy>>,
+}
+
+impl EgressLayer {
+    pub(super) fn from_schema(schema: EgressSchema) -> Result<Self, Fault> {
+        let routes = schema.routes.unwrap_or_default().into_iter().map(route);
+        Ok(Self {
+            log: schema.log.map(log).transpose()?,
+            routes: routes.collect::<Result<_, _>>()?,
+            ca_bundle: schema.ca_bundle.map(ca_bundle).transpose()?,
+            upstream_proxy: schema.upstream_proxy.map(upstream_proxy).transpose()?,
+        })
+    }
+}
+
+fn log(level: Located<u64>) -> Result<Located<LogLevel>, Fault> {
+    let at = level.at;
+    level.try_map(|level| match level {
+        0 => Ok(LogLevel::Off),
+        1 => Ok(LogLevel::Blocks),
+        2 => Ok(LogLevel::Full),
+        _ => Err(Fault::new(at, "`egress.log` must be 0 (off), 1 (blocks) or 2 (full)")),
+    })
+}
+
+fn route(spec: Located<RouteSpec>) -> Result<Located<Route>, Fault> {
+    let at = spec.at;
+    let mut route = spec
+        .value
+        .check(Form::Manifest)
+        .map_err(|error| Fault::new(error.at.unwrap_or(at), error.to_string()))?;
+    if let Some(Auth { source: AuthSource::Reference(text), .. }) = &mut route.auth {
+        let reference: SecretRef = text.parse().map_err(|error: BadSecretRef| {
+            Fault::new(at, format!("route `{}`, `auth.token_ref` {error}", route.host))
+        })?;
+        *text = reference.to_string();
+    }
+    Ok(Located::new(route, at))
+}
+
+fn ca_bundle(text: Located<String>) -> Result<Located<PathBuf>, Fault> {
+    let at = text.at;
+    text.try_map(|text| host_path::on_host(&text))
+        .map_err(|error| Fault::new(at, format!("`egress.ca_bundle` {error}")))
+}
+
+/// A company's own proxy, for the bundle's way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UpstreamProxy {
+    /// An `http://` URL without a password.
+    Url(String),
+    /// `$NAME`: the host's variable that holds the URL; a secret, since it may carry a password.
+    Variable(String),
+}
+
+fn upstream_proxy(text: Located<String>) -> Result<Located<UpstreamProxy>, Fault> {
+    let fault = |message: &str| Fault::new(text.at, format!("`egress.upstream_proxy` {message}"));
+    let example =
+        "for example `http://proxy.corp.example:3128`, or `$NAME` for a host variable that holds the URL";
+    if let Some(rest) = text.value.strip_prefix('$') {
+        let name = rest.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(rest);
+        return if is_variable(name) {
+            Ok(Located::new(UpstreamProxy::Variable(name.to_owned()), text.at))
+        } else {
+            Err(fault("begins with `$` but is not one host variable").hint(example))
+        };
+    }
+    let url = Url::parse(&text.value).map_err(|_| fault("must be a URL").hint(example))?;
+    if url.scheme() != "http" || url.host_str().is_none_or(str::is_empty) {
+        return Err(fault("must be an `http://` URL with a host").hint(example));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(fault("must not hold a user or password")
+            .hint("write `$NAME` and put the whole URL into that host variable"));
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Err(fault("must end after the port").hint(example));
+    }
+    Ok(Located::new(UpstreamProxy::Url(url.to_string()), text.at))
+}
+
+impl fmt::Display for UpstreamProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url) => f.write_str(url),
+            Self::Variable(name) => write!(f, "${name}"),
+        }
+    }
+}
+
+impl Serialize for UpstreamProxy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,94 @@
+//! A manifest file → its YAML and its body.
+//!
+//! Frontmatter is a first line `---`, YAML, and a line `---`. Nothing is trimmed, converted or moved:
+//! the YAML keeps its opening line (which YAML itself reads as the start of a document), so that
+//! positions in it are positions in the file, and the body is every byte after the closing line. A
+//! byte-order mark before the first line is passed over; both `\n` and `\r\n` end a line.
+
+/// The two halves of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Split<'a> {
+    /// The YAML from the opening `---` line up to the closing one; none when the file has no frontmatter.
+    pub yaml: Option<&'a str>,
+    /// Everything after the closing line, or the whole file.
+    pub body: &'a str,
+}
+
+/// Frontmatter that is opened and never closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the frontmatter opened by `---` is never closed")]
+pub struct Unclosed;
+
+/// Splits a file. Text that does not begin with a `---` line is all body; what that means is for each
+/// kind of manifest to say.
+///
+/// # Errors
+/// [`Unclosed`] when there is an opening line and no closing one.
+pub fn split(text: &str) -> Result<Split<'_>, Unclosed> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = text.split_inclusive('\n');
+    let Some(opening) = lines.next().filter(|line| is_fence(line)) else {
+        return Ok(Split { yaml: None, body: text });
+    };
+    let mut end = opening.len();
+    for line in lines {
+        if is_fence(line) {
+            return Ok(Split { yaml: Some(&text[..end]), body: &text[end + line.len()..] });
+        }
+        end += line.len();
+    }
+    Err(Unclosed)
+}
+
+/// Whether a line is `---`, spaces after it aside.
+fn is_fence(line: &str) -> bool {
+    line.strip_prefix("---").is_some_and(|rest| rest.chars().all(|c| matches!(c, ' ' | '\t' | '\r' | '\n')))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn splits_what_people_write() {
+        for (text, yaml, body) in [
+            ("---\na: 1\n---\nhello\n", Some("---\na: 1\n"), "hello\n"),
+            ("\u{feff}---\r\na: 1\r\n---\r\nhello\r\n", Some("---\r\na: 1\r\n"), "hello\r\n"),
+            ("--- \n---\n\n body", Some("--- \n"), "\n body"),
+            ("---\na: 1\n---", Some("---\na: 1\n"), ""),
+            ("just a prompt\n---\n", None, "just a prompt\n---\n"),
+            ("----\nrule\n", None, "----\nrule\n"),
+            ("", None, ""),
+        ] {
+            assert_eq!(split(text), Ok(Split { yaml, body }), "{text:?}");
+        }
+        for text in ["---", "---\na: 1\n", "---\na: 1\n ---\n", "---\n--- x\n"] {
+            assert_eq!(split(text), Err(Unclosed), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_or_changed(yaml in "([a-z: \\-]{0,8}\n){0,5}", body in "\\PC{0,40}", crlf: bool, mark: bool) {
+            prop_assume!(!yaml.lines().any(is_fence));
+            let newline = if crlf { "\r\n" } else { "\n" };
+            let yaml = yaml.replace('\n', newline);
+            let mark = if mark { "\u{feff}" } else { "" };
+            let text = format!("{mark}---{newline}{yaml}---{newline}{body}");
+            let parts = split(&text).expect("closed");
+            let expected = format!("---{newline}{yaml}");
+            prop_assert_eq!(parts.yaml, Some(expected.as_str()));
+            prop_assert_eq!(parts.body, body.as_str());
+        }
+
+        #[test]
+        fn any_text_is_split_or_refused(text in "(---|\n|\r|\u{feff}|[a-z ]|é){0,30}") {
+            if let Ok(parts) = split(&text) {
+                prop_assert!(text.ends_with(parts.body));
+                prop_assert!(parts.yaml.is_none_or(|yaml| text.contains(yaml)));
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! `git-gate` as written in one layer: a git identity, and the repositories that may be used.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bottle_contract::names::Name;
+use serde::Serialize;
+use url::Url;
+
+use super::agent::named;
+use super::error::Fault;
+use super::host_path;
+use super::located::Located;
+use super::provider::secret;
+use super::schema::{
+    GitGateSchema, KeyProviderSchema, KeySchema, OnMatchSchema, RefsSchema, RepoSchema, UserSchema,
+};
+use super::secret_ref::SecretRef;
+
+/// `git-gate` of one layer.
+#[derive(Debug, Clone, Default)]
+pub struct GitGateLayer {
+    /// `user`.
+    pub user: UserLayer,
+    /// `repos`: absent says nothing, an explicit empty map removes what the file's ancestors declared.
+    pub repos: Option<Located<BTreeMap<Name, Located<RepoLayer>>>>,
+}
+
+/// `git-gate.user` of one layer, also of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UserLayer {
+    /// `user.name`; an empty one is absent.
+    pub name: Option<Located<String>>,
+    /// `user.email`; an empty one is absent.
+    pub email: Option<Located<String>>,
+}
+
+/// One repository in one layer. Which fields are needed is known only when all layers are folded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepoLayer {
+    /// The upstream.
+    pub url: Option<Located<RepoUrl>>,
+    /// The credential.
+    pub key: Option<Located<KeySource>>,
+    /// The upstream's public host key.
+    pub host_key: Option<Located<String>>,
+    /// A second name of the host in remotes.
+    pub alias: Option<Located<String>>,
+    /// What may move.
+    pub refs: Option<Located<RefRules>>,
+    /// What a finding does.
+    pub on_match: Option<Located<OnMatch>>,
+    /// Whether the mirror is served when upstream is unreachable.
+    pub stale_ok: Option<Located<bool>>,
+}
+
+/// An upstream's address, as written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "transport", content = "url")]
+pub enum RepoUrl {
+    /// `ssh://…`, or the scp form `user@host:path`.
+    Ssh(String),
+    /// `https://…`.
+    Https(String),
+}
+
+impl RepoUrl {
+    /// The address as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Ssh(url) | Self::Https(url) => url,
+        }
+    }
+}
+
+/// Where a repository's credential comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "provider")]
+pub enum KeySource {
+    /// A private key file on the host, as in [`host_path::on_host`].
+    Static {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A deploy key made for the launch, by a forge's API.
+    DeployKey {
+        /// Which forge.
+        forge: Forge,
+        /// The API's address where it is not the forge's own.
+        api_url: Option<String>,
+        /// The token for the API.
+        token_ref: SecretRef,
+        /// Whether the key may only read.
+        read_only: bool,
+    },
+    /// A token, for https.
+    Token {
+        /// The token.
+        token_ref: SecretRef,
+    },
+}
+
+/// A forge that can make deploy keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Forge {
+    /// Gitea and Forgejo.
+    Gitea,
+    /// GitHub.
+    Github,
+}
+
+/// What may move. All globs are over full names (`refs/heads/feature/*`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct RefRules {
+    /// Empty: any branch except the upstream's default branch.
+    pub allow: Vec<String>,
+    /// Taken away from what is allowed.
+    pub deny: Vec<String>,
+    /// Whether a branch may move other than forward.
+    pub force: bool,
+    /// Whether a ref may go.
+    pub delete: bool,
+    /// Whether tags may come.
+    pub tags: bool,
+}
+
+/// What a finding in a push does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnMatch {
+    /// A person is asked.
+    #[default]
+    Supervise,
+    /// It is refused.
+    Block,
+}
+
+impl GitGateLayer {
+    pub(super) fn from_schema(schema: GitGateSchema) -> Result<Self, Fault> {
+        let repos = schema.repos.map(|entries| {
+            let at = entries.at;
+            let mut repos = BTreeMap::new();
+            for (name, entry) in entries.value.0 {
+                let name = named("git-gate.repos", name)?.value;
+                let repo = RepoLayer::from_schema(&name, entry.value)?;
+                repos.insert(name, Located::new(repo, entry.at));
+            }
+            Ok(Located::new(repos, at))
+        });
+        Ok(Self { user: UserLayer::from_schema(schema.user)?, repos: repos.transpose()? })
+    }
+}
+
+impl UserLayer {
+    pub(super) fn from_schema(schema: Option<UserSchema>) -> Result<Self, Fault> {
+        let schema = schema.unwrap_or_default();
+        let field = |key: &str, value: Option<Located<String>>| match value {
+            Some(value) if value.value.is_empty() => Ok(None),
+            Some(value) => configured(&format!("git-gate.user.{key}"), value).map(Some),
+            None => Ok(None),
+        };
+        Ok(Self { name: field("name", schema.name)?, email: field("email", schema.email)? })
+    }
+}
+
+impl RepoLayer {
+    fn from_schema(name: &Name, schema: RepoSchema) -> Result<Self, Fault> {
+        let path = |key: &str| format!("git-gate.repos.{name}.{key}");
+        Ok(Self {
+            url: schema.url.map(|text| url(&path("url"), text)).transpose()?,
+            key: schema.key.map(|schema| key(&path("key"), schema)).transpose()?,
+            host_key: schema.host_key.map(|text| configured(&path("host_key"), text)).transpose()?,
+            alias: schema.alias.map(|text| alias(&path("alias"), text)).transpose()?,
+            refs: schema.refs.map(|schema| refs(&path("refs"), schema)).transpose()?,
+            on_match: schema.on_match.map(|choice| choice.map(OnMatch::from)),
+            stale_ok: schema.stale_ok,
+        })
+    }
+}
+
+impl From<OnMatchSchema> for OnMatch {
+    fn from(schema: OnMatchSchema) -> Self {
+        match schema {
+            OnMatchSchema::Supervise => Self::Supervise,
+            OnMatchSchema::Block => Self::Block,
+        }
+    }
+}
+
+/// A value that reaches a git configuration: one line, without control characters.
+fn configured(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
+    if text.value.is_empty() || text.value.chars().any(char::is_control) {
+        return Err(Fault::new(text.at, format!("`{path}` must be one line without control characters")));
+    }
+    Ok(text)
+}
+
+fn url(path: &str, text: Located<String>) -> Result<Located<RepoUrl>, Fault> {
+    let text = configured(path, text)?;
+    let fault = |why: &str| {
+        Fault::new(text.at, format!("`{path}` {why}"))
+            .hint("`ssh://git@host/path.git`, `git@host:path.git` or `https://host/path.git`")
+    };
+    let url = match Url::parse(&text.value) {
+        Ok(url) if url.scheme() == "https" => {
+            if !url.username().is_empty() || url.password().is_some() {
+                return Err(fault("must not hold a user or password; the credential belongs in `key`"));
+            }
+            RepoUrl::Https(text.value.clone())
+        }
+        Ok(url) if url.scheme() == "ssh" => {
+            if url.password().is_some() {
+                return Err(fault("must not hold a password; the credential belongs in `key`"));
+            }
+            if !is_ssh_word(url.username()) || !url.host_str().is_some_and(is_ssh_word) {
+                return Err(fault("must name a user and a host"));
+            }
+            RepoUrl::Ssh(text.value.clone())
+        }
+        _ if is_scp_form(&text.value) => RepoUrl::Ssh(text.value.clone()),
+        _ => return Err(fault("must be the address of a repository")),
+    };
+    Ok(Located::new(url, text.at))
+}
+
+/// `user@host:path`.
+fn is_scp_form(text: &str) -> bool {
+    let Some((login, path)) = text.split_once(':') else { return false };
+    let Some((user, host)) = login.split_once('@') else { return false };
+    is_ssh_word(user) && is_ssh_word(host) && !path.is_empty() && !path.starts_with("//")
+}
+
+/// A user or host that cannot be taken for an option of ssh.
+fn is_ssh_word(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '[')
+        && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '[' | ']' | ':'))
+}
+
+fn alias(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
+    if is_ssh_word(&text.value) {
+        Ok(text)
+    } else {
+        Err(Fault::new(text.at, format!("`{path}` must be a host name as in `~/.ssh/config`")))
+    }
+}
+
+fn key(path: &str, schema: Located<KeySchema>) -> Result<Located<KeySource>, Fault> {
+    let at = schema.at;
+    let KeySchema { provider, path: file, api_url, token_ref, read_only } = schema.value;
+    let word = match provider {
+        KeyProviderSchema::Static => "static",
+        KeyProviderSchema::Gitea => "gitea",
+        KeyProviderSchema::Github => "github",
+        KeyProviderSchema::Token => "token",
+    };
+    let refuse = |key: &str, at| {
+        Err(Fault::new(at, format!("`{path}.{key}` has no meaning for the provider `{word}`")))
+    };
+    let deploys = matches!(provider, KeyProviderSchema::Gitea | KeyProviderSchema::Github);
+    match (&file, &token_ref, &api_url, &read_only) {
+        (Some(file), ..) if provider != KeyProviderSchema::Static => return refuse("path", file.at),
+        (_, Some(token), ..) if provider == KeyProviderSchema::Static => {
+            return refuse("token_ref", token.at);
+        }
+        (_, _, Some(url), _) if !deploys => return refuse("api_url", url.at),
+        (_, _, _, Some(flag)) if !deploys => return refuse("read_only", flag.at),
+        _ => {}
+    }
+    let lacks = |key: &str| {
+        Fault::new(at, format!("`{path}` lacks the key `{key}`, which the provider `{word}` needs"))
+    };
+    let token = || {
+        let text = token_ref.clone().ok_or_else(|| lacks("token_ref"))?;
+        Ok(secret(&format!("{path}.token_ref"), text)?.value)
+    };
+    let source = match provider {
+        KeyProviderSchema::Static => {
+            let file = file.ok_or_else(|| lacks("path"))?;
+            let path = host_path::on_host(&file.value)
+                .map_err(|error| Fault::new(file.at, format!("`{path}.path` {error}")))?;
+            KeySource::Static { path }
+        }
+        KeyProviderSchema::Token => KeySource::Token { token_ref: token()? },
+        KeyProviderSchema::Gitea | KeyProviderSchema::Github => KeySource::DeployKey {
+            forge: if provider == KeyProviderSchema::Gitea { Forge::Gitea } else { Forge::Github },
+            token_ref: token()?,
+            api_url: api_url.map(|url| api_address(&format!("{path}.api_url"), url)).transpose()?,
+            read_only: read_only.is_some_and(|flag| flag.value),
+        },
+    };
+    Ok(Located::new(source, at))
+}
+
+fn api_address(path: &str, text: Located<String>) -> Result<String, Fault> {
+    match Url::parse(&text.value) {
+        Ok(url) if url.scheme() == "https" && url.username().is_empty() && url.password().is_none() => {
+            Ok(text.value)
+        }
+        _ => {
+            Err(Fault::new(text.at, format!("`{path}` must be an `https://` URL without user and password")))
+        }
+    }
+}
+
+fn refs(path: &str, schema: Located<RefsSchema>) -> Result<Located<RefRules>, Fault> {
+    let at = schema.at;
+    let schema = schema.value;
+    let globs = |key: &str, globs: Option<Vec<Located<String>>>| -> Result<Vec<String>, Fault> {
+        globs.unwrap_or_default().into_iter().map(|glob| full_ref(&format!("{path}.{key}"), glob)).collect()
+    };
+    let rules = RefRules {
+        allow: globs("allow", schema.allow)?,
+        deny: globs("deny", schema.deny)?,
+        force: schema.force.unwrap_or(false),
+        delete: schema.delete.unwrap_or(false),
+        tags: schema.tags.unwrap_or(false),
+    };
+    Ok(Located::new(rules, at))
+}
+
+fn full_ref(path: &str, glob: Located<String>) -> Result<String, Fault> {
+    let glob = configured(path, glob)?;
+    if glob.value.starts_with("refs/") && !glob.value.contains(char::is_whitespace) {
+        Ok(glob.value)
+    } else {
+        Err(Fault::new(glob.at, format!("`{path}` holds globs over full names"))
+            .hint("for example `refs/heads/feature/*`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::located::START;
+    use super::*;
+
+    #[test]
+    fn repository_addresses() {
+        for (text, wanted) in [
+            ("ssh://git@host.example:2222/a/b.git", Some("ssh")),
+            ("git@host.example:a/b.git", Some("ssh")),
+            ("https://host.example/a/b.git", Some("https")),
+            ("http://host.example/a/b.git", None),
+            ("https://user:pass@host.example/a.git", None),
+            ("ssh://-oProxyCommand=x/a", None),
+            ("-oProxyCommand=x@host:a", None),
+            ("git@-host:a", None),
+            ("host.example:a", None),
+            ("/srv/git/a.git", None),
+            ("file:///srv/a.git", None),
+            ("git@host:a\nb", None),
+            ("", None),
+        ] {
+            let read = url("url", Located::new(text.to_owned(), START)).ok().map(|url| match url.value {
+                RepoUrl::Ssh(_) => "ssh",
+                RepoUrl::Https(_) => "https",
+            });
+            assert_eq!(read, wanted, "{text:?}");
+        }
+    }
+}

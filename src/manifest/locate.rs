@@ -1,0 +1,279 @@
+//! A name → the file that means it.
+//!
+//! ```text
+//! agent   <cwd>/.bottle/agents/NAME.md   then   $BOTTLE_HOME/agents/NAME.md    then   shipped
+//! bottle                                        $BOTTLE_HOME/bottles/NAME.md   then   shipped
+//! ```
+//! Listing reads names only, so one broken manifest never hides the others. Reading goes through one
+//! door, [`read`]: a regular file, of bounded size, in UTF-8, and truly inside its root: a link that
+//! leads out of it is refused, whoever made it. A file that is there and cannot be used is an error; it
+//! is never passed over for the next place, where the same name may mean something else.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use bottle_contract::names::Name;
+use bottle_contract::yaml::MAX_DOCUMENT;
+
+use super::agent::AgentManifest;
+use super::bottle::BottleLayer;
+use super::error::ManifestError;
+use super::shipped;
+use super::source::{Kind, Place, Source};
+use crate::host::Host;
+
+/// The most files of one folder that are listed; a folder with more was not written by hand.
+const MAX_LISTED: usize = 10_000;
+
+/// Where manifests are looked for.
+#[derive(Debug, Clone)]
+pub struct Homes {
+    /// `$BOTTLE_HOME`, absolute.
+    pub bottle_home: PathBuf,
+    /// The person's own home directory.
+    pub user_home: PathBuf,
+    /// The working directory, which may be a project with agents of its own.
+    pub cwd: PathBuf,
+}
+
+impl From<&Host> for Homes {
+    fn from(host: &Host) -> Self {
+        Self { bottle_home: host.home.clone(), user_home: host.user_home.clone(), cwd: host.cwd.clone() }
+    }
+}
+
+/// Every manifest that can be named from here.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    homes: Homes,
+    /// `<cwd>/.bottle`, unless it is `$BOTTLE_HOME` itself (the working directory is the person's home).
+    project: Option<PathBuf>,
+}
+
+/// The names of one kind.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// By name.
+    pub entries: Vec<Entry>,
+    /// What was passed over, and why, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// A manifest that exists, unread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Name,
+    /// The file that the name means.
+    pub source: Source,
+    /// Where the same name stands too, shadowed by this file.
+    pub replaces: Option<Place>,
+}
+
+impl Manifests {
+    /// The manifests of these homes; reads nothing but whether the project's folder is the home.
+    #[must_use]
+    pub fn new(homes: Homes) -> Self {
+        let project = homes.cwd.join(".bottle");
+        let same = project == homes.bottle_home
+            || matches!((project.canonicalize(), homes.bottle_home.canonicalize()), (Ok(a), Ok(b)) if a == b);
+        Self { project: (!same).then_some(project), homes }
+    }
+
+    /// Where manifests are looked for.
+    #[must_use]
+    pub fn homes(&self) -> &Homes {
+        &self.homes
+    }
+
+    /// Names of a kind, from file names alone.
+    #[must_use]
+    pub fn list(&self, kind: Kind) -> Listing {
+        let mut found: BTreeMap<Name, Entry> = BTreeMap::new();
+        let mut warnings = Vec::new();
+        for (name, _) in shipped::all(kind) {
+            if let Ok(name) = Name::try_from((*name).to_owned()) {
+                found.insert(
+                    name.clone(),
+                    Entry { source: shipped_source(kind, &name), name, replaces: None },
+                );
+            }
+        }
+        for (place, root) in self.roots(kind).into_iter().rev() {
+            for name in names_in(&root.join(kind.folder()), &mut warnings) {
+                let source = Source { place, path: file_path(&root, kind, &name).into() };
+                let replaces = found.get(&name).map(|shadowed| shadowed.source.place);
+                found.insert(name.clone(), Entry { name, source, replaces });
+            }
+        }
+        if kind == Kind::Bottle {
+            warnings.extend(self.ignored_bottles());
+        }
+        Listing { entries: found.into_values().collect(), warnings }
+    }
+
+    /// The warning about a `bottles/` folder in the project, if there is one.
+    #[must_use]
+    pub fn ignored_bottles(&self) -> Option<String> {
+        let folder = self.project.as_ref()?.join(Kind::Bottle.folder());
+        folder.symlink_metadata().ok()?;
+        let source = Source { place: Place::Project, path: folder.into() };
+        Some(format!(
+            "{source} is ignored: a project may not say what its agents reach; bottles live in $BOTTLE_HOME/bottles"
+        ))
+    }
+
+    /// Which file an agent's or bottle's name means.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when it cannot be told, because a folder cannot be searched.
+    pub fn find(&self, kind: Kind, name: &Name) -> Result<Option<Entry>, ManifestError> {
+        let mut found: Option<Entry> = None;
+        for (place, root) in self.roots(kind) {
+            let source = Source { place, path: file_path(&root, kind, name).into() };
+            match source.path.symlink_metadata() {
+                Ok(_) => match &mut found {
+                    None => found = Some(Entry { name: name.clone(), source, replaces: None }),
+                    Some(first) => first.replaces = first.replaces.or(Some(place)),
+                },
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(ManifestError::whole(&source, format!("cannot be read: {error}"))),
+            }
+        }
+        if shipped::text(kind, name.as_str()).is_some() {
+            match &mut found {
+                None => {
+                    found = Some(Entry {
+                        name: name.clone(),
+                        source: shipped_source(kind, name),
+                        replaces: None,
+                    });
+                }
+                Some(first) => first.replaces = first.replaces.or(Some(Place::Shipped)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads an agent; none when no file has the name.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when the file the name means cannot be used.
+    pub fn agent(&self, name: &Name) -> Result<Option<AgentManifest>, ManifestError> {
+        self.load(Kind::Agent, name, AgentManifest::parse)
+    }
+
+    /// Reads a bottle; none when no file has the name.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when the file the name means cannot be used.
+    pub fn bottle(&self, name: &Name) -> Result<Option<BottleLayer>, ManifestError> {
+        self.load(Kind::Bottle, name, BottleLayer::parse)
+    }
+
+    fn load<T>(
+        &self,
+        kind: Kind,
+        name: &Name,
+        parse: impl Fn(Name, Source, &str) -> Result<T, ManifestError>,
+    ) -> Result<Option<T>, ManifestError> {
+        let Some(Entry { source, .. }) = self.find(kind, name)? else { return Ok(None) };
+        let text = match source.place {
+            Place::Shipped => shipped::text(kind, name.as_str()).unwrap_or_default().to_owned(),
+            Place::Home => read(&source, &self.homes.bottle_home)?,
+            Place::Project => read(&source, &self.homes.cwd)?,
+        };
+        parse(name.clone(), source, &text).map(Some)
+    }
+
+    /// The folders that hold manifests of a kind, the strongest first.
+    fn roots(&self, kind: Kind) -> Vec<(Place, PathBuf)> {
+        let home = (Place::Home, self.homes.bottle_home.clone());
+        match (kind, &self.project) {
+            (Kind::Agent, Some(project)) => vec![(Place::Project, project.clone()), home],
+            _ => vec![home],
+        }
+    }
+}
+
+fn file_path(root: &Path, kind: Kind, name: &Name) -> PathBuf {
+    root.join(kind.folder()).join(format!("{name}.md"))
+}
+
+fn shipped_source(kind: Kind, name: &Name) -> Source {
+    Source { place: Place::Shipped, path: file_path(Path::new(""), kind, name).into() }
+}
+
+/// Whether a path leads nowhere: nothing there, or a file where a folder should be.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The manifests' names in a folder, sorted. Hidden files are editors' and systems' business.
+fn names_in(folder: &Path, warnings: &mut Vec<String>) -> Vec<Name> {
+    let entries = match folder.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Vec::new(),
+        Err(error) => {
+            warnings.push(format!("{folder:?} cannot be listed: {error}"));
+            return Vec::new();
+        }
+    };
+    let mut files: Vec<String> = entries
+        .take(MAX_LISTED)
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+        .filter(|file| !file.starts_with('.'))
+        .collect();
+    files.sort();
+    let mut names = Vec::new();
+    for file in files {
+        match file.strip_suffix(".md").and_then(|stem| stem.parse().ok()) {
+            Some(name) => names.push(name),
+            None => warnings.push(format!(
+                "{:?} is skipped: a manifest's file is named [a-z][a-z0-9-]*.md",
+                folder.join(file)
+            )),
+        }
+    }
+    names
+}
+
+/// Reads a manifest file that lies in `root`.
+fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
+    let fault = |message: String| ManifestError::whole(source, message);
+    let unreadable = |error: io::Error| fault(format!("cannot be read: {error}"));
+    let real = source.path.canonicalize().map_err(unreadable)?;
+    if !real.starts_with(root.canonicalize().map_err(unreadable)?) {
+        return Err(fault(format!("is a link that leads out of {}", root.display()))
+            .hint("put the file itself there"));
+    }
+    // Neither follows a link that appears now nor waits for the writer of a pipe.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(fault("is not a file".to_owned()));
+    }
+    let bytes = read_bounded(file).map_err(unreadable)?;
+    if bytes.len() > MAX_DOCUMENT {
+        return Err(fault(format!(
+            "is larger than {} KiB, the most a manifest may have",
+            MAX_DOCUMENT / 1024
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        fault(format!("is not UTF-8 text (line {line})"))
+    })
+}
+
+/// At most one byte more than a manifest may have.
+fn read_bounded(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

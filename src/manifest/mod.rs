@@ -1,0 +1,42 @@
+//! Text → layers: the manifest files a person writes, read, checked and located.
+//!
+//! ```text
+//! locate     a name → the file that means it (project, home, shipped)
+//!   frontmatter  the file → YAML and body, positions kept
+//!   yaml         YAML → a tree in which every value knows its place
+//!   decode       tree → the wire types of schema, strictly
+//!   schema       what may be written: every key of both kinds
+//! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `resources` are parts
+//! skills     a skill's name → the files it stands for
+//! ```
+//!
+//! A manifest says what a person wants; nothing here merges, fills in a default or reads anything but
+//! the file that was asked for. Every error names file, line and column. A bottle file is never looked
+//! for in a project: a repository that an agent can write to must not widen what the agent may reach.
+
+pub mod agent;
+pub mod bottle;
+mod decode;
+pub mod egress;
+pub mod env_value;
+pub mod error;
+pub mod frontmatter;
+pub mod git_gate;
+pub mod host_path;
+pub mod locate;
+pub mod located;
+pub mod provider;
+pub mod resources;
+mod schema;
+pub mod secret_ref;
+mod shipped;
+pub mod skills;
+pub mod source;
+mod yaml;
+
+pub use agent::AgentManifest;
+pub use bottle::BottleLayer;
+pub use error::ManifestError;
+pub use locate::{Homes, Listing, Manifests};
+pub use located::{Located, Position};
+pub use source::{Kind, Place, Source};

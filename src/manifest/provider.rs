@@ -1,0 +1,290 @@
+//! `agent_provider` as written in one layer. It is folded as a whole, so what belongs together is
+//! checked together here.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use bottle_contract::route::Narrowing;
+use bottle_contract::secret::Secret;
+use serde::{Serialize, Serializer};
+
+use super::error::Fault;
+use super::host_path;
+use super::located::{Located, Position};
+use super::schema::{ProviderSchema, SettingsSchema, TemplateSchema};
+use super::secret_ref::{BadSecretRef, SecretRef};
+
+/// Which kind of agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Template {
+    /// Claude Code.
+    #[default]
+    Claude,
+    /// Codex.
+    Codex,
+    /// Pi.
+    Pi,
+    /// Any terminal program.
+    Command,
+}
+
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Pi => "pi",
+            Self::Command => "command",
+        })
+    }
+}
+
+impl From<TemplateSchema> for Template {
+    fn from(schema: TemplateSchema) -> Self {
+        match schema {
+            TemplateSchema::Claude => Self::Claude,
+            TemplateSchema::Codex => Self::Codex,
+            TemplateSchema::Pi => Self::Pi,
+            TemplateSchema::Command => Self::Command,
+        }
+    }
+}
+
+/// `agent_provider` of one layer. An absent field has its default, not an earlier layer's value.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderLayer {
+    /// `template`.
+    pub template: Option<Located<Template>>,
+    /// `dockerfile`, relative to `$BOTTLE_HOME`.
+    pub dockerfile: Option<Located<PathBuf>>,
+    /// `image`.
+    pub image: Option<Located<Image>>,
+    /// `command`: the agent's argv; never empty for [`Template::Command`], else absent.
+    pub command: Option<Located<Vec<String>>>,
+    /// `auth_token`.
+    pub auth_token: Option<Located<SecretRef>>,
+    /// `forward_host_credentials`.
+    pub forward_host_credentials: Option<Located<bool>>,
+    /// `route`: how the provider's own route is narrowed.
+    pub route: Option<Located<Narrowing>>,
+    /// `settings`.
+    pub settings: SettingsLayer,
+}
+
+/// `agent_provider.settings` of one layer. All but `startup_args` are for pi.
+#[derive(Debug, Clone, Default)]
+pub struct SettingsLayer {
+    /// Arguments after the agent's own.
+    pub startup_args: Option<Located<Vec<String>>>,
+    /// The name of the model provider in pi's settings.
+    pub provider: Option<Located<String>>,
+    /// The model API's address.
+    pub base_url: Option<Located<String>>,
+    /// The API's kind.
+    pub api: Option<Located<String>>,
+    /// What pi is given as its key inside the bottle; hidden, in case it is a real one after all.
+    pub api_key: Option<Located<Secret>>,
+    /// The variable inside the bottle that pi reads its key from.
+    pub api_key_env: Option<Located<String>>,
+    /// Model ids.
+    pub models: Option<Located<Vec<String>>>,
+    /// The request field that limits output tokens.
+    pub max_tokens_field: Option<Located<String>>,
+    /// Whether the API knows the developer role.
+    pub supports_developer_role: Option<Located<bool>>,
+    /// Whether the API knows reasoning effort.
+    pub supports_reasoning_effort: Option<Located<bool>>,
+}
+
+/// Where an agent's file system comes from instead of a build.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Image {
+    /// An image reference; needs docker.
+    Reference(String),
+    /// A folder or archive, relative to `$BOTTLE_HOME`.
+    Path(PathBuf),
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reference(reference) => f.write_str(reference),
+            Self::Path(path) => write!(f, "./{}", path.display()),
+        }
+    }
+}
+
+impl Serialize for Image {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl ProviderLayer {
+    pub(super) fn from_schema(schema: Located<ProviderSchema>) -> Result<Located<Self>, Fault> {
+        let at = schema.at;
+        let schema = schema.value;
+        let template = schema.template.map(|template| template.map(Template::from));
+        let settings = schema.settings.map(|settings| settings.value).unwrap_or_default();
+        let layer = Self {
+            dockerfile: schema.dockerfile.map(dockerfile).transpose()?,
+            image: schema.image.map(image).transpose()?,
+            command: schema.command.map(|argv| argument_list("agent_provider.command", argv)).transpose()?,
+            auth_token: schema
+                .auth_token
+                .map(|text| secret("agent_provider.auth_token", text))
+                .transpose()?,
+            forward_host_credentials: schema.forward_host_credentials,
+            route: schema.route,
+            settings: SettingsLayer::from_schema(settings)?,
+            template,
+        };
+        layer.check_template(at)?;
+        Ok(Located::new(layer, at))
+    }
+
+    /// What each template needs and what has no meaning for it.
+    fn check_template(&self, at: Position) -> Result<(), Fault> {
+        if let (Some(dockerfile), Some(_)) = (&self.dockerfile, &self.image) {
+            let message = "`agent_provider.dockerfile` and `agent_provider.image` exclude each other";
+            return Err(Fault::new(dockerfile.at, message));
+        }
+        match self.template.as_ref().map(|template| template.value).unwrap_or_default() {
+            Template::Command => self.check_command(at)?,
+            template => self.check_known_agent(template)?,
+        }
+        Ok(())
+    }
+
+    /// A command owns no route and no login: it has what `egress.routes` gives it.
+    fn check_command(&self, at: Position) -> Result<(), Fault> {
+        if self.command.is_none() {
+            let message =
+                "`agent_provider.command` is missing: the template `command` needs the agent's argv";
+            return Err(Fault::new(at, message).hint("for example `command: [my-agent, --task, \"{task}\"]`"));
+        }
+        let token = self.auth_token.as_ref().map(|token| ("auth_token", token.at));
+        let route = self.route.as_ref().map(|route| ("route", route.at));
+        if let Some((key, at)) = token.or(route) {
+            let message = format!("`agent_provider.{key}` has no meaning for the template `command`");
+            return Err(Fault::new(at, message)
+                .hint("declare the host under `egress.routes`, with `auth` for its credential"));
+        }
+        self.refuse_others(Template::Command)
+    }
+
+    fn check_known_agent(&self, template: Template) -> Result<(), Fault> {
+        match &self.command {
+            Some(command) => Err(only_for("command", command.at, Template::Command, template)),
+            None => self.refuse_others(template),
+        }
+    }
+
+    /// What only codex and only pi have.
+    fn refuse_others(&self, template: Template) -> Result<(), Fault> {
+        let forwards = self.forward_host_credentials.as_ref().filter(|forward| forward.value);
+        if let (Some(forward), true) = (forwards, template != Template::Codex) {
+            return Err(only_for("forward_host_credentials", forward.at, Template::Codex, template));
+        }
+        if let (Some((key, at)), true) = (self.settings.first_for_pi(), template != Template::Pi) {
+            return Err(only_for(&format!("settings.{key}"), at, Template::Pi, template));
+        }
+        Ok(())
+    }
+}
+
+fn only_for(key: &str, at: Position, owner: Template, template: Template) -> Fault {
+    let message =
+        format!("`agent_provider.{key}` is for the template `{owner}` only; here it is `{template}`");
+    Fault::new(at, message)
+}
+
+impl SettingsLayer {
+    fn from_schema(schema: SettingsSchema) -> Result<Self, Fault> {
+        let key = "agent_provider.settings.startup_args";
+        Ok(Self {
+            startup_args: schema.startup_args.map(|args| arguments(key, args)).transpose()?,
+            provider: schema.provider,
+            base_url: schema.base_url,
+            api: schema.api,
+            api_key: schema.api_key.map(|key| key.map(Secret::new)),
+            api_key_env: schema.api_key_env,
+            models: schema.models,
+            max_tokens_field: schema.max_tokens_field,
+            supports_developer_role: schema.supports_developer_role,
+            supports_reasoning_effort: schema.supports_reasoning_effort,
+        })
+    }
+
+    /// The first of the settings that only pi has.
+    fn first_for_pi(&self) -> Option<(&'static str, Position)> {
+        [
+            ("provider", self.provider.as_ref().map(|v| v.at)),
+            ("base_url", self.base_url.as_ref().map(|v| v.at)),
+            ("api", self.api.as_ref().map(|v| v.at)),
+            ("api_key", self.api_key.as_ref().map(|v| v.at)),
+            ("api_key_env", self.api_key_env.as_ref().map(|v| v.at)),
+            ("models", self.models.as_ref().map(|v| v.at)),
+            ("max_tokens_field", self.max_tokens_field.as_ref().map(|v| v.at)),
+            ("supports_developer_role", self.supports_developer_role.as_ref().map(|v| v.at)),
+            ("supports_reasoning_effort", self.supports_reasoning_effort.as_ref().map(|v| v.at)),
+        ]
+        .into_iter()
+        .find_map(|(key, at)| at.map(|at| (key, at)))
+    }
+}
+
+/// A secret reference under `key`.
+pub(super) fn secret(key: &str, text: Located<String>) -> Result<Located<SecretRef>, Fault> {
+    let at = text.at;
+    text.try_map(|text| text.parse())
+        .map_err(|error: BadSecretRef| Fault::new(at, format!("`{key}` {error}")))
+}
+
+fn dockerfile(text: Located<String>) -> Result<Located<PathBuf>, Fault> {
+    let at = text.at;
+    text.try_map(|text| host_path::within_home(&text))
+        .map_err(|error| Fault::new(at, format!("`agent_provider.dockerfile` {error}")))
+}
+
+/// A path begins with `./` and anything else is a reference, since `team/agent` could be either.
+fn image(text: Located<String>) -> Result<Located<Image>, Fault> {
+    let fault = |why: String| {
+        Fault::new(text.at, format!("`agent_provider.image` {why}"))
+            .hint("write a path as `./images/agent.tar`, relative to $BOTTLE_HOME; anything else is an image reference")
+    };
+    let image = if text.value.starts_with(['.', '/', '~']) {
+        Image::Path(host_path::within_home(&text.value).map_err(|error| fault(error.to_string()))?)
+    } else if is_image_reference(&text.value) {
+        Image::Reference(text.value.clone())
+    } else {
+        return Err(fault("must be an image reference or a path".to_owned()));
+    };
+    Ok(Located::new(image, text.at))
+}
+
+/// Whether the text has an image reference's characters; it ends up as an argument of an engine, so it
+/// may not look like a flag.
+fn is_image_reference(text: &str) -> bool {
+    text.len() <= 512
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':' | '@'))
+}
+
+fn argument_list(key: &str, argv: Located<Vec<String>>) -> Result<Located<Vec<String>>, Fault> {
+    match argv.value.first() {
+        Some(program) if !program.is_empty() => arguments(key, argv),
+        _ => Err(Fault::new(argv.at, format!("`{key}` must begin with a program"))),
+    }
+}
+
+fn arguments(key: &str, args: Located<Vec<String>>) -> Result<Located<Vec<String>>, Fault> {
+    match args.value.iter().position(|arg| arg.contains('\0')) {
+        Some(index) => Err(Fault::new(
+            args.at,
+            format!("`{key}[{index}]` holds a NUL character, which no argument can carry"),
+        )),
+        None => Ok(args),
+    }
+}

@@ -1,0 +1,196 @@
+//! `resources`: limits as written in one layer, and the quantities they are written in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use super::error::Fault;
+use super::located::Located;
+use super::schema::ResourcesSchema;
+
+/// The most processors a bottle may ask for; far above any machine, it only catches slips.
+const MAX_CPUS: f64 = 4096.0;
+/// The most processes: the kernel's own bound.
+const MAX_PIDS: u64 = 4_194_304;
+
+/// `resources` of one layer; an absent field says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourcesLayer {
+    /// Processors.
+    pub cpus: Option<Located<Cpus>>,
+    /// Memory.
+    pub memory: Option<Located<ByteSize>>,
+    /// Processes.
+    pub pids: Option<Located<u64>>,
+    /// Disk.
+    pub disk: Option<Located<ByteSize>>,
+    /// Whether own user namespaces may be made inside.
+    pub nested: Option<Located<bool>>,
+}
+
+impl ResourcesLayer {
+    pub(super) fn from_schema(schema: ResourcesSchema) -> Result<Self, Fault> {
+        Ok(Self {
+            cpus: schema.cpus.map(cpus).transpose()?,
+            memory: schema.memory.map(|text| size("memory", &text)).transpose()?,
+            pids: schema.pids.map(pids).transpose()?,
+            disk: schema.disk.map(|text| size("disk", &text)).transpose()?,
+            nested: schema.nested,
+        })
+    }
+}
+
+fn cpus(number: Located<f64>) -> Result<Located<Cpus>, Fault> {
+    let at = number.at;
+    number.try_map(|n| {
+        if (0.01..=MAX_CPUS).contains(&n) {
+            // In range, so the product fits; the fraction below a thousandth is meant to go.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            Ok(Cpus((n * 1000.0).round() as u32))
+        } else {
+            Err(Fault::new(at, format!("`resources.cpus` must be between 0.01 and {MAX_CPUS}")))
+        }
+    })
+}
+
+fn pids(number: Located<u64>) -> Result<Located<u64>, Fault> {
+    if (1..=MAX_PIDS).contains(&number.value) {
+        Ok(number)
+    } else {
+        Err(Fault::new(number.at, format!("`resources.pids` must be between 1 and {MAX_PIDS}")))
+    }
+}
+
+fn size(key: &str, text: &Located<String>) -> Result<Located<ByteSize>, Fault> {
+    let size = text.value.parse().map_err(|error: BadSize| {
+        Fault::new(text.at, format!("`resources.{key}` {error}"))
+            .hint("for example `512MiB` or `4GiB`; `K`, `M`, `G` and `T` mean the same units")
+    })?;
+    Ok(Located::new(size, text.at))
+}
+
+/// A number of processors, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cpus(pub u32);
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, rest) = (self.0 / 1000, self.0 % 1000);
+        if rest == 0 {
+            write!(f, "{whole}")
+        } else {
+            write!(f, "{}", format!("{whole}.{rest:03}").trim_end_matches('0'))
+        }
+    }
+}
+
+impl Serialize for Cpus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(f64::from(self.0) / 1000.0)
+    }
+}
+
+/// A number of bytes, written with a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// Units by rising size; each is 1024 of the one before.
+const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+
+/// A size that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSize {
+    /// No number, no unit, or another unit.
+    #[error("must be a whole number and a unit")]
+    NoSize,
+    /// Nothing would fit in it, or it fits in nothing.
+    #[error("is out of range")]
+    OutOfRange,
+}
+
+impl FromStr for ByteSize {
+    type Err = BadSize;
+
+    fn from_str(text: &str) -> Result<Self, BadSize> {
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, unit) = text.split_at(digits);
+        let shift: u32 = match unit.trim_start() {
+            "K" | "k" | "KiB" => 10,
+            "M" | "m" | "MiB" => 20,
+            "G" | "g" | "GiB" => 30,
+            "T" | "t" | "TiB" => 40,
+            _ => return Err(BadSize::NoSize),
+        };
+        if number.is_empty() {
+            return Err(BadSize::NoSize);
+        }
+        number
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(1 << shift))
+            .filter(|bytes| *bytes > 0)
+            .map(Self)
+            .ok_or(BadSize::OutOfRange)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut number = self.0;
+        let mut unit = 0;
+        while number.is_multiple_of(1024) && number > 0 && unit + 1 < UNITS.len() {
+            number /= 1024;
+            unit += 1;
+        }
+        write!(f, "{number}{}", UNITS[unit])
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_need_a_unit() {
+        for (text, wanted) in [
+            ("512MiB", Ok(512 << 20)),
+            ("4G", Ok(4 << 30)),
+            ("4 GiB", Ok(4 << 30)),
+            ("1024k", Ok(1 << 20)),
+            ("4", Err(BadSize::NoSize)),
+            ("4GB", Err(BadSize::NoSize)),
+            ("-4G", Err(BadSize::NoSize)),
+            ("1.5G", Err(BadSize::NoSize)),
+            ("G", Err(BadSize::NoSize)),
+            ("", Err(BadSize::NoSize)),
+            ("0G", Err(BadSize::OutOfRange)),
+            ("99999999999T", Err(BadSize::OutOfRange)),
+        ] {
+            assert_eq!(text.parse(), wanted.map(ByteSize), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn processors_print_without_noise() {
+        for (thousandths, text) in [(2000, "2"), (1500, "1.5"), (250, "0.25"), (10, "0.01")] {
+            assert_eq!(Cpus(thousandths).to_string(), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_prints_as_what_it_was(number in 1u64..1 << 20, unit in 1usize..5) {
+            let size: ByteSize = format!("{number}{}", UNITS[unit]).parse().expect("size");
+            prop_assert_eq!(size.to_string().parse(), Ok(size));
+        }
+    }
+}

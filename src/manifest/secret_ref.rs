@@ -1,0 +1,158 @@
+//! Where a secret is to be found: `NAME`, `env:NAME`, `file:PATH` or `cmd:ARGV`.
+//!
+//! Parsing only; a reference is read once, at launch, by the host. It is not secret itself. What could
+//! be answered by the working directory is refused: a repository must not choose the secret's value,
+//! nor the program that is run to get it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// A reference to a secret.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SecretRef {
+    /// A variable of the host.
+    Variable(String),
+    /// The content of a file of the host: an absolute path, or one that begins with `~/`.
+    File(PathBuf),
+    /// The output of a command: a program found in `PATH` or by an absolute path, and its arguments.
+    Command(Vec<String>),
+}
+
+/// A secret reference that cannot be used. It never quotes the reference: people paste secrets there.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSecretRef {
+    /// Neither a variable's name nor a known prefix.
+    #[error(
+        "must be a secret reference: a host variable's name, `env:NAME`, `file:PATH` or `cmd:PROGRAM ARGS`"
+    )]
+    NoReference,
+    /// A path that the working directory would complete.
+    #[error("must name the file by an absolute path or one that begins with `~/`")]
+    RelativeFile,
+    /// Quotes do not close, or nothing is there.
+    #[error("must hold a command: a program and its arguments, quoted as in a shell")]
+    NoCommand,
+    /// A program by a path that the working directory would complete.
+    #[error("must name its program by an absolute path or by a name found in PATH")]
+    RelativeProgram,
+}
+
+impl FromStr for SecretRef {
+    type Err = BadSecretRef;
+
+    fn from_str(text: &str) -> Result<Self, BadSecretRef> {
+        if let Some(path) = text.strip_prefix("file:") {
+            return file(path);
+        }
+        if let Some(line) = text.strip_prefix("cmd:") {
+            return command(line);
+        }
+        let name = text.strip_prefix("env:").unwrap_or(text);
+        if is_variable(name) { Ok(Self::Variable(name.to_owned())) } else { Err(BadSecretRef::NoReference) }
+    }
+}
+
+fn file(path: &str) -> Result<SecretRef, BadSecretRef> {
+    let rooted = path.starts_with('/') || path.strip_prefix("~/").is_some_and(|rest| !rest.is_empty());
+    if rooted && !path.contains('\0') {
+        Ok(SecretRef::File(PathBuf::from(path)))
+    } else {
+        Err(BadSecretRef::RelativeFile)
+    }
+}
+
+fn command(line: &str) -> Result<SecretRef, BadSecretRef> {
+    let argv = shlex::split(line).filter(|_| !line.contains('\0')).ok_or(BadSecretRef::NoCommand)?;
+    match argv.first() {
+        None => Err(BadSecretRef::NoCommand),
+        Some(program) if program.is_empty() => Err(BadSecretRef::NoCommand),
+        Some(program) if program.contains('/') && !program.starts_with('/') => {
+            Err(BadSecretRef::RelativeProgram)
+        }
+        Some(_) => Ok(SecretRef::Command(argv)),
+    }
+}
+
+/// Whether `name` can be a variable's name: `[A-Za-z_][A-Za-z0-9_]*`.
+pub(super) fn is_variable(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The canonical form, which parses to the same reference.
+impl fmt::Display for SecretRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable(name) => write!(f, "env:{name}"),
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Command(argv) => {
+                let line = shlex::try_join(argv.iter().map(String::as_str)).map_err(|_| fmt::Error)?;
+                write!(f, "cmd:{line}")
+            }
+        }
+    }
+}
+
+impl Serialize for SecretRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_four_forms() {
+        for (text, wanted) in [
+            ("GITHUB_TOKEN", SecretRef::Variable("GITHUB_TOKEN".into())),
+            ("env:_x1", SecretRef::Variable("_x1".into())),
+            ("file:~/.token", SecretRef::File("~/.token".into())),
+            ("file:/run/secrets/t", SecretRef::File("/run/secrets/t".into())),
+            (
+                "cmd:op read 'op://Private/GitHub PAT/token'",
+                SecretRef::Command(vec!["op".into(), "read".into(), "op://Private/GitHub PAT/token".into()]),
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(wanted), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_the_working_directory_could_answer_is_refused() {
+        for (text, why) in [
+            ("", BadSecretRef::NoReference),
+            ("sk-ant-api03-abc", BadSecretRef::NoReference),
+            ("$TOKEN", BadSecretRef::NoReference),
+            ("vault:x", BadSecretRef::NoReference),
+            ("env:", BadSecretRef::NoReference),
+            ("file:token", BadSecretRef::RelativeFile),
+            ("file:../token", BadSecretRef::RelativeFile),
+            ("file:~/", BadSecretRef::RelativeFile),
+            ("file:~root/x", BadSecretRef::RelativeFile),
+            ("cmd:", BadSecretRef::NoCommand),
+            ("cmd:'open", BadSecretRef::NoCommand),
+            ("cmd:''", BadSecretRef::NoCommand),
+            ("cmd:./get-token", BadSecretRef::RelativeProgram),
+            ("cmd:bin/get-token", BadSecretRef::RelativeProgram),
+        ] {
+            assert_eq!(text.parse::<SecretRef>(), Err(why), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_displayed_parses_to_the_same(text in "(env:|file:|cmd:|)[ -~é]{0,24}") {
+            if let Ok(reference) = text.parse::<SecretRef>() {
+                prop_assert_eq!(reference.to_string().parse(), Ok(reference));
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The manifests that come with the program, so that it is useful before anything is written.
+
+use super::source::Kind;
+
+/// One row for each file of a folder; the test below keeps tables and folders the same.
+macro_rules! table {
+    ($folder:literal: $($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../../manifests/", $folder, "/", $name, ".md")))),+]
+    };
+}
+
+/// Names and texts, sorted by name.
+type Table = &'static [(&'static str, &'static str)];
+
+const AGENTS: Table = table!("agents": "claude", "codex", "mini", "pi", "probe", "shell");
+const BOTTLES: Table = table!("bottles":
+    "claude", "codex", "dev", "github-read", "mini", "offline", "pi", "probe", "shell");
+
+/// Every shipped manifest of a kind, by name.
+pub(super) fn all(kind: Kind) -> Table {
+    match kind {
+        Kind::Agent => AGENTS,
+        Kind::Bottle => BOTTLES,
+    }
+}
+
+/// One shipped manifest's text.
+pub(super) fn text(kind: Kind, name: &str) -> Option<&'static str> {
+    all(kind).iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_shipped() {
+        for kind in [Kind::Agent, Kind::Bottle] {
+            let folder = format!("{}/manifests/{}", env!("CARGO_MANIFEST_DIR"), kind.folder());
+            let mut files: Vec<String> = std::fs::read_dir(&folder)
+                .expect("folder")
+                .map(|entry| entry.expect("entry").file_name().into_string().expect("name"))
+                .collect();
+            files.sort();
+            let table: Vec<String> = all(kind).iter().map(|(name, _)| format!("{name}.md")).collect();
+            assert_eq!(table, files, "{folder}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! YAML text → a tree in which every value knows its place and its type.
+//!
+//! Limits and strictness are those of [`bottle_contract::yaml`], the one way YAML is read. What the tree
+//! adds is that types are told apart by how a scalar is written (`8080` is a number, `"8080"` a string)
+//! and that no value loses its place, whatever reads it later.
+
+use std::fmt;
+
+use bottle_contract::yaml::{self, Spanned};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::error::Fault;
+use super::located::{Located, Position, START};
+
+/// A value and its place.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) at: Position,
+    pub(super) value: Value,
+}
+
+/// What a value is.
+#[derive(Debug, Clone)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Located<String>, Node)>),
+}
+
+impl Value {
+    /// The type in a person's words, with its article.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "empty",
+            Self::Bool(_) => "a boolean",
+            Self::Integer(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a map",
+        }
+    }
+}
+
+/// Parses one document. An empty one is an empty map.
+pub(super) fn parse(text: &str) -> Result<Node, Fault> {
+    let root: Node = yaml::from_str(text)
+        .map_err(|error| Fault::new(error.at.unwrap_or(START), format!("broken YAML: {}", error.problem)))?;
+    Ok(match root.value {
+        Value::Null => Node { at: START, value: Value::Map(Vec::new()) },
+        _ => root,
+    })
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        Ok(Self { at: Position::of(&spanned).unwrap_or(START), value: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a YAML value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Integer(value.into()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Value, E> {
+        Ok(Value::Integer(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some(key) = entries.next_key::<Spanned<String>>()? {
+            let at = Position::of(&key).unwrap_or(START);
+            map.push((Located::new(key.value, at), entries.next_value()?));
+        }
+        Ok(Value::Map(map))
+    }
+}
