@@ -1,0 +1,98 @@
+//! Why a selection cannot be resolved.
+
+use std::fmt;
+
+use bottle_contract::names::Name;
+
+use crate::manifest::ManifestError;
+use crate::manifest::error::listed;
+use crate::nearest::nearest;
+
+/// A selection that cannot be resolved. Nothing has been started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ResolveError {
+    /// Something in a file.
+    Manifest(ManifestError),
+    /// The person named an agent that is not there.
+    UnknownAgent {
+        /// The name.
+        name: Name,
+        /// Those that are there.
+        available: Vec<Name>,
+    },
+    /// The person named a bottle that is not there.
+    UnknownBottle {
+        /// The name.
+        name: Name,
+        /// Those that are there.
+        available: Vec<Name>,
+    },
+    /// Neither the person nor the agent named a bottle.
+    NoBottle {
+        /// The agent.
+        agent: Name,
+        /// The bottles that are there.
+        available: Vec<Name>,
+    },
+}
+
+impl ResolveError {
+    /// What is wrong, naming its subject; a fragment without the next step.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Manifest(error) => error.without_hint(),
+            Self::UnknownAgent { name, .. } => format!("no agent is named `{name}`"),
+            Self::UnknownBottle { name, .. } => format!("no bottle is named `{name}`"),
+            Self::NoBottle { agent, .. } => {
+                format!("no bottle was chosen, and the agent `{agent}` names none")
+            }
+        }
+    }
+
+    /// The next step.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Manifest(error) => error.hint.clone(),
+            Self::UnknownAgent { name, available } | Self::UnknownBottle { name, available } => {
+                Some(names_hint(name, available))
+            }
+            Self::NoBottle { available, .. } => Some(format!(
+                "choose with `--bottle NAME`, or write `bottle: NAME` into the agent; there are {}",
+                list(available)
+            )),
+        }
+    }
+}
+
+/// The name that was probably meant, and those that are there.
+pub(super) fn names_hint(name: &Name, available: &[Name]) -> String {
+    let there = format!("there are {}", list(available));
+    match nearest(name.as_str(), available.iter().map(Name::as_str)) {
+        Some(meant) => format!("did you mean `{meant}`? {there}"),
+        None => there,
+    }
+}
+
+fn list(names: &[Name]) -> String {
+    listed(names.iter().map(Name::as_str))
+}
+
+impl From<ManifestError> for ResolveError {
+    fn from(error: ManifestError) -> Self {
+        Self::Manifest(error)
+    }
+}
+
+impl fmt::Display for ResolveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message())?;
+        match self.hint() {
+            Some(hint) => write!(f, "\n  {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ResolveError {}

@@ -1,0 +1,230 @@
+//! The resolved manifest for a person to read: YAML with an origin beside every value.
+//!
+//! `info --explain`, the preflight and `--dry-run` show this text. It is a rendering, not a manifest to
+//! be read back: what nobody asked for and has no default is left out, a prompt is shown by its size.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::route::RouteSpec;
+use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::yaml;
+use serde::Serialize;
+
+use super::origin::{Origin, Traced};
+use super::resolved::{GitUser, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources};
+
+/// Where origins begin, unless a line is longer; lines beyond it do not push the others to the right.
+const MAX_COLUMN: usize = 56;
+
+/// Renders a resolved manifest.
+#[must_use]
+pub fn explain(manifest: &ResolvedManifest) -> String {
+    let mut page = Page::default();
+    page.agent(&manifest.agent);
+    page.plain(0, "bottles", &manifest.bottles);
+    page.head(0, "layers");
+    for layer in &manifest.layers {
+        page.item(1, &layer.name, Some(layer.source.to_string()));
+    }
+    page.map(0, "env", &manifest.env);
+    page.provider(&manifest.provider);
+    page.git_gate(&manifest.git_user, &manifest.repos);
+    page.head(0, "egress");
+    page.value(1, "log", &traced(&manifest.egress.log, log_number(manifest.egress.log.value)));
+    page.list(
+        1,
+        "routes",
+        manifest.egress.routes.iter().map(|route| traced(route, RouteSpec::from(&route.value))),
+    );
+    page.maybe(1, "ca_bundle", manifest.egress.ca_bundle.as_ref());
+    page.maybe(1, "upstream_proxy", manifest.egress.upstream_proxy.as_ref());
+    page.value(0, "supervise", &manifest.supervise);
+    match &manifest.backend {
+        Some(backend) => page.value(0, "backend", backend),
+        None => page.value(0, "backend", &Traced::default_of("any")),
+    }
+    page.resources(&manifest.resources);
+    page.finish()
+}
+
+/// The number that a manifest has for a level.
+fn log_number(level: LogLevel) -> u8 {
+    match level {
+        LogLevel::Off => 0,
+        LogLevel::Blocks => 1,
+        LogLevel::Full => 2,
+    }
+}
+
+/// Another value with the same origin.
+fn traced<T, U>(original: &Traced<T>, value: U) -> Traced<U> {
+    Traced { value, origin: original.origin.clone() }
+}
+
+/// Lines with the origins that will stand beside them.
+#[derive(Default)]
+struct Page {
+    lines: Vec<(String, Option<String>)>,
+}
+
+impl Page {
+    fn agent(&mut self, agent: &ResolvedAgent) {
+        self.entry(0, "agent", &agent.name, Some(agent.source.to_string()));
+        self.plain(0, "prompt", &format!("{} bytes", agent.prompt.len()));
+        self.list(
+            0,
+            "skills",
+            agent.skills.iter().map(|skill| {
+                let bytes: u64 = skill.value.files.iter().map(|file| file.size).sum();
+                let summary =
+                    format!("{} ({} files, {bytes} bytes)", skill.value.name, skill.value.files.len());
+                traced(skill, summary)
+            }),
+        );
+    }
+
+    fn provider(&mut self, provider: &Provider) {
+        self.head(0, "agent_provider");
+        self.value(1, "template", &provider.template);
+        self.maybe(1, "dockerfile", provider.dockerfile.as_ref());
+        self.maybe(1, "image", provider.image.as_ref());
+        self.maybe(1, "command", provider.command.as_ref());
+        self.maybe(1, "auth_token", provider.auth_token.as_ref());
+        self.value(1, "forward_host_credentials", &provider.forward_host_credentials);
+        self.maybe(1, "route", provider.route.as_ref());
+        self.head(1, "settings");
+        let settings = &provider.settings;
+        self.value(2, "startup_args", &settings.startup_args);
+        self.maybe(2, "provider", settings.provider.as_ref());
+        self.maybe(2, "base_url", settings.base_url.as_ref());
+        self.maybe(2, "api", settings.api.as_ref());
+        self.maybe(2, "api_key", settings.api_key.as_ref().map(|key| traced(key, "[hidden]")).as_ref());
+        self.maybe(2, "api_key_env", settings.api_key_env.as_ref());
+        self.value(2, "models", &settings.models);
+        self.maybe(2, "max_tokens_field", settings.max_tokens_field.as_ref());
+        self.maybe(2, "supports_developer_role", settings.supports_developer_role.as_ref());
+        self.maybe(2, "supports_reasoning_effort", settings.supports_reasoning_effort.as_ref());
+    }
+
+    fn git_gate(&mut self, user: &GitUser, repos: &BTreeMap<bottle_contract::names::Name, Repo>) {
+        self.head(0, "git-gate");
+        if user.name.is_some() || user.email.is_some() {
+            self.head(1, "user");
+            self.maybe(2, "name", user.name.as_ref());
+            self.maybe(2, "email", user.email.as_ref());
+        }
+        if repos.is_empty() {
+            return self.plain(1, "repos", &BTreeMap::<&str, &str>::new());
+        }
+        self.head(1, "repos");
+        for (name, repo) in repos {
+            self.head(2, name.as_str());
+            self.value(3, "url", &traced(&repo.url, repo.url.value.as_str()));
+            self.value(3, "key", &repo.key);
+            self.maybe(3, "host_key", repo.host_key.as_ref());
+            self.maybe(3, "alias", repo.alias.as_ref());
+            self.value(3, "refs", &repo.refs);
+            self.value(3, "on_match", &repo.on_match);
+            self.value(3, "stale_ok", &repo.stale_ok);
+        }
+    }
+
+    fn resources(&mut self, resources: &Resources) {
+        self.head(0, "resources");
+        self.maybe(1, "cpus", resources.cpus.as_ref());
+        self.maybe(1, "memory", resources.memory.as_ref());
+        self.value(1, "pids", &resources.pids);
+        self.maybe(1, "disk", resources.disk.as_ref());
+        self.value(1, "nested", &resources.nested);
+    }
+
+    fn head(&mut self, depth: usize, key: &str) {
+        self.lines.push((format!("{}{key}:", "  ".repeat(depth)), None));
+    }
+
+    fn plain<T: Serialize>(&mut self, depth: usize, key: &str, value: &T) {
+        self.entry(depth, key, value, None);
+    }
+
+    fn value<T: Serialize>(&mut self, depth: usize, key: &str, value: &Traced<T>) {
+        self.entry(depth, key, &value.value, Some(value.origin.to_string()));
+    }
+
+    fn maybe<T: Serialize>(&mut self, depth: usize, key: &str, value: Option<&Traced<T>>) {
+        if let Some(value) = value {
+            self.value(depth, key, value);
+        }
+    }
+
+    fn map<T: Serialize>(&mut self, depth: usize, key: &str, map: &BTreeMap<String, Traced<T>>) {
+        if map.is_empty() {
+            return self.entry(depth, key, map, Some(Origin::Default.to_string()));
+        }
+        self.head(depth, key);
+        for (name, value) in map {
+            self.value(depth + 1, name, value);
+        }
+    }
+
+    fn list<T: Serialize>(&mut self, depth: usize, key: &str, items: impl Iterator<Item = Traced<T>>) {
+        let mut items = items.peekable();
+        if items.peek().is_none() {
+            return self.entry(depth, key, &[(); 0], Some(Origin::Default.to_string()));
+        }
+        self.head(depth, key);
+        for item in items {
+            self.item(depth + 1, &item.value, Some(item.origin.to_string()));
+        }
+    }
+
+    fn entry<T: Serialize>(&mut self, depth: usize, key: &str, value: &T, origin: Option<String>) {
+        self.render(depth, &BTreeMap::from([(key, value)]), origin);
+    }
+
+    fn item<T: Serialize>(&mut self, depth: usize, value: &T, origin: Option<String>) {
+        self.render(depth, &[value], origin);
+    }
+
+    /// Lets the one YAML writer quote and lay out the value; the origin goes to its first line.
+    fn render<T: Serialize>(&mut self, depth: usize, value: &T, mut origin: Option<String>) {
+        let text = yaml::to_string(value).unwrap_or_else(|error| format!("# cannot be shown: {error}"));
+        for line in text.lines() {
+            self.lines.push((format!("{}{}", "  ".repeat(depth), inert(line)), origin.take()));
+        }
+    }
+
+    fn finish(self) -> String {
+        let width = |line: &str| line.chars().count();
+        let column = self
+            .lines
+            .iter()
+            .filter(|(_, origin)| origin.is_some())
+            .map(|(line, _)| width(line))
+            .filter(|width| *width <= MAX_COLUMN)
+            .max()
+            .unwrap_or(0);
+        let mut text = String::new();
+        for (line, origin) in self.lines {
+            text.push_str(&line);
+            if let Some(origin) = origin {
+                text.push_str(&" ".repeat(column.saturating_sub(width(&line)) + 2));
+                text.push_str("# ");
+                text.push_str(&inert(&origin));
+            }
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A line without what would move the cursor or turn the reading direction: this text is a person's
+/// ground for saying yes.
+fn inert(line: &str) -> String {
+    let misleading = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    line.chars()
+        .flat_map(|c| if misleading(c) { c.escape_unicode().collect::<Vec<_>>() } else { vec![c] })
+        .collect()
+}

@@ -1,0 +1,172 @@
+//! Layers → resolved manifest: one algebra for `extends`, several parents and bottles chosen at launch.
+//!
+//! ```text
+//! selection ──▶ linearise   which files, ancestors first, each once; only these are read
+//!                  │
+//!                fold        layers, earlier to later, one rule for each kind of field
+//!                  │
+//!             + agent        prompt, skills, git identity over the bottle's
+//!                  ▼
+//!           ResolvedManifest  no absent field, every value with its origin
+//!                  ├── explain   the same, for a person to read
+//!                  └── weak      what in it deserves red
+//! ```
+//! Resolving reads the chosen manifests and the skills' folders and nothing else: no environment, no
+//! clock, no secret. The same files give the same bytes.
+
+mod error;
+mod explain;
+mod fold;
+mod linearise;
+mod origin;
+mod resolved;
+mod weak;
+
+use std::collections::BTreeSet;
+
+use bottle_contract::names::Name;
+
+pub use error::ResolveError;
+pub use explain::explain;
+pub use origin::{Origin, Traced};
+pub use resolved::{
+    Egress, GitUser, LayerRef, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources, Settings,
+};
+pub use weak::{Weakness, weaknesses};
+
+use crate::manifest::skills::Skill;
+use crate::manifest::source::Source;
+use crate::manifest::{AgentManifest, Kind, Manifests, Place};
+use linearise::{WantedBy, linearise};
+
+/// The default number of processes in a bottle.
+pub const DEFAULT_PIDS: u64 = 4096;
+
+/// What a person chose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// The agent.
+    pub agent: Name,
+    /// Bottles, in the order they are folded; none means the agent's own.
+    pub bottles: Vec<Name>,
+}
+
+/// A resolved manifest, and what the person should know about how it came to be.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    /// The value that is planned and launched.
+    pub manifest: ResolvedManifest,
+    /// Who named the bottles. [`BottleChoice::Suggested`] needs the person's word before a launch.
+    pub choice: BottleChoice,
+    /// Another agent of the same name that this one shadows (“replaces yours”).
+    pub agent_replaces: Option<Place>,
+    /// What was passed over on the way, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// Who named the bottles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BottleChoice {
+    /// The person, for this launch.
+    Picked,
+    /// The agent's file, which the person wrote or which came with the program.
+    AgentDefault,
+    /// The agent's file, which came with a project: a suggestion, never taken silently.
+    Suggested,
+}
+
+/// Resolves a selection.
+///
+/// # Errors
+/// [`ResolveError`], before anything is started: a file that cannot be used, a name that no file has, a
+/// cycle, two routes for one host, a missing skill, no bottle at all.
+pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
+    let agent = find_agent(&selection.agent, manifests)?;
+    let (choice, picks) = picks(selection, &agent, manifests)?;
+    let layers = linearise(&picks, &mut |name, wanted_by| match manifests.bottle(name)? {
+        Some(layer) => Ok(layer),
+        None => Err(wanted_by.unknown(name, &available(manifests, Kind::Bottle))),
+    })?;
+    let mut folded = fold::fold(&layers)?;
+    fold::lay_over(&mut folded.git_user, &agent);
+    let replaces = manifests.find(Kind::Agent, &selection.agent)?.and_then(|entry| entry.replaces);
+    let manifest = ResolvedManifest {
+        agent: ResolvedAgent {
+            name: agent.name.clone(),
+            source: agent.source.clone(),
+            prompt: agent.prompt.clone(),
+            skills: skills(&agent, manifests)?,
+        },
+        bottles: unique(picks.into_iter().map(|(name, _)| name)),
+        layers: layers.iter().map(LayerRef::from).collect(),
+        env: folded.env,
+        provider: folded.provider,
+        git_user: folded.git_user,
+        repos: folded.repos,
+        egress: folded.egress,
+        supervise: folded.supervise,
+        backend: folded.backend,
+        resources: folded.resources,
+    };
+    let warnings = manifests.ignored_bottles().into_iter().collect();
+    Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
+}
+
+fn find_agent(name: &Name, manifests: &Manifests) -> Result<AgentManifest, ResolveError> {
+    manifests.agent(name)?.ok_or_else(|| ResolveError::UnknownAgent {
+        name: name.clone(),
+        available: available(manifests, Kind::Agent),
+    })
+}
+
+type Picks = Vec<(Name, WantedBy)>;
+
+fn picks(
+    selection: &Selection,
+    agent: &AgentManifest,
+    manifests: &Manifests,
+) -> Result<(BottleChoice, Picks), ResolveError> {
+    if !selection.bottles.is_empty() {
+        let picks = selection.bottles.iter().map(|name| (name.clone(), WantedBy::Person));
+        return Ok((BottleChoice::Picked, picks.collect()));
+    }
+    if agent.bottles.is_empty() {
+        return Err(ResolveError::NoBottle {
+            agent: agent.name.clone(),
+            available: available(manifests, Kind::Bottle),
+        });
+    }
+    let choice = match agent.source.place {
+        Place::Project => BottleChoice::Suggested,
+        Place::Home | Place::Shipped => BottleChoice::AgentDefault,
+    };
+    let wanted_by = |at| WantedBy::File { source: agent.source.clone(), at };
+    Ok((choice, agent.bottles.iter().map(|name| (name.value.clone(), wanted_by(name.at))).collect()))
+}
+
+fn available(manifests: &Manifests, kind: Kind) -> Vec<Name> {
+    manifests.list(kind).entries.into_iter().map(|entry| entry.name).collect()
+}
+
+fn skills(agent: &AgentManifest, manifests: &Manifests) -> Result<Vec<Traced<Skill>>, ResolveError> {
+    let source: &Source = &agent.source;
+    agent
+        .skills
+        .iter()
+        .map(|name| {
+            let skill = Skill::locate(manifests.homes(), &name.value).map_err(|error| {
+                crate::manifest::ManifestError::at(
+                    source,
+                    name.at,
+                    format!("the skill `{}` {error}", name.value),
+                )
+            })?;
+            Ok(Traced { value: skill, origin: Origin::of_agent(agent, name.at) })
+        })
+        .collect()
+}
+
+fn unique(names: impl Iterator<Item = Name>) -> Vec<Name> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(name.clone())).collect()
+}

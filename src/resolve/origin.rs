@@ -1,0 +1,81 @@
+//! Where a value came from: file, line, and through which parents.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bottle_contract::names::Name;
+use serde::{Serialize, Serializer};
+
+use super::linearise::Layer;
+use crate::manifest::{AgentManifest, Located, Position, Source};
+
+/// Where a value came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// No file says anything; it is the product's own default.
+    Default,
+    /// A place in a file.
+    File {
+        /// The file.
+        source: Source,
+        /// The place.
+        at: Position,
+        /// The bottles that led there by `extends`, from the one that was picked; empty for itself.
+        via: Arc<[Name]>,
+    },
+}
+
+impl Origin {
+    /// A place in an agent's file.
+    #[must_use]
+    pub fn of_agent(agent: &AgentManifest, at: Position) -> Self {
+        Self::File { source: agent.source.clone(), at, via: Arc::new([]) }
+    }
+
+    /// A place in a layer's file.
+    pub(super) fn of_layer(layer: &Layer, at: Position) -> Self {
+        Self::File { source: layer.body.source.clone(), at, via: Arc::clone(&layer.via) }
+    }
+}
+
+/// `PATH:LINE via PICKED → PARENT`, or `default`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::File { source, at, via } = self else { return f.write_str("default") };
+        write!(f, "{source}:{}", at.line)?;
+        for (index, name) in via.iter().enumerate() {
+            write!(f, "{}{name}", if index == 0 { " via " } else { " → " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Origin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A value with its origin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Traced<T> {
+    /// The value.
+    pub value: T,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl<T> Traced<T> {
+    /// The product's own default.
+    pub const fn default_of(value: T) -> Self {
+        Self { value, origin: Origin::Default }
+    }
+
+    /// A value of a layer.
+    pub(super) fn of_layer(layer: &Layer, located: &Located<T>) -> Self
+    where
+        T: Clone,
+    {
+        Self { value: located.value.clone(), origin: Origin::of_layer(layer, located.at) }
+    }
+}

@@ -1,0 +1,197 @@
+//! The resolved manifest: a value with no absent fields and no file access.
+//!
+//! An `Option` here is an answer (“no backend was asked for”), never a question left open. Serialised,
+//! it is the same bytes for the same files; maps are sorted by name, lists keep their meaning's order.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bottle_contract::names::Name;
+use bottle_contract::route::{Narrowing, Route, RouteSpec};
+use bottle_contract::secret::Secret;
+use bottle_contract::session::bundle::LogLevel;
+use serde::{Serialize, Serializer};
+
+use super::linearise::Layer;
+use super::origin::Traced;
+use crate::manifest::Source;
+use crate::manifest::egress::UpstreamProxy;
+use crate::manifest::env_value::EnvValue;
+use crate::manifest::git_gate::{KeySource, OnMatch, RefRules, RepoUrl};
+use crate::manifest::provider::{Image, Template};
+use crate::manifest::resources::{ByteSize, Cpus};
+use crate::manifest::secret_ref::SecretRef;
+use crate::manifest::skills::Skill;
+
+/// What was asked for, with every default filled in and every value's origin beside it.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResolvedManifest {
+    /// Who works.
+    pub agent: ResolvedAgent,
+    /// The bottles that were picked, in order.
+    pub bottles: Vec<Name>,
+    /// Every bottle file that was folded, in order.
+    pub layers: Vec<LayerRef>,
+    /// `env`.
+    pub env: BTreeMap<String, Traced<EnvValue>>,
+    /// `agent_provider`.
+    pub provider: Provider,
+    /// `git-gate.user`.
+    pub git_user: GitUser,
+    /// `git-gate.repos`.
+    pub repos: BTreeMap<Name, Repo>,
+    /// `egress`.
+    pub egress: Egress,
+    /// `supervise`.
+    pub supervise: Traced<bool>,
+    /// `backend`: none means any that can run it.
+    pub backend: Option<Traced<Name>>,
+    /// `resources`.
+    pub resources: Resources,
+}
+
+/// Who works.
+#[derive(Debug, Clone, Serialize)]
+pub struct ResolvedAgent {
+    /// The agent's name.
+    pub name: Name,
+    /// Its file.
+    pub source: Source,
+    /// The file's body.
+    pub prompt: String,
+    /// Skills to deliver.
+    pub skills: Vec<Traced<Skill>>,
+}
+
+/// A bottle file that was folded.
+#[derive(Debug, Clone, Serialize)]
+pub struct LayerRef {
+    /// The bottle's name.
+    pub name: Name,
+    /// Its file.
+    pub source: Source,
+}
+
+impl From<&Layer> for LayerRef {
+    fn from(layer: &Layer) -> Self {
+        Self { name: layer.body.name.clone(), source: layer.body.source.clone() }
+    }
+}
+
+/// `agent_provider`, all of it from one layer.
+#[derive(Debug, Clone, Serialize)]
+pub struct Provider {
+    /// `template`.
+    pub template: Traced<Template>,
+    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's own part of `Dockerfile.agent`.
+    pub dockerfile: Option<Traced<PathBuf>>,
+    /// `image`: none means one is built.
+    pub image: Option<Traced<Image>>,
+    /// `command`: the agent's argv, for [`Template::Command`] only and never empty there.
+    pub command: Option<Traced<Vec<String>>>,
+    /// `auth_token`.
+    pub auth_token: Option<Traced<SecretRef>>,
+    /// `forward_host_credentials`.
+    pub forward_host_credentials: Traced<bool>,
+    /// `route`: how the provider's own route is narrowed. Errors of [`Narrowing::apply`] belong to its origin's file.
+    pub route: Option<Traced<Narrowing>>,
+    /// `settings`.
+    pub settings: Settings,
+}
+
+/// `agent_provider.settings`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Settings {
+    /// Arguments after the agent's own.
+    pub startup_args: Traced<Vec<String>>,
+    /// The name of the model provider in pi's settings.
+    pub provider: Option<Traced<String>>,
+    /// The model API's address.
+    pub base_url: Option<Traced<String>>,
+    /// The API's kind.
+    pub api: Option<Traced<String>>,
+    /// What pi is given as its key inside the bottle; never serialised.
+    #[serde(serialize_with = "hidden")]
+    pub api_key: Option<Traced<Secret>>,
+    /// The variable inside the bottle that pi reads its key from.
+    pub api_key_env: Option<Traced<String>>,
+    /// Model ids.
+    pub models: Traced<Vec<String>>,
+    /// The request field that limits output tokens.
+    pub max_tokens_field: Option<Traced<String>>,
+    /// Whether the API knows the developer role; none leaves it to pi.
+    pub supports_developer_role: Option<Traced<bool>>,
+    /// Whether the API knows reasoning effort; none leaves it to pi.
+    pub supports_reasoning_effort: Option<Traced<bool>>,
+}
+
+/// `git-gate.user`, with the agent's over the bottle's.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct GitUser {
+    /// `name`.
+    pub name: Option<Traced<String>>,
+    /// `email`.
+    pub email: Option<Traced<String>>,
+}
+
+/// One of `git-gate.repos`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Repo {
+    /// `url`.
+    pub url: Traced<RepoUrl>,
+    /// `key`.
+    pub key: Traced<KeySource>,
+    /// `host_key`: none means that the host's `known_hosts` must have it.
+    pub host_key: Option<Traced<String>>,
+    /// `alias`.
+    pub alias: Option<Traced<String>>,
+    /// `refs`.
+    pub refs: Traced<RefRules>,
+    /// `on_match`.
+    pub on_match: Traced<OnMatch>,
+    /// `stale_ok`.
+    pub stale_ok: Traced<bool>,
+}
+
+/// `egress`.
+#[derive(Debug, Clone, Serialize)]
+pub struct Egress {
+    /// `log`.
+    pub log: Traced<LogLevel>,
+    /// `routes`, each host once, in the order they were declared.
+    #[serde(serialize_with = "as_words")]
+    pub routes: Vec<Traced<Route>>,
+    /// `ca_bundle`, absolute or as [`crate::manifest::host_path::absolute`] completes it.
+    pub ca_bundle: Option<Traced<PathBuf>>,
+    /// `upstream_proxy`.
+    pub upstream_proxy: Option<Traced<UpstreamProxy>>,
+}
+
+/// `resources`; none means the engine's own default.
+#[derive(Debug, Clone, Serialize)]
+pub struct Resources {
+    /// Processors.
+    pub cpus: Option<Traced<Cpus>>,
+    /// Memory.
+    pub memory: Option<Traced<ByteSize>>,
+    /// Processes.
+    pub pids: Traced<u64>,
+    /// Disk.
+    pub disk: Option<Traced<ByteSize>>,
+    /// Whether own user namespaces may be made inside.
+    pub nested: Traced<bool>,
+}
+
+/// Routes in the words of a manifest.
+fn as_words<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(
+        routes
+            .iter()
+            .map(|route| Traced { value: RouteSpec::from(&route.value), origin: route.origin.clone() }),
+    )
+}
+
+fn hidden<S: Serializer>(secret: &Option<Traced<Secret>>, serializer: S) -> Result<S::Ok, S::Error> {
+    let shown = secret.as_ref().map(|secret| Traced { value: "[hidden]", origin: secret.origin.clone() });
+    shown.serialize(serializer)
+}

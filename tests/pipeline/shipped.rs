@@ -1,0 +1,37 @@
+//! Every manifest that comes with the program is usable without `init`, and a snapshot of what it means.
+
+use bottle::manifest::{Homes, Kind, Manifests};
+use bottle::resolve::{Selection, explain, resolve, weaknesses};
+
+/// Shipped manifests and nothing else.
+fn shipped_only() -> (tempfile::TempDir, Manifests) {
+    let empty = tempfile::tempdir().expect("temporary folder");
+    let homes = Homes {
+        bottle_home: empty.path().join("home/.bottle"),
+        user_home: empty.path().join("home"),
+        cwd: empty.path().join("work"),
+    };
+    (empty, Manifests::new(homes))
+}
+
+#[test]
+fn every_agent_resolves_with_its_own_bottle() {
+    let (_empty, manifests) = shipped_only();
+    for entry in manifests.list(Kind::Agent).entries {
+        let selection = Selection { agent: entry.name.clone(), bottles: Vec::new() };
+        let resolved = resolve(&selection, &manifests).unwrap_or_else(|error| panic!("{error}"));
+        assert!(weaknesses(&resolved.manifest).is_empty(), "{}", entry.name);
+        insta::assert_snapshot!(format!("agent-{}", entry.name), explain(&resolved.manifest));
+    }
+}
+
+#[test]
+fn every_bottle_resolves_beside_the_shell() {
+    let (_empty, manifests) = shipped_only();
+    for entry in manifests.list(Kind::Bottle).entries {
+        let selection =
+            Selection { agent: "shell".parse().expect("name"), bottles: vec![entry.name.clone()] };
+        let resolved = resolve(&selection, &manifests).unwrap_or_else(|error| panic!("{error}"));
+        insta::assert_snapshot!(format!("bottle-{}", entry.name), explain(&resolved.manifest));
+    }
+}
