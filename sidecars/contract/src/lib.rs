@@ -13,18 +13,22 @@
 //! decide     (routes, request facts, findings) → verdict, reason, sentence
 //! address    where no connection may lead, whatever name led there
 //! credential a secret bound to its place
-//! authority  what a change of routes would newly allow; what an agent may propose
+//! authority  what a change of routes newly allows
+//! proposal   what an agent may propose, and how it is laid over the live routes
 //! audit      decisions as chained lines
 //! dns        the resolver's answers
+//! yaml       how every document is read and written: strict, bounded, with positions
 //! session    the frames between host, guest and bundle
 //! ```
 
 pub mod address;
+pub mod authority;
 pub mod canonical;
 pub mod credential;
 pub mod decide;
 pub mod dns;
 pub mod names;
+pub mod proposal;
 pub mod route;
 pub mod secret;
 pub mod session;

@@ -129,6 +129,28 @@ impl RouteSpec {
     }
 }
 
+impl RouteSpec {
+    /// Which keys are written besides `host`, for rules about who may write them.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.ports.is_some(), "ports"),
+            (self.auth.is_some(), "auth"),
+            (self.pass_credentials.is_some(), "pass_credentials"),
+            (self.matches.is_some(), "matches"),
+            (self.git.is_some(), "git"),
+            (self.inspect.is_some(), "inspect"),
+            (self.private.is_some(), "private"),
+            (self.connect_to.is_some(), "connect_to"),
+            (self.websocket.is_some(), "websocket"),
+            (self.dlp.is_some(), "dlp"),
+            (self.provider.is_some(), "provider"),
+            (self.role.is_some(), "role"),
+        ]
+        .into_iter()
+        .filter_map(|(written, key)| written.then_some(key))
+    }
+}
+
 impl Narrowing {
     /// What the words say about scanning, if they say anything.
     #[must_use]

@@ -1,0 +1,122 @@
+use http::HeaderMap;
+use proptest::prelude::*;
+
+use super::*;
+use crate::decide::{Verdict, decide_url};
+use crate::route::{Form, arbitrary, parse_routes};
+
+fn table(yaml: &str) -> RouteTable {
+    parse_routes(&format!("routes:\n{yaml}"), Form::Runtime).expect(yaml)
+}
+
+fn words(old: &str, new: &str) -> Vec<String> {
+    gains(&table(old), &table(new)).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn gains_stand_out_and_the_rest_is_silent() {
+    let a = "- host: a.example\n";
+    let narrow = "- host: a.example\n  matches: [{paths: [{type: prefix, value: /v1/x}], methods: [GET]}]\n";
+    let wide = "- host: a.example\n  matches: [{paths: [{type: prefix, value: /v1}], methods: [GET]}]\n";
+    let auth = "  auth: {scheme: Bearer, slot: s}\n";
+    for (old, new, expected) in [
+        ("", a, &["a.example: a new host", "a.example: every request"][..]),
+        (a, "", &[]),
+        (a, narrow, &[]),
+        (wide, narrow, &[]),
+        (narrow, wide, &["a.example: GET of /v1/*"]),
+        (narrow, a, &["a.example: every request"]),
+        (
+            &format!("{narrow}{auth}"),
+            &format!("{wide}{auth}"),
+            &["a.example: GET of /v1/*, with the credential `s`"],
+        ),
+        (a, &format!("{a}{auth}"), &["a.example: the credential `s` in `authorization`"]),
+        (a, "- host: a.example\n  ports: [80, 443]\n", &["a.example: port 80, plain HTTP"]),
+        (
+            a,
+            "- host: a.example\n  inspect: false\n",
+            &["a.example: TLS passes unopened, nothing inside is seen"],
+        ),
+        ("- host: a.example\n  inspect: false\n", a, &[]),
+        (a, "- host: a.example\n  connect_to: host:1\n", &["a.example: connections lead to host:1"]),
+        (
+            "- host: a.example\n  connect_to: host:1\n",
+            a,
+            &["a.example: connections lead where the name does"],
+        ),
+        (a, "- host: a.example\n  dlp: {outbound_detectors: false}\n", &["a.example: other scanning"]),
+        (a, "- host: a.example\n  provider: true\n", &["a.example: other scanning"]),
+        (a, "- host: a.example\n  git: {fetch: true}\n", &["a.example: git clone and fetch"]),
+        // A wildcard that comes to cover a host, and an entry that held a host back and is gone.
+        (
+            a,
+            "- host: a.example\n- host: '*.b.example'\n",
+            &["*.b.example: a new host", "*.b.example: every request"],
+        ),
+        ("- host: '*.b.example'\n", "- host: '*.b.example'\n- host: x.b.example\n", &[]),
+        (
+            "- host: '*.b.example'\n- host: x.b.example\n  matches: [{methods: [GET]}]\n",
+            "- host: '*.b.example'\n",
+            &["x.b.example: every request"],
+        ),
+    ] {
+        assert_eq!(words(old, new), expected, "from\n{old}to\n{new}");
+    }
+}
+
+/// Requests that the tables of [`arbitrary`] decide differently.
+fn request() -> impl Strategy<Value = (String, String)> {
+    let method = prop_oneof![Just("GET"), Just("POST"), Just("PURGE")];
+    let host = prop_oneof![
+        Just("a.example"),
+        Just("b.a.example"),
+        Just("c.b.a.example"),
+        Just("d.c.b.a.example"),
+        Just("203.0.113.7"),
+        Just("x.xn--bcher-kva.example"),
+    ];
+    let path = prop_oneof![Just("/".to_owned()), "(/[a-z0-9]{1,2}){1,2}", Just("/x/info/refs".to_owned())];
+    (method, prop_oneof![Just("https"), Just("http")], host, path)
+        .prop_map(|(method, scheme, host, path)| (method.to_owned(), format!("{scheme}://{host}{path}")))
+}
+
+fn allows(table: &RouteTable, (method, url): &(String, String)) -> Option<Option<String>> {
+    let none = HeaderMap::new();
+    match decide_url(table, method, url, &none, &|_| true).expect("url") {
+        Verdict::Allow(allowed) => {
+            Some(allowed.route.auth.as_ref().map(|auth| auth.source.name().to_owned()))
+        }
+        _ => None,
+    }
+}
+
+proptest! {
+    #[test]
+    fn order_and_sameness_gain_nothing(table in arbitrary::table(Form::Runtime)) {
+        prop_assert_eq!(gains(&table, &table), vec![]);
+        let mut turned = table.routes().to_vec();
+        turned.reverse();
+        let turned = RouteTable::new(turned).expect("the same routes");
+        prop_assert_eq!(gains(&table, &turned), vec![]);
+    }
+
+    /// Whatever becomes allowed, or is sent with another credential, shows as a gain of a pattern that
+    /// covers the host.
+    #[test]
+    fn nothing_is_gained_in_silence(
+        old in arbitrary::table(Form::Runtime),
+        new in arbitrary::table(Form::Runtime),
+        requests in prop::collection::vec(request(), 1..8),
+    ) {
+        let gained = gains(&old, &new);
+        for request in &requests {
+            let (before, now) = (allows(&old, request), allows(&new, request));
+            let authority = request.1.split('/').nth(2).unwrap_or_default();
+            let loses_credential = before.is_some() && now == Some(None);
+            if now.is_some() && now != before && !loses_credential {
+                prop_assert!(gained.iter().any(|gain| gain.host.covers(authority)), "{request:?}\n{gained:?}");
+            }
+        }
+    }
+}

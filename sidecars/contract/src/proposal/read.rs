@@ -1,0 +1,75 @@
+//! Reads a proposal: JSON or YAML, a list of routes or a map with `routes`.
+
+use std::fmt;
+
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use super::{Proposal, ProposalError, ProposedRoute};
+use crate::route::{Form, RouteSpec, RoutesError};
+use crate::yaml::{self, Position, Spanned};
+
+/// The longest list; a person has to read it.
+const MAX_PROPOSED: usize = 50;
+
+/// The keys an agent may write besides `host`.
+const OPEN_KEYS: [&str; 2] = ["matches", "git"];
+
+/// Reads and checks a proposal. JSON is YAML, so both forms of a tool's argument come through here.
+///
+/// # Errors
+/// [`ProposalError`], worded for the agent that has to write it anew.
+pub fn parse(text: &str) -> Result<Proposal, ProposalError> {
+    let Written(specs) = yaml::from_str(text).map_err(RoutesError::from)?;
+    if specs.is_empty() {
+        return Err(ProposalError::Empty);
+    }
+    if specs.len() > MAX_PROPOSED {
+        return Err(ProposalError::TooMany { most: MAX_PROPOSED, count: specs.len() });
+    }
+    let routes = specs.iter().map(proposed).collect::<Result<_, _>>()?;
+    Ok(Proposal { routes })
+}
+
+fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError> {
+    let spec = &written.value;
+    if let Some(key) = spec.written().find(|key| !OPEN_KEYS.contains(key)) {
+        let host = spec.host().value.escape_debug().to_string();
+        return Err(ProposalError::NotYours { host, key, at: Position::of(written) });
+    }
+    let route = spec.check(Form::Manifest).map_err(RoutesError::from)?;
+    Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })
+}
+
+/// Either form, with positions kept (an untagged enum would lose them).
+struct Written(Vec<Spanned<RouteSpec>>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    routes: Vec<Spanned<RouteSpec>>,
+}
+
+impl<'de> Deserialize<'de> for Written {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EitherForm;
+        impl<'de> Visitor<'de> for EitherForm {
+            type Value = Written;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of routes, or a map with `routes`")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Written, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(Written)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Written, A::Error> {
+                Document::deserialize(MapAccessDeserializer::new(map))
+                    .map(|document| Written(document.routes))
+            }
+        }
+        deserializer.deserialize_any(EitherForm)
+    }
+}
