@@ -9,6 +9,7 @@
 //! home ──► program                    a throw-away BOTTLE_HOME and the real binary run in it
 //!   └────► pty                        the same on a terminal, read back as a screen
 //! scrub                               what differs from run to run, replaced before a snapshot
+//! measure                             rounds taken in turn, medians, ratios, for the benches
 //! skip                                a test that cannot run here says so
 //! agents                              the real coding agents, fetched once per machine
 //! ```
@@ -21,6 +22,7 @@ pub mod authority;
 pub mod body;
 pub mod fake_llm;
 pub mod home;
+pub mod measure;
 pub mod program;
 pub mod pty;
 pub mod scrub;

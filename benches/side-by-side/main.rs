@@ -1,0 +1,38 @@
+//! What the program takes, beside a peer where there is one; each prints what it measured.
+//!
+//! `cargo bench --bench side-by-side` runs all, `-- NAME…` some.
+#![allow(clippy::print_stdout, missing_docs, reason = "a bench prints what it measured")]
+
+mod many;
+mod memory;
+mod processes;
+mod scene;
+mod start;
+
+use anyhow::{Result, bail};
+
+/// A name, what it is, and what runs it.
+type Bench = (&'static str, &'static str, fn() -> Result<()>);
+
+const BENCHES: [Bench; 3] = [
+    ("start", "bottle start to agent process", start::run),
+    ("memory", "what one idle bottle holds", memory::run),
+    ("many", "two hundred bottles at once", many::run),
+];
+
+fn main() -> Result<()> {
+    // Cargo itself adds `--bench`.
+    let wanted: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    if let Some(unknown) = wanted.iter().find(|name| !BENCHES.iter().any(|(known, ..)| known == name)) {
+        let known = BENCHES.map(|(name, ..)| name).join(", ");
+        bail!("there is no bench {unknown:?}; there are {known}");
+    }
+    for (name, what, run) in BENCHES {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            println!("\n{name}: {what}");
+            run()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! A home for measuring: one agent `bench` that runs a given command in a bottle on the Linux backend.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+
+/// The home.
+pub(crate) struct Scene {
+    home: TestHome,
+}
+
+impl Scene {
+    /// With this command as the agent.
+    pub(crate) fn new(command: &[&str]) -> Result<Self> {
+        let command = serde_json::Value::from(command);
+        let mut home = TestHome::new()?;
+        home.agent("bench", "---\nbottle: bench\n---\n")?;
+        home.bottle(
+            "bench",
+            &format!("---\nagent_provider:\n  template: command\n  command: {command}\n---\n"),
+        )?;
+        Ok(Self { home })
+    }
+
+    /// A bottle command, expected to succeed.
+    pub(crate) fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
+        Ok(self.home.program(arguments.iter().copied())?.run()?.expect_code(0))
+    }
+
+    /// Starts a bottle of this label that lives on.
+    pub(crate) fn start_detached(&self, label: &str) -> Result<Outcome> {
+        self.bottle(&["start", "bench", "--backend", "linux", "--yes", "--detach", "--label", label])
+    }
+
+    /// Starts a bottle and waits for its agent's end.
+    pub(crate) fn start(&self) -> Result<Outcome> {
+        self.bottle(&["start", "bench", "--backend", "linux", "--yes"])
+    }
+
+    /// The home's folder, which stands on the command line of every process that belongs to it.
+    pub(crate) fn root(&self) -> String {
+        self.home.root().display().to_string()
+    }
+}

@@ -1,0 +1,117 @@
+//! Figures that survive a noisy machine: rounds taken in turn, medians, ratios.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+/// Measurements of one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// What was measured.
+    pub name: String,
+    /// Every round, in order.
+    pub rounds: Vec<Duration>,
+}
+
+/// Something that is done once a round and says how long the part that matters took.
+pub type Contender<'a> = (&'a str, Box<dyn FnMut() -> Result<Duration> + 'a>);
+
+/// Does each of `contenders` once a round, one after the other, so that whatever else the machine does
+/// falls on all of them alike. The first round warms caches and is not counted.
+///
+/// # Errors
+/// The first that a contender makes.
+pub fn interleaved(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Result<Vec<Sample>> {
+    let mut samples: Vec<Sample> =
+        contenders.iter().map(|(name, _)| Sample { name: (*name).to_owned(), rounds: Vec::new() }).collect();
+    for round in 0..=rounds {
+        for ((_, run), sample) in contenders.iter_mut().zip(&mut samples) {
+            let took = run()?;
+            if round > 0 {
+                sample.rounds.push(took);
+            }
+        }
+    }
+    Ok(samples)
+}
+
+/// How long `run` takes.
+///
+/// # Errors
+/// What `run` returns.
+pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
+    let started = Instant::now();
+    run()?;
+    Ok(started.elapsed())
+}
+
+impl Sample {
+    /// The duration that this share of the rounds stayed under (0.5 is the median); zero without rounds.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Duration {
+        let mut sorted = self.rounds.clone();
+        sorted.sort_unstable();
+        let last = sorted.len().saturating_sub(1);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 ≤ share ≤ 1")]
+        let at = (last as f64 * share.clamp(0.0, 1.0)).round() as usize;
+        sorted.get(at).copied().unwrap_or_default()
+    }
+
+    /// The middle one.
+    #[must_use]
+    pub fn median(&self) -> Duration {
+        self.quantile(0.5)
+    }
+
+    /// This one's median in units of the other's.
+    #[must_use]
+    pub fn ratio_to(&self, other: &Self) -> f64 {
+        self.median().as_secs_f64() / other.median().as_secs_f64()
+    }
+
+    /// One line of a table.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let ms = |duration: Duration| duration.as_secs_f64() * 1000.0;
+        format!(
+            "{:<28} median {:>8.2} ms   10% {:>8.2} ms   90% {:>8.2} ms   {} rounds",
+            self.name,
+            ms(self.median()),
+            ms(self.quantile(0.1)),
+            ms(self.quantile(0.9)),
+            self.rounds.len()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_are_taken_in_turn_and_the_first_is_not_counted() {
+        let order = std::cell::RefCell::new(String::new());
+        let contender = |name: &'static str, ms: u64| -> Contender<'_> {
+            let order = &order;
+            let run = move || {
+                order.borrow_mut().push_str(name);
+                Ok(Duration::from_millis(ms))
+            };
+            (name, Box::new(run))
+        };
+        let samples = interleaved(2, vec![contender("a", 30), contender("b", 10)]).unwrap();
+        assert_eq!(order.borrow().as_str(), "ababab");
+        assert_eq!(samples[0].rounds.len(), 2);
+        assert!((samples[0].ratio_to(&samples[1]) - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn quantiles_are_rounds_that_happened() {
+        let rounds = [5, 1, 3].map(Duration::from_millis).to_vec();
+        let sample = Sample { name: "x".to_owned(), rounds };
+        for (share, ms) in [(0.0, 1), (0.5, 3), (1.0, 5), (7.0, 5)] {
+            assert_eq!(sample.quantile(share), Duration::from_millis(ms), "{share}");
+        }
+        assert_eq!(Sample { name: "none".to_owned(), rounds: Vec::new() }.median(), Duration::ZERO);
+    }
+}
