@@ -22,6 +22,7 @@
 //! ```
 
 pub mod address;
+pub mod audit;
 pub mod authority;
 pub mod canonical;
 pub mod credential;
