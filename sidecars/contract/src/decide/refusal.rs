@@ -38,13 +38,13 @@ pub struct Refusal {
 pub struct RefusalBody {
     /// Stands in the log line too.
     pub id: String,
-    /// See [`Refusal::reason`].
+    /// See [`field@Refusal::reason`].
     pub reason: Reason,
-    /// See [`Refusal::host`].
+    /// See [`field@Refusal::host`].
     pub host: String,
-    /// See [`Refusal::sentence`].
+    /// See [`field@Refusal::sentence`].
     pub sentence: String,
-    /// See [`Refusal::tool`].
+    /// See [`field@Refusal::tool`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
 }

@@ -33,13 +33,16 @@ pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
         routes.push(spec.value.check(form)?);
     }
     RouteTable::new(routes).map_err(|mut error| {
-        let culprit = document.routes.iter().rev().find(|spec| spec.value.host.value == error.host);
+        let names = |spec: &Spanned<RouteSpec>| {
+            HostPattern::parse(&spec.value.host.value).map(|host| host.to_string())
+        };
+        let culprit = document.routes.iter().rev().find(|spec| names(spec).as_ref() == Ok(&error.host));
         error.at = error.at.or_else(|| culprit.and_then(Position::of));
         error.into()
     })
 }
 
-/// Reads one route, as `bottle policy` takes it.
+/// Reads one route that stands by itself.
 ///
 /// # Errors
 /// [`RoutesError`] with the position of what is wrong.
@@ -158,8 +161,8 @@ impl Narrowing {
         self.dlp.as_ref().map(|dlp| dlp.value.read())
     }
 
-    /// Lays the words over the provider's own route. They only narrow: `matches` replaces the provider's
-    /// only where it has none, and otherwise each entry must lie within one of the provider's.
+    /// Lays the words over the provider's own route. `matches` takes the place of the provider's, each
+    /// entry within one of them, so it only narrows; `dlp` is the person's choice.
     ///
     /// # Errors
     /// [`RouteError`] naming the key and what to write instead.

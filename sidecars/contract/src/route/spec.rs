@@ -42,7 +42,7 @@ pub struct RouteSpec {
     pub(super) role: Option<Spanned<Reserved>>,
 }
 
-/// `agent_provider.route`: what a bottle may say about the provider's own route. It only narrows.
+/// `agent_provider.route`: what a bottle may say about the provider's own route.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {

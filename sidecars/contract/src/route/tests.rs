@@ -216,7 +216,7 @@ fn an_address_may_be_a_host() {
 
 #[test]
 fn a_host_stands_once() {
-    let text = "routes:\n- host: a.example\n- host: b.example\n- host: a.example\n  private: true\n";
+    let text = "routes:\n- host: a.example\n- host: b.example\n- host: A.example.\n  private: true\n";
     let error = parse_routes(text, Form::Runtime).expect_err("twice");
     assert_eq!(error.at().map(|at| at.line), Some(4), "{error}");
     assert!(error.to_string().contains("stands twice"), "{error}");
