@@ -6,7 +6,7 @@ use bottle_contract::names;
 use bottle_contract::session::guest::SecretText;
 
 use super::{LaunchError, Work};
-use crate::plan::EnvValue;
+use crate::plan::Value;
 
 /// Variables by which programs find their roots. No single one serves all: each is what at least one
 /// agent or tool reads and the others ignore.
@@ -58,8 +58,8 @@ pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, Launch
     set("NODE_EXTRA_CA_CERTS", names::CA_FILE);
     for (name, value) in &plan.env {
         let value = match value {
-            EnvValue::Literal(text) => text.as_str().into(),
-            EnvValue::Secret(id) => work.order.secrets.get(id).cloned().ok_or_else(|| {
+            Value::Literal(text) => text.as_str().into(),
+            Value::Secret(id) => work.order.secrets.get(id).cloned().ok_or_else(|| {
                 LaunchError::Host(format!("the variable {name} has no value: {id} is missing"))
             })?,
         };

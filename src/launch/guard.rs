@@ -11,7 +11,7 @@ use bottle_contract::session::{Hello, Role};
 
 use super::{LaunchError, Work};
 use crate::host::{addresses, roots};
-use crate::plan::EnvValue;
+use crate::plan::Value;
 
 /// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
@@ -56,7 +56,10 @@ fn provision(work: &Work<'_>) -> Result<Provision, LaunchError> {
         credentials,
         known_secrets: secrets_of_the_environment(work),
         upstream_roots: roots::upstream(plan.egress.ca_bundle.as_deref()).map_err(LaunchError::Host)?,
-        upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|id| secrets.get(id)).cloned(),
+        upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
+            Value::Literal(url) => Some(url.as_str().into()),
+            Value::Secret(id) => secrets.get(id).cloned(),
+        }),
         host_addresses: addresses::of_this_host().map_err(|error| {
             LaunchError::Host(format!("cannot list this machine's own addresses: {error}"))
         })?,
@@ -67,8 +70,8 @@ fn provision(work: &Work<'_>) -> Result<Provision, LaunchError> {
 
 fn secrets_of_the_environment(work: &Work<'_>) -> Vec<SecretText> {
     let values = work.order.plan.env.values().filter_map(|value| match value {
-        EnvValue::Secret(id) => work.order.secrets.get(id).cloned(),
-        EnvValue::Literal(_) => None,
+        Value::Secret(id) => work.order.secrets.get(id).cloned(),
+        Value::Literal(_) => None,
     });
     values.collect()
 }

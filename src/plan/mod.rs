@@ -4,9 +4,12 @@
 //! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
 
 mod argv;
+pub mod build;
+mod secrets;
 mod slug;
 
 pub use argv::{ArgvError, argv};
+pub use build::{Flags, PlanError, build};
 pub use slug::slug;
 
 use std::collections::BTreeMap;
@@ -29,7 +32,7 @@ pub struct Plan {
     /// The agent's process.
     pub agent: AgentProcess,
     /// Environment of everything in the bottle, beside what every bottle has.
-    pub env: BTreeMap<String, EnvValue>,
+    pub env: BTreeMap<String, Value>,
     /// Files of the bottle, beside what every bottle has; never secret.
     pub files: Vec<PlannedFile>,
     /// The door.
@@ -88,10 +91,10 @@ pub struct AgentProcess {
     pub task: Option<String>,
 }
 
-/// Where an environment value comes from.
+/// A value that is written in the manifest, or the name of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum EnvValue {
+pub enum Value {
     /// Written in the manifest.
     Literal(String),
     /// The secret of this id.
@@ -120,8 +123,8 @@ pub struct Egress {
     pub log_keep: u64,
     /// `egress.ca_bundle`: a path of the host, read at launch.
     pub ca_bundle: Option<PathBuf>,
-    /// `egress.upstream_proxy`: the id of the secret that holds the URL (it may carry a password).
-    pub upstream_proxy: Option<String>,
+    /// `egress.upstream_proxy`; a secret when the URL may carry a password.
+    pub upstream_proxy: Option<Value>,
 }
 
 /// A secret this launch needs.

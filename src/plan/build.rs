@@ -1,0 +1,254 @@
+//! Makes the plan. Reads the skills' files and nothing else of the machine.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::{AGENT_USER, BadName};
+use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
+use bottle_contract::session::guest::Size;
+use sha2::{Digest, Sha256};
+
+use super::secrets::{Needs, source_of, source_of_env};
+use super::{
+    AgentProcess, ArgvError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource, Value, Workspace,
+    argv, slug,
+};
+use crate::host::Host;
+use crate::manifest::egress::UpstreamProxy;
+use crate::manifest::env_value::EnvValue;
+use crate::manifest::host_path;
+use crate::manifest::provider::Template;
+use crate::manifest::secret_ref::SecretRef;
+use crate::manifest::skills::{Skill, SkillError};
+use crate::resolve::{ResolvedManifest, Traced};
+
+/// What the command line says about a launch, every choice made.
+#[derive(Debug, Clone)]
+pub struct Flags {
+    /// `--label`.
+    pub label: Option<String>,
+    /// `--color-label`.
+    pub color: Option<String>,
+    /// `--cwd`.
+    pub workspace: Workspace,
+    /// The chosen backend.
+    pub backend: String,
+    /// `--detach`.
+    pub detached: bool,
+    /// `-p`.
+    pub task: Option<String>,
+    /// The client's terminal; absent means pipes.
+    pub terminal: Option<Size>,
+    /// Whether the client's standard input goes to the agent.
+    pub stdin: bool,
+    /// What came after `--`.
+    pub arguments: Vec<String>,
+    /// `logs.keep`, in bytes.
+    pub log_keep: u64,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// The label cannot become a slug.
+    #[error(transparent)]
+    Label(#[from] BadName),
+    /// The command cannot become an argv.
+    #[error("{agent}: {error}")]
+    Argv {
+        /// The agent.
+        agent: String,
+        /// Why.
+        error: ArgvError,
+    },
+    /// A skill's file cannot be read.
+    #[error(transparent)]
+    Skill(#[from] SkillError),
+    /// The manifest asks for something that this version cannot keep its word on.
+    #[error("{what} is not available yet ({origin})")]
+    NotYet {
+        /// The key.
+        what: String,
+        /// Where it was written.
+        origin: String,
+    },
+    /// The routes do not fit together.
+    #[error("the bottle's routes do not fit together: {0}")]
+    Routes(String),
+}
+
+/// Makes the plan for one launch. `random` fills a buffer and is asked for the slug only.
+///
+/// # Errors
+/// [`PlanError`]; nothing has been started.
+pub fn build(
+    host: &Host,
+    manifest: &ResolvedManifest,
+    flags: &Flags,
+    random: &mut dyn FnMut(&mut [u8]),
+) -> Result<Plan, PlanError> {
+    refuse_what_nothing_enforces(manifest)?;
+    let mut needs = Needs::default();
+    let env = env(manifest, &mut needs);
+    let egress = egress(host, manifest, flags, &mut needs)?;
+    Ok(Plan {
+        identity: Identity {
+            slug: slug(flags.label.as_deref(), &manifest.agent.name, random)?,
+            label: flags.label.clone(),
+            color: flags.color.clone(),
+            agent: manifest.agent.name.clone(),
+            bottles: manifest.bottles.clone(),
+            cwd: host.cwd.clone(),
+        },
+        backend: flags.backend.clone(),
+        workspace: flags.workspace,
+        agent: agent(manifest, flags)?,
+        env,
+        files: files(manifest)?,
+        egress,
+        secrets: needs.into_list(),
+        resources: resources(manifest),
+        detached: flags.detached,
+        manifest_hash: hash(manifest),
+    })
+}
+
+/// Fail closed: a key whose keeper does not exist yet must not look as if it were kept.
+fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanError> {
+    let template = &manifest.provider.template;
+    if template.value != Template::Command {
+        let what = format!("`agent_provider.template: {}`", template.value);
+        return Err(PlanError::NotYet { what, origin: template.origin.to_string() });
+    }
+    if let Some((name, repo)) = manifest.repos.iter().next() {
+        let what = format!("`git-gate.repos.{name}`");
+        return Err(PlanError::NotYet { what, origin: repo.url.origin.to_string() });
+    }
+    Ok(())
+}
+
+fn agent(manifest: &ResolvedManifest, flags: &Flags) -> Result<AgentProcess, PlanError> {
+    let command = manifest.provider.command.as_ref().map(|command| command.value.as_slice());
+    let startup = &manifest.provider.settings.startup_args.value;
+    let argv = argv(command.unwrap_or_default(), startup, &flags.arguments, flags.task.as_deref())
+        .map_err(|error| PlanError::Argv { agent: manifest.agent.name.to_string(), error })?;
+    Ok(AgentProcess {
+        argv,
+        terminal: flags.terminal,
+        stdin: flags.stdin,
+        prompt: Some(manifest.agent.prompt.clone()),
+        task: flags.task.clone(),
+    })
+}
+
+fn env(manifest: &ResolvedManifest, needs: &mut Needs) -> BTreeMap<String, Value> {
+    let planned = manifest.env.iter().map(|(name, value)| {
+        let value = match (&value.value, source_of_env(&value.value)) {
+            (EnvValue::Literal(text), _) => Value::Literal(text.clone()),
+            (_, Some(source)) => {
+                let purpose = format!("the variable {name} of the bottle");
+                Value::Secret(needs.add(format!("env.{name}"), source, purpose))
+            }
+            (_, None) => Value::Literal(String::new()),
+        };
+        (name.clone(), value)
+    });
+    planned.collect()
+}
+
+fn egress(
+    host: &Host,
+    manifest: &ResolvedManifest,
+    flags: &Flags,
+    needs: &mut Needs,
+) -> Result<Egress, PlanError> {
+    let routes = manifest.egress.routes.iter().map(|route| slotted(host, route, needs)).collect();
+    let table = RouteTable::new(routes).map_err(|error| PlanError::Routes(error.to_string()))?;
+    let upstream_proxy = manifest.egress.upstream_proxy.as_ref().map(|proxy| match &proxy.value {
+        UpstreamProxy::Url(url) => Value::Literal(url.clone()),
+        UpstreamProxy::Variable(name) => Value::Secret(needs.add(
+            "egress.upstream_proxy".to_owned(),
+            SecretSource::Env(name.clone()),
+            "egress.upstream_proxy".to_owned(),
+        )),
+    });
+    let ca_bundle = manifest.egress.ca_bundle.as_ref();
+    Ok(Egress {
+        routes: render_routes(&table),
+        log: manifest.egress.log.value,
+        log_keep: flags.log_keep,
+        ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
+        upstream_proxy,
+    })
+}
+
+/// The runtime form of a route: its secret reference becomes a slot, named like the route's host, which
+/// is there once.
+fn slotted(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
+    let mut route = route.value.clone();
+    let name = route.host.to_string();
+    if let Some(auth) = &mut route.auth
+        && let AuthSource::Reference(reference) = &auth.source
+        // Checked when the manifest was read; one that does not parse stays unloaded and is refused.
+        && let Ok(reference) = reference.parse::<SecretRef>()
+    {
+        let source = source_of(&reference, &host.home, &host.user_home);
+        let purpose = format!("the credential of the route {name}");
+        auth.source = AuthSource::Slot(needs.add(name, source, purpose));
+    }
+    route
+}
+
+fn files(manifest: &ResolvedManifest) -> Result<Vec<PlannedFile>, PlanError> {
+    let mut files = Vec::new();
+    files.extend(gitconfig(manifest));
+    for skill in &manifest.agent.skills {
+        files.extend(skill_files(&skill.value)?);
+    }
+    Ok(files)
+}
+
+fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
+    let user = &manifest.git_user;
+    let fields = [("name", &user.name), ("email", &user.email)];
+    let lines: String = fields
+        .into_iter()
+        .filter_map(|(key, value)| value.as_ref().map(|value| format!("\t{key} = {}\n", quoted(&value.value))))
+        .collect();
+    let text = format!("[user]\n{lines}");
+    let path = format!("/home/{AGENT_USER}/.gitconfig");
+    (!lines.is_empty()).then(|| PlannedFile { path, mode: 0o644, content: text.into_bytes() })
+}
+
+/// A value in git's configuration syntax; control characters were refused with the manifest.
+fn quoted(value: &str) -> String {
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+fn skill_files(skill: &Skill) -> Result<Vec<PlannedFile>, PlanError> {
+    let folder = format!("/home/{AGENT_USER}/.claude/skills/{}", skill.name);
+    let planned = skill.files.iter().map(|file| {
+        Ok(PlannedFile {
+            path: format!("{folder}/{}", file.path),
+            mode: if file.executable { 0o755 } else { 0o644 },
+            content: Skill::read(file)?,
+        })
+    });
+    planned.collect()
+}
+
+fn resources(manifest: &ResolvedManifest) -> Resources {
+    let asked = &manifest.resources;
+    Resources {
+        cpus: asked.cpus.as_ref().map(|cpus| cpus.value.to_string()),
+        memory: asked.memory.as_ref().map(|size| size.value.0),
+        pids: Some(asked.pids.value),
+        disk: asked.disk.as_ref().map(|size| size.value.0),
+        nested: asked.nested.value,
+    }
+}
+
+/// Two resolutions of the same files are the same bytes, so the hash says whether a manifest changed.
+fn hash(manifest: &ResolvedManifest) -> String {
+    let bytes = serde_json::to_vec(manifest).unwrap_or_default();
+    hex::encode(Sha256::digest(&bytes))
+}

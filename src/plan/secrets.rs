@@ -1,0 +1,42 @@
+//! Which secrets a launch needs, each once, by name. No value is read here.
+
+use std::path::Path;
+
+use super::{SecretNeed, SecretSource};
+use crate::manifest::env_value::EnvValue;
+use crate::manifest::host_path;
+use crate::manifest::secret_ref::SecretRef;
+
+/// The list while it grows.
+#[derive(Debug, Default)]
+pub(super) struct Needs(Vec<SecretNeed>);
+
+impl Needs {
+    /// Adds a secret; `id` is what plan and launch order call it.
+    pub(super) fn add(&mut self, id: String, source: SecretSource, purpose: String) -> String {
+        self.0.push(SecretNeed { id: id.clone(), source, purpose });
+        id
+    }
+
+    pub(super) fn into_list(self) -> Vec<SecretNeed> {
+        self.0
+    }
+}
+
+/// Where a reference's value comes from. Paths become absolute here: the keeper has another directory.
+pub(super) fn source_of(reference: &SecretRef, bottle_home: &Path, user_home: &Path) -> SecretSource {
+    match reference {
+        SecretRef::Variable(name) => SecretSource::Env(name.clone()),
+        SecretRef::File(path) => SecretSource::File(host_path::absolute(path, bottle_home, user_home)),
+        SecretRef::Command(argv) => SecretSource::Command(argv.clone()),
+    }
+}
+
+/// Where an environment value comes from, when it is not written in the manifest.
+pub(super) fn source_of_env(value: &EnvValue) -> Option<SecretSource> {
+    match value {
+        EnvValue::Literal(_) => None,
+        EnvValue::Variable(name) => Some(SecretSource::Env(name.clone())),
+        EnvValue::Prompt(text) => Some(SecretSource::Prompt(text.clone())),
+    }
+}
