@@ -117,6 +117,5 @@ fn word(status: Status) -> &'static str {
         Status::Ending => "ending",
         Status::Ended => "ended",
         Status::Preserved => "preserved",
-        Status::Ended => "ended",
     }
 }

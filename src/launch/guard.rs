@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bottle_channel::{Channel, Side};
-use bottle_contract::credential::Binding;
-use bottle_contract::route::{self, AuthSource, Form, RouteTable};
+use bottle_contract::credential;
+use bottle_contract::route::{self, Form};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
@@ -47,7 +47,8 @@ fn provision(work: &Work<'_>) -> Result<Provision, LaunchError> {
     let secrets = &work.order.secrets;
     let table = route::parse_routes(&plan.egress.routes, Form::Runtime)
         .map_err(|error| LaunchError::Host(format!("the plan's routes do not parse: {error}")))?;
-    let credentials = bindings(&table)
+    let credentials = credential::bindings(&table)
+        .into_iter()
         .map(|binding| Credential { value: secrets.get(&binding.slot).cloned(), binding })
         .collect();
     Ok(Provision {
@@ -74,17 +75,4 @@ fn secrets_of_the_environment(work: &Work<'_>) -> Vec<SecretText> {
         Value::Literal(_) => None,
     });
     values.collect()
-}
-
-fn bindings(table: &RouteTable) -> impl Iterator<Item = Binding> {
-    table.routes().iter().filter_map(|route| {
-        let auth = route.auth.as_ref()?;
-        let AuthSource::Slot(slot) = &auth.source else { return None };
-        Some(Binding {
-            slot: slot.clone(),
-            host: route.host.to_string(),
-            scheme: auth.scheme,
-            header: auth.header.clone(),
-        })
-    })
 }

@@ -212,7 +212,9 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
     let fields = [("name", &user.name), ("email", &user.email)];
     let lines: String = fields
         .into_iter()
-        .filter_map(|(key, value)| value.as_ref().map(|value| format!("\t{key} = {}\n", quoted(&value.value))))
+        .filter_map(|(key, value)| {
+            value.as_ref().map(|value| format!("\t{key} = {}\n", quoted(&value.value)))
+        })
         .collect();
     let text = format!("[user]\n{lines}");
     let path = format!("/home/{AGENT_USER}/.gitconfig");
