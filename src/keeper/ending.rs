@@ -17,6 +17,8 @@ use bottle_contract::session::guest::{
     Exit, GuestEvent, GuestRequest, Logs, SCROLLBACK, STDERR, STDOUT, Stop,
 };
 
+use bottle_scan::Redactor;
+
 use super::protocol::{EndCause, Ended};
 use crate::backend::{Backend, LAYERS, Resource};
 use crate::instance::Claim;
@@ -88,10 +90,17 @@ impl Scene<'_> {
     async fn save_output(&self) {
         let path = self.claim.folder().join("logs/agent.log");
         let Ok(output) = tokio::time::timeout(PATIENCE, kept_output(&self.guest)).await else { return };
-        let text = masked(&output, &self.secrets);
+        let redactor = match Redactor::new(&self.secrets) {
+            Ok(redactor) => redactor,
+            Err(error) => {
+                tracing::warn!("the agent's output is not kept: {error}");
+                return;
+            }
+        };
+        let text = redactor.redact_bytes(&output);
         let file =
             std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path);
-        let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+        let written = file.and_then(|mut file| file.write_all(&text));
         if let Err(error) = written {
             tracing::warn!("{}: {error}", path.display());
         }
@@ -171,10 +180,4 @@ async fn kept_output(guest: &Channel) -> Vec<u8> {
         }
     }
     output
-}
-
-fn masked(output: &[u8], secrets: &[Secret]) -> String {
-    let text = String::from_utf8_lossy(output).into_owned();
-    let mask = |text: String, secret: &Secret| text.replace(secret.expose(), "[redacted]");
-    secrets.iter().filter(|secret| !secret.expose().is_empty()).fold(text, mask)
 }
