@@ -93,9 +93,9 @@ impl<'a> Networked<'a> {
     /// Starts the bundle and pid 1 side by side and waits for every guard's word.
     ///
     /// # Errors
-    /// [`LaunchError`]; both attempts have ended by then, so that the ledger is complete.
+    /// [`LaunchError`]; both attempts have ended by then.
     pub async fn guard(self) -> Result<Guarded<'a>, LaunchError> {
-        // Joined, not raced: a start that is cut off between making and recording would be lost.
+        // Joined, not raced: the first failure is reported, and nothing is being made while it is undone.
         let (guarded, guest) = tokio::join!(guard::raise(&self.0), guest::start(&self.0));
         let (bundle, ca_certificate) = guarded?;
         Ok(Guarded { bundle, ca_certificate, guest: guest?, work: self.0 })
@@ -125,14 +125,23 @@ impl Provisioned<'_> {
     }
 }
 
-/// Removes everything that the ledger names, last made first. The answer is what could not be removed.
+/// Removes everything that the ledger names, last made first, and what a launch that was cut off made
+/// without getting to write it down. The answer is what could not be looked at or removed.
 pub async fn undo(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
-    let mut resources = claim.record().resources;
+    let record = claim.record();
+    let mut resources = record.resources;
     resources.reverse();
-    match backend.remove(&resources).await {
-        Ok(()) => Vec::new(),
-        Err(error) => vec![error.to_string()],
+    let mut left = Vec::new();
+    match backend.enumerate().await {
+        Ok(found) => {
+            let unwritten = found.into_iter().filter(|found| found.slug == record.slug);
+            let unwritten: Vec<_> = unwritten.filter(|found| !resources.contains(found)).collect();
+            resources.splice(0..0, unwritten);
+        }
+        Err(error) => left.push(error.to_string()),
     }
+    left.extend(backend.remove(&resources).await.err().map(|error| error.to_string()));
+    left
 }
 
 /// Why a launch did not get to a running agent.
