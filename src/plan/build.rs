@@ -254,3 +254,98 @@ fn hash(manifest: &ResolvedManifest) -> String {
     let bytes = serde_json::to_vec(manifest).unwrap_or_default();
     hex::encode(Sha256::digest(&bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::manifest::{Homes, Manifests};
+    use crate::resolve::{Selection, resolve};
+
+    fn planned(bottle: &str, change: impl FnOnce(&mut Flags)) -> Result<Plan, PlanError> {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        for (folder, text) in [("bottles", bottle), ("agents", "Do what is asked.\n")] {
+            std::fs::create_dir_all(home.path().join(folder)).expect("folder");
+            std::fs::write(home.path().join(folder).join("here.md"), text).expect("write");
+        }
+        let host = Host {
+            env: BTreeMap::new(),
+            cwd: "/project".into(),
+            home: home.path().to_owned(),
+            user_home: PathBuf::from("/home/somebody"),
+            runtime: home.path().join("run"),
+            program: "/usr/bin/bottle".into(),
+        };
+        let manifests = Manifests::new(Homes::from(&host));
+        let here = || "here".parse().expect("name");
+        let selection = Selection { agent: here(), bottles: vec![here()] };
+        let resolved = resolve(&selection, &manifests).expect("resolved");
+        let mut flags = Flags {
+            label: None,
+            color: None,
+            workspace: Workspace::Empty,
+            backend: "fake".to_owned(),
+            detached: false,
+            task: None,
+            terminal: None,
+            stdin: false,
+            arguments: Vec::new(),
+            log_keep: 1 << 20,
+        };
+        change(&mut flags);
+        build(&host, &resolved.manifest, &flags, &mut |buffer| buffer.fill(1))
+    }
+
+    const WITH_A_KEY: &str = "---
+env: {PLAIN: text, FROM_HOST: $SOMEWHERE}
+agent_provider: {template: command, command: [agent, '{task}']}
+egress:
+  routes:
+    - host: api.example.com
+      auth: {scheme: Bearer, token_ref: 'file:~/key'}
+---
+";
+
+    #[test]
+    fn secrets_are_named_and_never_held() {
+        let plan = planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
+        let needs: Vec<_> = plan.secrets.iter().map(|need| (need.id.as_str(), &need.source)).collect();
+        let key = SecretSource::File("/home/somebody/key".into());
+        let variable = SecretSource::Env("SOMEWHERE".to_owned());
+        assert_eq!(needs, [("env.FROM_HOST", &variable), ("api.example.com", &key)]);
+        assert!(plan.egress.routes.contains("slot: api.example.com"), "{}", plan.egress.routes);
+        assert!(!plan.egress.routes.contains("token_ref"), "{}", plan.egress.routes);
+        assert_eq!(plan.env["PLAIN"], Value::Literal("text".to_owned()));
+        assert_eq!(plan.agent.argv, ["agent", "go"]);
+        assert_eq!(plan.identity.slug.as_str(), "here-bbbbb");
+    }
+
+    #[test]
+    fn the_same_input_is_the_same_plan() {
+        let plan = || planned(WITH_A_KEY, |flags| flags.task = Some("go".to_owned())).expect("plan");
+        let (one, mut two) = (plan(), plan());
+        // The home is another folder, and the hash knows where every value came from.
+        two.manifest_hash.clone_from(&one.manifest_hash);
+        assert_eq!(one, two);
+    }
+
+    #[test]
+    fn what_nothing_enforces_yet_is_refused_by_name() {
+        let repos = "---
+agent_provider: {template: command, command: [agent]}
+git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provider: static, path: /key}}}}
+---
+";
+        let error = planned(repos, |_| ()).expect_err("no gate yet").to_string();
+        assert!(error.contains("git-gate.repos.tool") && error.contains("here.md:3"), "{error}");
+        let error = planned("---\nsupervise: true\n---\n", |_| ()).expect_err("no provider yet").to_string();
+        assert!(error.contains("template: claude"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_wants_a_task_gets_one_or_says_so() {
+        let error = planned(WITH_A_KEY, |_| ()).expect_err("no task").to_string();
+        assert!(error.contains("here: the agent's command uses {task}"), "{error}");
+    }
+}
