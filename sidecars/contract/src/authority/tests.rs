@@ -87,7 +87,7 @@ enum Fate {
     Stays,
     Goes,
     /// All but the host.
-    Becomes(Route),
+    Becomes(Box<Route>),
     /// One condition changed alone, so that no other gain covers up for it.
     Asks(Vec<RequestMatch>),
     Opens(bool),
@@ -98,7 +98,7 @@ fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
     let fate = prop_oneof![
         Just(Fate::Stays),
         Just(Fate::Goes),
-        arbitrary::route(Form::Runtime).prop_map(Fate::Becomes),
+        arbitrary::route(Form::Runtime).prop_map(|route| Fate::Becomes(Box::new(route))),
         arbitrary::matches().prop_map(Fate::Asks),
         any::<bool>().prop_map(Fate::Opens),
     ];
@@ -107,7 +107,7 @@ fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
             let changed = match fate {
                 Fate::Stays => route.clone(),
                 Fate::Goes => return None,
-                Fate::Becomes(other) => Route { host: route.host.clone(), ..other },
+                Fate::Becomes(other) => Route { host: route.host.clone(), ..*other },
                 Fate::Asks(matches) => Route { matches, ..route.clone() },
                 Fate::Opens(inspect) => Route { inspect, ..route.clone() },
             };
