@@ -1,0 +1,131 @@
+//! seccomp: the system calls that no daemon needs once it runs.
+//!
+//! A list of what is refused, not of what is allowed: it must hold over libc and runtime updates, and
+//! the file rules, the lost capabilities and the empty process tree carry most of the weight. Refused
+//! calls fail with EPERM; `clone3` fails with ENOSYS, upon which libc uses `clone`, whose flags a filter
+//! can read.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter,
+};
+
+use crate::{HardenError, Weaker};
+
+/// Never needed: programs, other processes' memory, mounts and namespaces, keys, kernel interfaces with
+/// a history of bugs, and time.
+const REFUSED: &[i64] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_add_key,
+    libc::SYS_keyctl,
+    libc::SYS_request_key,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_personality,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_vhangup,
+];
+
+/// The same on this processor only.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] =
+    &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt];
+/// The same on this processor only.
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
+
+/// Socket families that remain: the world, and the door.
+const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+
+/// Applies the filter to this thread and all it will start. From here on the process starts threads and
+/// no processes.
+///
+/// # Errors
+/// [`HardenError::Filter`] when the kernel has seccomp and refuses.
+pub fn restrict() -> Result<Option<Weaker>, HardenError> {
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
+        return Ok(Some(Weaker("no system-call filter for this processor".into())));
+    };
+    let filters = [(BTreeMap::from([(libc::SYS_clone3, vec![])]), libc::ENOSYS), (refused()?, libc::EPERM)];
+    for (rules, errno) in filters {
+        let refuse = SeccompAction::Errno(errno.unsigned_abs());
+        let program: BpfProgram =
+            SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?;
+        match apply_filter(&program) {
+            Ok(()) => {}
+            Err(seccompiler::Error::Prctl(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
+                return Ok(Some(Weaker("this kernel has no seccomp filters".into())));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, HardenError> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, vec![])).collect();
+    // A thread is a clone that shares everything; whatever else clone makes is a process.
+    let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;
+    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
+    let others = FAMILIES
+        .iter()
+        .map(|family| condition(SeccompCmpOp::Ne, flag(*family)))
+        .collect::<Result<Vec<_>, _>>()?;
+    rules.insert(libc::SYS_socket, vec![SeccompRule::new(others)?]);
+    Ok(rules)
+}
+
+/// Compares the first argument.
+fn condition(op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, HardenError> {
+    Ok(SeccompCondition::new(0, SeccompCmpArgLen::Dword, op, value)?)
+}
+
+fn flag(value: i32) -> u64 {
+    u64::from(value.unsigned_abs())
+}

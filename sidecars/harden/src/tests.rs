@@ -1,0 +1,80 @@
+//! Each test hardens a process of its own: this test binary again, with one test and a variable that
+//! says which side it is.
+
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::{env, fs};
+
+use crate::files::Files;
+use crate::{process as own, syscalls};
+
+/// Runs `hardened` in a new process under the test's own name; it says what is wrong by panicking.
+fn in_a_process_of_its_own(test: &str, hardened: fn()) {
+    const SIDE: &str = "BOTTLE_HARDEN_TEST_SIDE";
+    if env::var(SIDE).as_deref() == Ok(test) {
+        return hardened();
+    }
+    let output = Command::new(env::current_exe().expect("this program"))
+        .args(["--exact", "--nocapture", "--test-threads=1", &format!("tests::{test}")])
+        .env(SIDE, test)
+        .output()
+        .expect("start the other side");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{test}: {said}");
+}
+
+#[test]
+fn files_outside_the_rules_are_closed() {
+    in_a_process_of_its_own("files_outside_the_rules_are_closed", || {
+        let folder = tempfile::tempdir().expect("folder");
+        let [logs, door] = ["logs", "door"].map(|name| folder.path().join(name));
+        fs::create_dir(&logs).expect("logs");
+        fs::create_dir(&door).expect("door");
+        let files = Files {
+            read: vec!["/etc/hosts".into(), "/no/such/file".into()],
+            write: vec![logs.clone()],
+            sockets: vec![door.clone()],
+            ..Files::default()
+        };
+        own::seal().expect("seal");
+        if let Some(weaker) = files.restrict().expect("restrict") {
+            eprintln!("skipped: {}", weaker.0);
+            return;
+        }
+        fs::read("/etc/hosts").expect("a file to read");
+        fs::write(logs.join("a"), "x").expect("a folder to write");
+        fs::rename(logs.join("a"), logs.join("b")).expect("rename inside it");
+        fs::remove_file(logs.join("b")).expect("remove inside it");
+        UnixListener::bind(door.join("9099")).expect("a socket");
+        fs::remove_file(door.join("9099")).expect("remove the socket");
+        fs::read("/etc/passwd").expect_err("another file");
+        fs::write(door.join("x"), "x").expect_err("a file beside the sockets");
+        fs::write(folder.path().join("x"), "x").expect_err("a file elsewhere");
+        TcpListener::bind("127.0.0.1:0").expect_err("a port");
+    });
+}
+
+#[test]
+fn programs_processes_and_odd_sockets_are_refused_and_threads_are_not() {
+    let name = "programs_processes_and_odd_sockets_are_refused_and_threads_are_not";
+    in_a_process_of_its_own(name, || {
+        own::seal().expect("seal");
+        own::drop_capabilities().expect("capabilities");
+        if let Some(weaker) = syscalls::restrict().expect("restrict") {
+            eprintln!("skipped: {}", weaker.0);
+            return;
+        }
+        Command::new("/bin/true").status().expect_err("a program");
+        let sum = std::thread::spawn(|| 2 + 2).join().expect("a thread");
+        assert_eq!(sum, 4);
+        TcpListener::bind("127.0.0.1:0").expect("an ordinary socket");
+        use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+        let packet = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), None);
+        assert_eq!(packet.err(), Some(nix::Error::EPERM));
+        let status = fs::read_to_string("/proc/thread-self/status").expect("status");
+        for line in ["NoNewPrivs:\t1", "CapEff:\t0000000000000000", "Seccomp:\t2"] {
+            assert!(status.contains(line), "{line}");
+        }
+    });
+}
