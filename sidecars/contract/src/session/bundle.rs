@@ -145,6 +145,9 @@ pub struct Daemon {
     /// Resident memory in bytes.
     #[serde(default)]
     pub resident: Option<u64>,
+    /// Protections that this kernel does not give it, as fragments for a person.
+    #[serde(default)]
+    pub weaker: Vec<String>,
 }
 
 /// A refusal, as the person is told of it. Nothing in it was written before passing the redactor.
