@@ -1,1 +1,36 @@
-//! The door: a TLS-intercepting allowlist that injects credentials.
+//! The door: the only way out of a bottle.
+//!
+//! ```text
+//! bottle ─► door ─────► request ──────────────────────────────────► upstream ─► world
+//!           listen       facts ─ decide ─ scan ─ strip, inject       names, addresses
+//!           hello, TLS   (contract)     (seam)   ▲                   trust, pool
+//!           HTTP/1, 2      ▲                     │
+//!                          live (routes)         vault (credentials)
+//!                                     report ─► parent, log
+//! ```
+//! - [`daemon`]: the process: started by the bundle, hardened, told what to do over its channel.
+//! - [`door`]: from an accepted socket to requests, all of it bounded.
+//! - `request`: each request decided by the contract's one decision, then forwarded or refused.
+//! - `upstream`: pinned addresses, verified certificates, connections kept.
+//! - `live`, `vault`: what can change while it runs, and what cannot.
+//! - [`report`]: refusals and logs, redacted.
+//! - `bounds`: every limit and deadline.
+//!
+//! It decides nothing by itself: what passes is `bottle_contract::decide`'s word, which
+//! `bottle policy check` asks too.
+
+mod bounds;
+pub mod daemon;
+pub mod door;
+mod egress;
+mod live;
+pub mod report;
+mod request;
+mod tls;
+mod upstream;
+mod vault;
+
+#[cfg(test)]
+mod tests;
+
+pub use daemon::run;

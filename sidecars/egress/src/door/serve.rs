@@ -1,0 +1,89 @@
+//! From a connection to requests: HTTP/1.1 and HTTP/2 servers with their bounds.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use bottle_contract::names::HTTPS_PORT;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+use super::io::DoorIo;
+use super::listen::Listener;
+use super::{Way, tunnel};
+use crate::egress::Egress;
+use crate::tls::hello::{self, Opening};
+use crate::{bounds, request};
+
+/// Accepts for as long as the process lives.
+pub(crate) async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
+    let port = listener.port;
+    while let Some(io) = listener.accept(&places).await {
+        let egress = Arc::clone(&egress);
+        tokio::spawn(async move {
+            if let Err(error) = connection(egress, io, port).await {
+                tracing::debug!(port, %error, "a connection ended");
+            }
+        });
+    }
+}
+
+async fn connection(egress: Arc<Egress>, io: DoorIo, port: u16) -> io::Result<()> {
+    match (hello::read(io).await?, port) {
+        (Opening::Tls(hello), HTTPS_PORT) => tunnel::tls(egress, *hello, Way::straight(port)).await,
+        (Opening::Http(io), port) if port != HTTPS_PORT => http1(egress, io, Way::straight(port)).await,
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "not what this port is for")),
+    }
+}
+
+/// Serves HTTP/1.1 on `io` until it ends.
+pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, way: Way) -> io::Result<()>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let way = Arc::new(way);
+    let service = service_fn(move |request| {
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        async move { Ok::<_, Infallible>(handled.await) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds::HEADERS_WITHIN)
+        .max_headers(bounds::HEADERS)
+        .max_header_size(bounds::HEADER_BYTES)
+        .max_buf_size(bounds::HEADER_BYTES)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades()
+        .await
+        .map_err(io::Error::other)
+}
+
+/// Serves HTTP/2 on `io` until it ends.
+pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, way: Way) -> io::Result<()>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let way = Arc::new(way);
+    let service = service_fn(move |request| {
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        async move { Ok::<_, Infallible>(handled.await) }
+    });
+    http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(bounds::STREAMS)
+        .max_pending_accept_reset_streams(bounds::PENDING_RESETS)
+        .max_local_error_reset_streams(bounds::LOCAL_RESETS)
+        .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
+        .initial_stream_window_size(bounds::WINDOW)
+        .initial_connection_window_size(bounds::CONNECTION_WINDOW)
+        .keep_alive_interval(bounds::PING_EVERY)
+        .keep_alive_timeout(bounds::PING_WITHIN)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(io), service)
+        .await
+        .map_err(io::Error::other)
+}

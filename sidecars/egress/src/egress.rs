@@ -1,0 +1,78 @@
+//! The provisioned door: all that a request needs on its way through.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bottle_contract::credential::BadCredential;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::bundle::Provision;
+use tokio::sync::Semaphore;
+
+use crate::bounds;
+use crate::live::Live;
+use crate::report::backlog::Backlog;
+use crate::report::{ReportError, Reporter};
+use crate::tls::leaf::{LeafError, Leaves};
+use crate::upstream::company::{BadProxyUrl, CompanyProxy};
+use crate::upstream::dial::Dialer;
+use crate::upstream::names::Names;
+use crate::upstream::pool::Upstream;
+use crate::upstream::trust::{Trust, TrustError};
+use crate::vault::Vault;
+
+/// Everything that was provisioned, and what is made of it.
+pub(crate) struct Egress {
+    pub(crate) live: Live,
+    pub(crate) vault: Vault,
+    pub(crate) leaves: Leaves,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) reporter: Reporter,
+    /// Places for requests under way.
+    pub(crate) requests: Arc<Semaphore>,
+}
+
+/// What was provisioned cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProvisionError {
+    #[error("routes: {0}")]
+    Routes(String),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error(transparent)]
+    Proxy(#[from] BadProxyUrl),
+    #[error(transparent)]
+    Leaves(#[from] LeafError),
+    #[error(transparent)]
+    Credential(#[from] BadCredential),
+    #[error(transparent)]
+    Report(#[from] ReportError),
+}
+
+impl Egress {
+    /// Makes the door of what the keeper provisioned. Nothing listens yet.
+    ///
+    /// # Errors
+    /// [`ProvisionError`] naming the part that cannot be used.
+    pub(crate) fn provision(
+        provision: Provision,
+        logs: &Path,
+        backlog: Arc<Backlog>,
+    ) -> Result<Arc<Self>, ProvisionError> {
+        let slug = provision.slug.as_str().to_owned();
+        let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
+        let dialer = Dialer {
+            names: Names::of_this_host(),
+            host_addresses: provision.host_addresses,
+            proxy: proxy.map(CompanyProxy::parse).transpose()?,
+        };
+        let vault = Vault::new(provision.credentials)?;
+        let live = Live::new(&provision.routes, vault.bindings()).map_err(ProvisionError::Routes)?;
+        let upstream = Upstream::new(dialer, Trust::in_roots(&provision.upstream_roots)?);
+        let known = provision.known_secrets.iter().map(|known| &known.0);
+        let secrets: Vec<&Secret> = vault.values().chain(known).chain(proxy).collect();
+        let level = (provision.log, provision.log_keep);
+        let reporter = Reporter::new(slug.clone(), level, logs, backlog, &secrets)?;
+        let requests = Arc::new(Semaphore::new(bounds::REQUESTS));
+        Ok(Arc::new(Self { live, vault, leaves: Leaves::make(&slug)?, upstream, reporter, requests }))
+    }
+}

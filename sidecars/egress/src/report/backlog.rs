@@ -1,0 +1,114 @@
+//! Events that wait for somebody to listen: bounded, and honest about what did not fit.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use bottle_contract::session::bundle::BundleEvent;
+use tokio::sync::Notify;
+
+/// Events in the order they happened. When it is full the oldest go, and the next listener is told how
+/// many.
+#[derive(Debug)]
+pub struct Backlog {
+    most: usize,
+    waiting: Mutex<Waiting>,
+    more: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<BundleEvent>,
+    lost: u64,
+}
+
+impl Backlog {
+    /// Keeps at most `most` events.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { most, waiting: Mutex::default(), more: Notify::new() }
+    }
+
+    /// Adds what happened. A [`BundleEvent::Lost`] adds to the count of lost ones.
+    pub fn push(&self, event: BundleEvent) {
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                BundleEvent::Lost { count } => waiting.lost = waiting.lost.saturating_add(count),
+                event => waiting.events.push_back(event),
+            }
+            if waiting.events.len() > self.most {
+                waiting.events.pop_front();
+                waiting.lost = waiting.lost.saturating_add(1);
+            }
+        }
+        self.more.notify_one();
+    }
+
+    /// Takes the next event, and waits for one when there is none. One listener at a time.
+    pub async fn next(&self) -> BundleEvent {
+        loop {
+            if let Some(event) = self.take() {
+                return event;
+            }
+            self.more.notified().await;
+        }
+    }
+
+    /// Gives an event back that could not be delivered: it is the next one again.
+    pub fn put_back(&self, event: BundleEvent) {
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                BundleEvent::Lost { count } => waiting.lost = waiting.lost.saturating_add(count),
+                event => waiting.events.push_front(event),
+            }
+        }
+        self.more.notify_one();
+    }
+
+    fn take(&self) -> Option<BundleEvent> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.lost > 0 {
+            let count = std::mem::take(&mut waiting.lost);
+            return Some(BundleEvent::Lost { count });
+        }
+        waiting.events.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(revision: u64) -> BundleEvent {
+        BundleEvent::Live { revision }
+    }
+
+    #[tokio::test]
+    async fn the_oldest_go_first_and_are_counted() {
+        let backlog = Backlog::new(2);
+        for revision in 1..=4 {
+            backlog.push(live(revision));
+        }
+        assert_eq!(backlog.next().await, BundleEvent::Lost { count: 2 });
+        let third = backlog.next().await;
+        assert_eq!(third, live(3));
+        backlog.put_back(third);
+        backlog.push(BundleEvent::Lost { count: 5 });
+        assert_eq!(backlog.next().await, BundleEvent::Lost { count: 5 });
+        assert_eq!(backlog.next().await, live(3));
+        assert_eq!(backlog.next().await, live(4));
+    }
+
+    #[tokio::test]
+    async fn a_listener_waits_for_what_comes() {
+        let backlog = std::sync::Arc::new(Backlog::new(2));
+        let listener = tokio::spawn({
+            let backlog = std::sync::Arc::clone(&backlog);
+            async move { backlog.next().await }
+        });
+        tokio::task::yield_now().await;
+        backlog.push(live(1));
+        assert_eq!(listener.await.expect("listener"), live(1));
+    }
+}

@@ -1,0 +1,165 @@
+//! The log on disk: a bounded ring of files, written by a thread of its own.
+//!
+//! Lines come in redacted. A slow disk never makes a request wait: past [`bounds::LOG_LINES`] lines are
+//! dropped, and the next line that is written says how many.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+use crate::bounds;
+
+/// The current file; older ones are `egress.1.jsonl`, `egress.2.jsonl`, …
+const CURRENT: &str = "egress.jsonl";
+
+/// Takes lines. Dropping the last one ends the writer after what is under way.
+#[derive(Clone)]
+pub(crate) struct Journal {
+    lines: SyncSender<String>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Journal {
+    /// Starts the writer over `folder`, which keeps at most `keep` bytes.
+    ///
+    /// # Errors
+    /// When the first file cannot be opened or the thread not be started.
+    pub(crate) fn start(folder: &Path, keep: u64) -> io::Result<Self> {
+        let (lines, incoming) = sync_channel(bounds::LOG_LINES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let ring = Ring::open(folder, keep / bounds::LOG_FILES)?;
+        let counted = Arc::clone(&dropped);
+        std::thread::Builder::new()
+            .name("egress-log".into())
+            .spawn(move || write(ring, &incoming, &counted))?;
+        Ok(Self { lines, dropped })
+    }
+
+    /// Hands over one line without its line end. Never waits.
+    pub(crate) fn line(&self, line: String) {
+        if self.lines.try_send(line).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
+    while let Ok(mut line) = incoming.recv() {
+        loop {
+            let missing = dropped.swap(0, Ordering::Relaxed);
+            if missing > 0 {
+                line = format!("{{\"event\":\"lost\",\"lines\":{missing}}}\n{line}");
+            }
+            if let Err(error) = ring.append(&line) {
+                tracing::warn!(%error, "a log line could not be written");
+            }
+            match incoming.try_recv() {
+                Ok(next) => line = next,
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        // A reader that follows the file sees whole bursts, not whole buffers.
+        if let Err(error) = ring.file.flush() {
+            tracing::warn!(%error, "the log could not be written");
+        }
+    }
+}
+
+/// The files.
+struct Ring {
+    folder: PathBuf,
+    /// Bytes of one file.
+    most: u64,
+    written: u64,
+    file: BufWriter<File>,
+}
+
+impl Ring {
+    fn open(folder: &Path, most: u64) -> io::Result<Self> {
+        let file = open(&folder.join(CURRENT))?;
+        let written = file.metadata()?.len();
+        Ok(Self { folder: folder.to_owned(), most, written, file: BufWriter::new(file) })
+    }
+
+    fn append(&mut self, line: &str) -> io::Result<()> {
+        let bytes = line.len() as u64 + 1;
+        if self.written > 0 && self.written + bytes > self.most {
+            self.turn()?;
+        }
+        self.file.write_all(line.as_bytes())?;
+        self.file.write_all(b"\n")?;
+        self.written += bytes;
+        Ok(())
+    }
+
+    /// Every file becomes the next older one, the oldest is written over.
+    fn turn(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        for age in (1..bounds::LOG_FILES).rev() {
+            let newer = if age == 1 { self.folder.join(CURRENT) } else { self.aged(age - 1) };
+            if newer.exists() {
+                std::fs::rename(newer, self.aged(age))?;
+            }
+        }
+        self.file = BufWriter::new(open(&self.folder.join(CURRENT))?);
+        self.written = 0;
+        Ok(())
+    }
+
+    fn aged(&self, age: u64) -> PathBuf {
+        self.folder.join(format!("egress.{age}.jsonl"))
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_ring_keeps_the_newest_lines_within_its_bound() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut ring = Ring::open(folder.path(), 100).expect("ring");
+        for n in 0..100 {
+            ring.append(&format!("line {n:04}")).expect("append");
+        }
+        ring.file.flush().expect("flush");
+        let mut sizes = 0;
+        for entry in fs::read_dir(folder.path()).expect("list") {
+            let meta = entry.expect("entry").metadata().expect("meta");
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+            sizes += meta.len();
+        }
+        assert!(sizes <= 100 * bounds::LOG_FILES, "{sizes}");
+        let newest = fs::read_to_string(folder.path().join(CURRENT)).expect("current");
+        assert!(newest.ends_with("line 0099\n"), "{newest}");
+        let older = fs::read_to_string(folder.path().join("egress.1.jsonl")).expect("older");
+        let last = older.lines().last().expect("a line");
+        assert!(!newest.contains(last) && last < newest.as_str());
+    }
+
+    #[test]
+    fn lines_arrive_without_being_waited_for() {
+        let folder = tempfile::tempdir().expect("folder");
+        let journal = Journal::start(folder.path(), 4096).expect("journal");
+        journal.line("{\"a\":1}".into());
+        journal.line("{\"a\":2}".into());
+        let path = folder.path().join(CURRENT);
+        let until = Instant::now() + Duration::from_secs(5);
+        while fs::read_to_string(&path).expect("read") != "{\"a\":1}\n{\"a\":2}\n" {
+            assert!(Instant::now() < until, "the lines never came");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What the door tells about its work, and to whom.
+//!
+//! ```text
+//! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     refusals
+//!                     └─► journal ─► a ring of files              by `egress.log`
+//! ```
+//! Nothing leaves this module before it passed the redactor, and nothing here makes a request wait.
+
+pub mod backlog;
+mod journal;
+pub(crate) mod record;
+
+use std::borrow::Cow;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bottle_contract::decide::Refusal;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::bundle::{BundleEvent, LogLevel, Refused};
+use bottle_scan::{Redactor, TooLarge};
+
+use crate::bounds;
+use backlog::Backlog;
+use journal::Journal;
+use record::{Asked, Line, Shown, milliseconds};
+
+/// Tells keeper and log.
+pub(crate) struct Reporter {
+    bottle: String,
+    level: LogLevel,
+    journal: Option<Journal>,
+    backlog: Arc<Backlog>,
+    redactor: Redactor,
+    /// Bytes in which a secret that was cut at a body's end may hide from the redactor.
+    margin: usize,
+}
+
+/// Nothing can be told safely, so that nothing may happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReportError {
+    #[error("log: {0}")]
+    Log(#[from] io::Error),
+    #[error(transparent)]
+    Redactor(#[from] TooLarge),
+}
+
+/// How many times longer a secret is in its longest spelling (`\u0041` for one letter).
+const LONGEST_SPELLING: usize = 6;
+
+/// A request that was answered by upstream.
+pub(crate) struct Passed {
+    pub(crate) asked: Asked,
+    pub(crate) query: Option<String>,
+    pub(crate) started: Instant,
+    pub(crate) status: u16,
+    /// Bytes of the answer's body.
+    pub(crate) bytes: u64,
+    pub(crate) request: Seen,
+    pub(crate) response: Seen,
+}
+
+/// Headers and the beginning of a body, as seen. The injected credential's header is not among them.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Option<String>,
+    /// Whether more of the body followed.
+    pub(crate) cut: bool,
+}
+
+impl Passed {
+    /// A request that is about to be sent.
+    pub(crate) fn begin(asked: Asked, query: Option<String>, started: Instant) -> Self {
+        Self {
+            asked,
+            query,
+            started,
+            status: 0,
+            bytes: 0,
+            request: Seen::default(),
+            response: Seen::default(),
+        }
+    }
+}
+
+impl Reporter {
+    /// Writes to `folder` at the levels that write, and to `backlog`.
+    ///
+    /// # Errors
+    /// When the log cannot be opened, or the secrets cannot be searched for.
+    pub(crate) fn new(
+        bottle: String,
+        (level, keep): (LogLevel, u64),
+        folder: &Path,
+        backlog: Arc<Backlog>,
+        secrets: &[&Secret],
+    ) -> Result<Self, ReportError> {
+        let journal = match level {
+            LogLevel::Off => None,
+            LogLevel::Blocks | LogLevel::Full => Some(Journal::start(folder, keep)?),
+        };
+        let redactor = Redactor::new(secrets.iter().copied())?;
+        let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or_default();
+        let margin = longest * LONGEST_SPELLING;
+        Ok(Self { bottle, level, journal, backlog, redactor, margin })
+    }
+
+    /// How much of a body's beginning to keep for a line.
+    pub(crate) fn body_bytes(&self) -> usize {
+        bounds::LOG_BODY_BYTES + self.margin
+    }
+
+    /// Whether headers and bodies of what passes are wanted.
+    pub(crate) fn wants_everything(&self) -> bool {
+        self.level == LogLevel::Full
+    }
+
+    /// Tells of a refusal; the id it returns stands in the answer, the event and the log alike.
+    pub(crate) fn refused(&self, asked: &Asked, refusal: &Refusal) -> String {
+        let id = id();
+        let Refusal { reason, sentence, .. } = refusal;
+        let refused = Refused {
+            id: id.clone(),
+            time: now(),
+            host: self.masked(&asked.host).into_owned(),
+            port: asked.port,
+            method: self.masked(&asked.method).into_owned(),
+            path: self.masked(&asked.path).into_owned(),
+            reason: *reason,
+            sentence: self.masked(sentence).into_owned(),
+        };
+        let line = Line { id: Some(&id), reason: Some(*reason), ..self.line(asked, "refused") };
+        self.write(&line);
+        self.backlog.push(BundleEvent::Refused(refused));
+        id
+    }
+
+    /// Tells of TLS that goes by unopened.
+    pub(crate) fn passed_unopened(&self, asked: &Asked) {
+        if self.wants_everything() {
+            self.write(&self.line(asked, "passed-unopened"));
+        }
+    }
+
+    /// Tells of a request that passed.
+    pub(crate) fn passed(&self, passed: &Passed) {
+        if !self.wants_everything() {
+            return;
+        }
+        self.write(&Line {
+            query: passed.query.as_deref().map(|query| self.masked(query)),
+            status: Some(passed.status),
+            bytes: passed.bytes,
+            milliseconds: milliseconds(passed.started),
+            request: Some(self.shown(&passed.request)),
+            response: Some(self.shown(&passed.response)),
+            ..self.line(&passed.asked, "passed")
+        });
+    }
+
+    fn line<'l>(&'l self, asked: &'l Asked, verdict: &'static str) -> Line<'l> {
+        Line {
+            event: "request",
+            time: now(),
+            bottle: &self.bottle,
+            id: None,
+            host: self.masked(&asked.host),
+            port: asked.port,
+            method: self.masked(&asked.method),
+            path: self.masked(&asked.path),
+            query: None,
+            verdict,
+            reason: None,
+            status: None,
+            bytes: 0,
+            milliseconds: 0,
+            request: None,
+            response: None,
+        }
+    }
+
+    fn write(&self, line: &Line<'_>) {
+        let Some(journal) = &self.journal else { return };
+        match serde_json::to_string(line) {
+            Ok(text) => journal.line(text),
+            Err(error) => tracing::warn!(%error, "a log line could not be made"),
+        }
+    }
+
+    fn shown(&self, seen: &Seen) -> Shown {
+        let masked = |text: &String| self.masked(text).into_owned();
+        Shown {
+            headers: seen.headers.iter().map(|(name, text)| (name.clone(), masked(text))).collect(),
+            body: seen.body.as_ref().map(|body| self.body(body, seen.cut)),
+        }
+    }
+
+    /// Redacted first and cut afterwards: of a body that went on, the end may hold half a secret.
+    fn body(&self, body: &str, cut: bool) -> String {
+        let mut text = self.masked(body).into_owned();
+        if cut {
+            let most = text.len().saturating_sub(self.margin).min(bounds::LOG_BODY_BYTES);
+            text.truncate(text.floor_char_boundary(most));
+            text.push('…');
+        }
+        text
+    }
+
+    fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        self.redactor.redact(text)
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
+}
+
+/// Twelve random characters: unique within a bottle's life, short enough to be read out.
+fn id() -> String {
+    format!("{:012x}", rand::random::<u64>() & 0xffff_ffff_ffff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_a_cut_goes_through_is_not_shown() {
+        let secret = Secret::new("known-secret-value".to_owned());
+        let folder = tempfile::tempdir().expect("folder");
+        let backlog = Arc::new(Backlog::new(1));
+        let level = (LogLevel::Off, 0);
+        let reporter =
+            Reporter::new("b".into(), level, folder.path(), backlog, &[&secret]).expect("reporter");
+        let room = reporter.body_bytes();
+        let half = format!("{}known-secret", "a".repeat(room - "known-secret".len()));
+        let shown = reporter.body(&half, true);
+        assert!(!shown.contains("known") && shown.len() >= bounds::LOG_BODY_BYTES, "{}", shown.len());
+        assert!(!reporter.body("x known-secret-value y", false).contains("known-secret"));
+    }
+}

@@ -1,0 +1,73 @@
+//! What is known of one request, for whoever is told of it.
+
+use std::borrow::Cow;
+use std::time::Instant;
+
+use bottle_contract::decide::{Reason, Refusal};
+use serde::Serialize;
+
+/// What was asked: the part of a record that is known before any verdict.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked {
+    /// Canonical where it could be read, empty where not.
+    pub(crate) host: String,
+    /// The port asked for.
+    pub(crate) port: u16,
+    /// Empty when no request was read.
+    pub(crate) method: String,
+    /// Without its query; empty when no request was read.
+    pub(crate) path: String,
+}
+
+impl Asked {
+    /// A connection in which no request was read.
+    pub(crate) fn of_connection(host: &str, port: u16) -> Self {
+        Self { host: host.to_owned(), port, ..Self::default() }
+    }
+
+    /// A request that was refused: the host as far as it is known, the rest as received.
+    pub(crate) fn of_refused(refusal: &Refusal, port: u16, method: &str, path: &str) -> Self {
+        let host = refusal.host.clone();
+        Self { host, port, method: method.to_owned(), path: path.to_owned() }
+    }
+}
+
+/// One line of the log. Field names are documented in the manual; they only ever grow.
+#[derive(Debug, Serialize)]
+pub(super) struct Line<'l> {
+    pub(super) event: &'static str,
+    pub(super) time: String,
+    pub(super) bottle: &'l str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<&'l str>,
+    pub(super) host: Cow<'l, str>,
+    pub(super) port: u16,
+    pub(super) method: Cow<'l, str>,
+    pub(super) path: Cow<'l, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) query: Option<Cow<'l, str>>,
+    pub(super) verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<Reason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<u16>,
+    pub(super) bytes: u64,
+    pub(super) milliseconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) request: Option<Shown>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) response: Option<Shown>,
+}
+
+/// Headers and body of a message as a log line shows them, redacted.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct Shown {
+    pub(super) headers: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) body: Option<String>,
+}
+
+/// Milliseconds since `started`.
+pub(super) fn milliseconds(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,73 @@
+//! Answers that the door gives by itself: refusals, and what it says about itself.
+
+use bottle_contract::decide::Refusal;
+use bottle_contract::route::{Route, RouteSpec};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, UPGRADE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::body::{self, Body};
+use crate::live::Current;
+use crate::report::Reporter;
+use crate::report::record::Asked;
+
+/// Carries the reason code, for programs that do not read bodies.
+const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
+
+/// Tells of a refusal and makes the answer that says so. Both carry the same id.
+pub(crate) fn refused(reporter: &Reporter, asked: &Asked, refusal: &Refusal) -> Response<Body> {
+    let id = reporter.refused(asked, refusal);
+    let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
+    let mut response = json(status, &refusal.body(&id));
+    let headers = response.headers_mut();
+    headers.insert(REASON, HeaderValue::from_static(refusal.reason.as_str()));
+    if status == StatusCode::UPGRADE_REQUIRED {
+        // RFC 9110 wants to hear which protocol would do.
+        headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+    }
+    response
+}
+
+/// `/allowlist`: the routes that requests are decided by right now.
+pub(super) fn allowlist(current: &Current) -> Response<Body> {
+    let routes = current.table.routes().iter().map(shown).collect();
+    json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
+}
+
+/// Anything else that is asked of the door itself.
+pub(super) fn unknown() -> Response<Body> {
+    let mut response = Response::new(body::full("the door answers GET /allowlist\n"));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+#[derive(Serialize)]
+struct Allowlist {
+    revision: u64,
+    routes: Vec<Value>,
+}
+
+/// A route in its own words, defaults left out, and without what concerns the host alone: slots are
+/// names of the person's secrets, `connect_to` is an address on the person's network.
+fn shown(route: &Route) -> Value {
+    let mut words = serde_json::to_value(RouteSpec::from(route)).unwrap_or_default();
+    if let Some(words) = words.as_object_mut() {
+        words.remove("connect_to");
+        if let Some(auth) = words.get_mut("auth").and_then(Value::as_object_mut) {
+            auth.remove("slot");
+        }
+    }
+    words
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let mut text = serde_json::to_vec(value).unwrap_or_default();
+    text.push(b'\n');
+    let mut response = Response::new(body::full(text));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,140 @@
+//! Step 7, the sending: what was decided on goes upstream and its answer comes back as it flows.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::body::{self, Body, BodyError, Patient};
+use super::credentials::Exchange;
+use super::headers;
+use crate::bounds;
+use crate::door::bridge;
+use crate::upstream::pool::Upstream;
+use crate::upstream::{Target, UpstreamError};
+
+/// A request as it leaves: nothing of the bottle's spelling is left in it but headers and body.
+pub(crate) struct Outgoing {
+    pub(crate) method: Method,
+    /// Canonical, as decided on.
+    pub(crate) path_and_query: String,
+    /// Stripped and injected.
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+/// Sends a request and returns its answer, whose body follows as it comes.
+///
+/// # Errors
+/// [`UpstreamError`], saying which step failed.
+pub(crate) async fn send(
+    upstream: &Arc<Upstream>,
+    target: &Target,
+    mut outgoing: Outgoing,
+) -> Result<Response<Body>, UpstreamError> {
+    headers::towards_upstream(&mut outgoing.headers);
+    let request = outgoing.into_request(target)?;
+    Ok(towards_bottle(upstream.send(target, request).await?))
+}
+
+/// Sends a request that asks for a WebSocket. The bottle sees 101 only after upstream said so; from
+/// there on bytes go both ways until both have ended.
+///
+/// # Errors
+/// [`UpstreamError`], saying which step failed.
+pub(crate) async fn websocket(
+    upstream: &Arc<Upstream>,
+    target: &Target,
+    mut outgoing: Outgoing,
+    bottle: OnUpgrade,
+) -> Result<Response<Body>, UpstreamError> {
+    headers::towards_upstream(&mut outgoing.headers);
+    headers::say_websocket(&mut outgoing.headers);
+    let request = outgoing.into_request(target)?;
+    let mut response = upstream.send_alone(target, request).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(towards_bottle(response));
+    }
+    let other = hyper::upgrade::on(&mut response);
+    tokio::spawn(async move {
+        let ended = match tokio::try_join!(bottle, other) {
+            Ok((bottle, other)) => bridge(TokioIo::new(bottle), TokioIo::new(other)).await,
+            Err(error) => Err(std::io::Error::other(error)),
+        };
+        tracing::debug!(?ended, "a websocket ended");
+    });
+    let (mut parts, _) = response.into_parts();
+    headers::towards_bottle(&mut parts.headers);
+    headers::say_websocket(&mut parts.headers);
+    Ok(Response::from_parts(parts, body::empty()))
+}
+
+fn towards_bottle<B>(response: Response<B>) -> Response<Body>
+where
+    B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    let (mut parts, arriving) = response.into_parts();
+    headers::towards_bottle(&mut parts.headers);
+    // Each side has a version of its own; the server writes its own.
+    parts.version = Version::default();
+    let patient = Patient::new(arriving, bounds::RESPONSE_BODY_IDLE);
+    Response::from_parts(parts, patient.boxed_unsync())
+}
+
+/// The body of a request from the bottle.
+pub(crate) fn arriving(body: Incoming, exchange: Exchange) -> Body {
+    let body = Patient::new(body, bounds::REQUEST_BODY_IDLE);
+    Arriving { body, exchange }.boxed_unsync()
+}
+
+/// A body whose trailers are held to the same rules as the headers.
+struct Arriving {
+    body: Patient<Incoming>,
+    exchange: Exchange,
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if let Some(Ok(frame)) = &mut frame
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            self.exchange.trailers(trailers);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Outgoing {
+    fn into_request(self, target: &Target) -> Result<Request<Body>, UpstreamError> {
+        let unsendable = |error: http::Error| UpstreamError::unreachable(&target.host, error);
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(self.path_and_query)
+            .body(self.body)
+            .map_err(unsendable)?;
+        *request.headers_mut() = self.headers;
+        Ok(request)
+    }
+}

@@ -1,0 +1,96 @@
+//! Headers that belong to one connection and not to the request.
+
+use http::header::{ALT_SVC, CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// Removes what the bottle said to the door and not to upstream.
+///
+/// `Host` is written again from what was decided on; `Expect` is answered by the door, which reads the
+/// body as upstream takes it; `TE` keeps `trailers`, which gRPC needs.
+pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
+    let trailers = headers
+        .get_all(TE)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| words(value).any(|word| word == "trailers"));
+    connection_only(headers);
+    for name in [HOST, EXPECT, TE, HTTP2_SETTINGS] {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Removes what upstream said to the door and not to the bottle.
+///
+/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has.
+pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
+    connection_only(headers);
+    for name in [PROXY_AUTHENTICATE, ALT_SVC] {
+        headers.remove(name);
+    }
+}
+
+/// Makes a request or an answer speak of the WebSocket again, after the headers of the other connection
+/// were removed.
+pub(crate) fn say_websocket(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+fn connection_only(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(words)
+        .filter_map(|word| HeaderName::try_from(word).ok())
+        .collect();
+    for name in listed {
+        headers.remove(name);
+    }
+    for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+}
+
+/// The comma-separated words of a header, lower case.
+fn words(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').map(|word| word.trim().to_ascii_lowercase()).filter(|word| !word.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+        let pairs = pairs.iter().map(|(name, value)| {
+            (name.parse::<HeaderName>().expect("name"), value.parse::<HeaderValue>().expect("value"))
+        });
+        pairs.collect()
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_stays_on_it() {
+        let mut map = headers(&[
+            ("connection", "keep-alive, X-Hop"),
+            ("keep-alive", "300"),
+            ("x-hop", "1"),
+            ("host", "a"),
+            ("te", "gzip, trailers"),
+            ("transfer-encoding", "chunked"),
+            ("expect", "100-continue"),
+            ("accept", "*/*"),
+        ]);
+        towards_upstream(&mut map);
+        assert_eq!(map, headers(&[("accept", "*/*"), ("te", "trailers")]));
+        let mut map = headers(&[("alt-svc", "h3=\":443\""), ("connection", "close"), ("etag", "1")]);
+        towards_bottle(&mut map);
+        assert_eq!(map, headers(&[("etag", "1")]));
+    }
+}

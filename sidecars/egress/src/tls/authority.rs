@@ -1,0 +1,65 @@
+//! The bottle's own certificate authority.
+//!
+//! Made when the door is provisioned, for one launch of one bottle. Its key lives in this process's
+//! memory and has no way out: nothing here writes or returns it.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    KeyUsagePurpose, SerialNumber,
+};
+
+/// A bottle's guest may live in a virtual machine whose clock is behind.
+const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
+
+/// Longer than any bottle lives; a resumed bottle gets a new authority.
+const AUTHORITY_LIVES: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Signs leaf certificates for one bottle.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Makes an authority; `name` (the slug) is what a person sees in a list of certificates.
+    ///
+    /// # Errors
+    /// [`rcgen::Error`] when the system gives no randomness.
+    pub(crate) fn make(name: &str) -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, format!("bottle door of {name}"));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        valid(&mut params, AUTHORITY_LIVES);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        Ok(Self { issuer })
+    }
+
+    /// The certificate that the bottle has to trust, PEM.
+    pub(crate) fn certificate(&self) -> String {
+        self.issuer.pem()
+    }
+
+    /// Signs what `params` say for `key`.
+    pub(super) fn sign(
+        &self,
+        params: &CertificateParams,
+        key: &KeyPair,
+    ) -> Result<rcgen::Certificate, rcgen::Error> {
+        params.signed_by(key, &self.issuer)
+    }
+}
+
+/// Makes `params` valid from a day ago for `lives` from now, under a random serial number.
+pub(super) fn valid(params: &mut CertificateParams, lives: Duration) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(CLOCK_SKEW);
+    params.not_after = epoch + (now + lives);
+    // Positive and never zero, as RFC 5280 asks: the first byte is 1..=127.
+    let mut serial: [u8; 16] = rand::random();
+    serial[0] = serial[0] & 0x7f | 1;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+}

@@ -1,0 +1,180 @@
+//! Certificates for the names that the bottle asks for.
+//!
+//! One key serves every leaf (the bottle trusts the authority for all names anyway), so minting is one
+//! signature. The cache is bounded by number and by age; the names in it are chosen by the bottle, and
+//! nothing but the certificate depends on them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType,
+};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert, ServerConfig};
+use rustls::sign::CertifiedKey;
+
+use super::authority::{Authority, valid};
+use crate::bounds;
+
+/// Well below the limits clients set (398 days), far above the cache's age.
+const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A certificate is minted again after this time, so that a bottle that runs for months never sees an
+/// expired one.
+const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// ALPN protocols offered to the bottle, best first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Mints and keeps server configurations, one for each name.
+pub(crate) struct Leaves {
+    authority: Authority,
+    key: KeyPair,
+    signing_key: Arc<dyn rustls::sign::SigningKey>,
+    base: ServerConfig,
+    cache: moka::sync::Cache<String, Arc<ServerConfig>>,
+}
+
+/// A certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeafError {
+    /// The name cannot stand in a certificate.
+    #[error("certificate for {name:?}: {source}")]
+    Mint {
+        /// The name asked for.
+        name: String,
+        /// What rcgen says.
+        source: rcgen::Error,
+    },
+    /// Key or protocol versions were refused by rustls.
+    #[error("TLS towards the bottle: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The authority or the leaves' key could not be made.
+    #[error("bottle authority: {0}")]
+    Authority(#[from] rcgen::Error),
+}
+
+impl Leaves {
+    /// Makes an authority for the bottle `name` and a key for its leaves.
+    ///
+    /// # Errors
+    /// [`LeafError`] when the system gives no randomness.
+    pub(crate) fn make(name: &str) -> Result<Self, LeafError> {
+        let authority = Authority::make(name)?;
+        let key = KeyPair::generate()?;
+        let der = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let signing_key = rustls::crypto::ring::sign::any_supported_type(&der)?;
+        let base = base_config()?;
+        let cache = moka::sync::Cache::builder().max_capacity(bounds::LEAVES).time_to_live(LEAF_KEPT).build();
+        Ok(Self { authority, key, signing_key, base, cache })
+    }
+
+    /// The authority's certificate, PEM.
+    pub(crate) fn authority_certificate(&self) -> String {
+        self.authority.certificate()
+    }
+
+    /// The configuration that presents `name` (a canonical host name or address).
+    ///
+    /// # Errors
+    /// [`LeafError::Mint`] when `name` cannot stand in a certificate.
+    pub(crate) fn config_for(&self, name: &str) -> Result<Arc<ServerConfig>, LeafError> {
+        if let Some(config) = self.cache.get(name) {
+            return Ok(config);
+        }
+        let config = Arc::new(self.mint(name)?);
+        self.cache.insert(name.to_owned(), Arc::clone(&config));
+        Ok(config)
+    }
+
+    fn mint(&self, name: &str) -> Result<ServerConfig, LeafError> {
+        let certificate =
+            self.certificate(name).map_err(|source| LeafError::Mint { name: name.to_owned(), source })?;
+        let certified = CertifiedKey::new(vec![certificate], Arc::clone(&self.signing_key));
+        let mut config = self.base.clone();
+        config.cert_resolver = Arc::new(Presents(Arc::new(certified)));
+        Ok(config)
+    }
+
+    fn certificate(&self, name: &str) -> Result<CertificateDer<'static>, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        params.subject_alt_names = vec![match bare.parse::<IpAddr>() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(name.try_into()?),
+        }];
+        params.distinguished_name = DistinguishedName::new();
+        // A common name holds at most 64 characters; clients read the alternative name.
+        if name.len() <= 64 {
+            params.distinguished_name.push(DnType::CommonName, name);
+        }
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        valid(&mut params, LEAF_LIVES);
+        Ok(self.authority.sign(&params, &self.key)?.der().clone())
+    }
+}
+
+/// What all configurations share: protocol versions, ALPN, one key for session tickets.
+fn base_config() -> Result<ServerConfig, LeafError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Nothing));
+    config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
+    // Stateless tickets: resumption costs the door no memory for each client.
+    config.ticketer = rustls::crypto::ring::Ticketer::new()?;
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}
+
+/// Presents one certificate, whatever the hello says: the name was agreed on before.
+#[derive(Debug)]
+struct Presents(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Presents {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+/// The base configuration presents nothing; it is never used as it is.
+#[derive(Debug)]
+struct Nothing;
+
+impl ResolvesServerCert for Nothing {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_minted_once_and_strange_names_are_refused() {
+        let leaves = Leaves::make("test").expect("leaves");
+        let first = leaves.config_for("api.example.com").expect("first");
+        let again = leaves.config_for("api.example.com").expect("again");
+        assert!(Arc::ptr_eq(&first, &again));
+        for name in ["127.0.0.1", "[::1]", &"a.".repeat(120)] {
+            assert!(leaves.config_for(name).is_ok(), "{name}");
+        }
+        assert!(leaves.config_for("höst").is_err());
+    }
+
+    #[test]
+    fn the_cache_stays_within_its_bound() {
+        let leaves = Leaves::make("test").expect("leaves");
+        for n in 0..bounds::LEAVES + 50 {
+            leaves.config_for(&format!("h{n}.example.com")).expect("config");
+        }
+        leaves.cache.run_pending_tasks();
+        assert!(leaves.cache.entry_count() <= bounds::LEAVES);
+    }
+}

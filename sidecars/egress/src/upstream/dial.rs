@@ -1,0 +1,191 @@
+//! One new connection to a target: address, TCP, TLS.
+//!
+//! The address is decided here and pinned: what was checked is what is dialled, the name is not asked
+//! for again.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use bottle_contract::address::forbidden;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
+
+use super::company::CompanyProxy;
+use super::names::Names;
+use super::{Target, UpstreamError};
+use crate::bounds;
+
+/// The word of `connect_to` for the person's own machine. The bundle of this backend runs on it.
+const OWN_MACHINE: &str = "host";
+
+/// A connection to upstream, plain or TLS.
+pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
+
+/// Makes connections.
+pub(crate) struct Dialer {
+    /// How names become addresses.
+    pub(crate) names: Names,
+    /// Every address the host owns.
+    pub(crate) host_addresses: Vec<IpAddr>,
+    /// `egress.upstream_proxy`.
+    pub(crate) proxy: Option<CompanyProxy>,
+}
+
+impl Dialer {
+    /// Connects to `target`, and opens TLS with `tls` where the target is TLS.
+    ///
+    /// # Errors
+    /// [`UpstreamError`], saying which step failed.
+    pub(crate) async fn dial(
+        &self,
+        target: &Target,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<UpstreamIo, UpstreamError> {
+        let tcp = self.tcp(target).await?;
+        if !target.tls {
+            return Ok(Either::Left(tcp));
+        }
+        let name = match literal(&target.host) {
+            Some(address) => ServerName::from(address),
+            None => ServerName::try_from(target.host.clone())
+                .map_err(|error| UpstreamError::unreachable(&target.host, error))?,
+        };
+        let handshake = TlsConnector::from(Arc::clone(tls)).connect(name, tcp);
+        match timeout(bounds::HANDSHAKE_WITHIN, handshake).await {
+            Ok(Ok(stream)) => Ok(Either::Right(stream)),
+            Ok(Err(error)) => Err(tls_error(&target.host, &error)),
+            Err(_) => Err(UpstreamError::unreachable(&target.host, "no TLS handshake in time")),
+        }
+    }
+
+    /// Connects to `target` without TLS: for plain HTTP, and for TLS that is passed through unopened.
+    ///
+    /// # Errors
+    /// [`UpstreamError`], saying which step failed.
+    pub(crate) async fn tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
+        let host = &target.host;
+        if let Some((place, port)) = &target.connect_to {
+            let addresses = self.explicit(place).await;
+            let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
+            return connect(host, &addresses, *port).await;
+        }
+        if let Some(proxy) = &self.proxy {
+            return self.through(proxy, target).await;
+        }
+        let addresses = match literal(host) {
+            Some(address) => vec![address],
+            None => self.names.look_up(host).await.map_err(|why| UpstreamError::unreachable(host, why))?,
+        };
+        self.permit(target, &addresses)?;
+        connect(host, &addresses, target.port).await
+    }
+
+    async fn through(&self, proxy: &CompanyProxy, target: &Target) -> Result<TcpStream, UpstreamError> {
+        let host = &target.host;
+        if let Some(address) = literal(host) {
+            self.permit(target, &[address])?;
+        }
+        let addresses = self.explicit(&proxy.host).await;
+        let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
+        let mut tcp = connect(host, &addresses, proxy.port).await?;
+        let asked = proxy.connect(&mut tcp, host, target.port).await;
+        asked.map_err(|why| UpstreamError::unreachable(host, why))?;
+        Ok(tcp)
+    }
+
+    /// The addresses of a place that a person named on purpose: nothing is forbidden there.
+    async fn explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+        if host == OWN_MACHINE {
+            return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+        }
+        match literal(host) {
+            Some(address) => Ok(vec![address]),
+            None => self.names.look_up(host).await,
+        }
+    }
+
+    /// Refuses when any of the addresses is forbidden: a name that leads to both a public and a private
+    /// place is up to something.
+    fn permit(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
+        if target.private {
+            return Ok(());
+        }
+        for address in addresses {
+            if let Some(why) = forbidden(*address, &self.host_addresses) {
+                let host = target.host.clone();
+                let why = why.as_str();
+                return Err(UpstreamError::Forbidden { host, address: *address, why });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The address that a canonical host is, where it is one; IPv6 stands in brackets.
+fn literal(host: &str) -> Option<IpAddr> {
+    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    bare.parse().ok()
+}
+
+async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStream, UpstreamError> {
+    let mut last = "the name has no address".to_owned();
+    for address in addresses.iter().take(bounds::ADDRESSES) {
+        let dialled = TcpStream::connect(SocketAddr::new(*address, port));
+        match timeout(bounds::CONNECT_WITHIN, dialled).await {
+            Ok(Ok(tcp)) => {
+                // A failure costs latency, nothing else.
+                let _ = tcp.set_nodelay(true);
+                return Ok(tcp);
+            }
+            Ok(Err(error)) => last = format!("{address} port {port}: {error}"),
+            Err(_) => last = format!("{address} port {port}: no connection in time"),
+        }
+    }
+    Err(UpstreamError::unreachable(host, last))
+}
+
+fn tls_error(host: &str, error: &std::io::Error) -> UpstreamError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(why)) => {
+            UpstreamError::Untrusted { host: host.to_owned(), why: why.to_string() }
+        }
+        _ => UpstreamError::unreachable(host, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialer() -> Dialer {
+        let own = "192.0.2.77".parse().expect("address");
+        Dialer { names: Names::of_this_host(), host_addresses: vec![own], proxy: None }
+    }
+
+    fn target(private: bool) -> Target {
+        Target { host: "name.example.com".into(), port: 443, tls: true, private, connect_to: None }
+    }
+
+    #[test]
+    fn one_forbidden_address_among_good_ones_is_enough() {
+        let addresses: Vec<IpAddr> =
+            ["203.0.113.7", "10.0.0.1"].map(|text| text.parse().expect("address")).to_vec();
+        let refused = dialer().permit(&target(false), &addresses).expect_err("a private address");
+        assert!(matches!(refused, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
+        assert!(dialer().permit(&target(false), &addresses[..1]).is_ok());
+        assert!(dialer().permit(&target(true), &addresses).is_ok());
+    }
+
+    #[test]
+    fn a_canonical_host_is_an_address_or_a_name() {
+        assert_eq!(literal("[2001:db8::1]"), "2001:db8::1".parse().ok());
+        assert_eq!(literal("203.0.113.7"), "203.0.113.7".parse().ok());
+        assert_eq!(literal("name.example.com"), None);
+    }
+}

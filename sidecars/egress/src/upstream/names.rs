@@ -1,0 +1,155 @@
+//! Names to addresses, by the host's own configuration.
+//!
+//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`; a laptop that changes its network
+//! changes that file, so it is read again when it changed. A name with a dot is asked for as it is: no
+//! search domain may turn one name into another after the decision.
+
+use std::fs;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{LookupIpStrategy, ResolveHosts};
+use tokio::time::timeout;
+
+use crate::bounds;
+
+/// How often the configuration's age is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Answers kept.
+const CACHED: u64 = 512;
+
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+const HOSTS: &str = "/etc/hosts";
+
+/// The host's resolver.
+pub(crate) struct Names {
+    system: Mutex<System>,
+}
+
+struct System {
+    resolver: Option<Arc<TokioResolver>>,
+    hosts: Arc<StaticHosts>,
+    stamp: Stamp,
+    looked: Instant,
+}
+
+/// Modification times of the files that were read.
+type Stamp = [Option<SystemTime>; 2];
+
+impl Names {
+    /// Reads the host's configuration. Without one only `/etc/hosts` answers.
+    pub(crate) fn of_this_host() -> Self {
+        Self { system: Mutex::new(System::read(stamp())) }
+    }
+
+    /// The addresses of `name`, in the order to try them.
+    ///
+    /// # Errors
+    /// A fragment saying why there are none.
+    pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, String> {
+        let (resolver, hosts) = {
+            let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
+            system.refresh();
+            (system.resolver.clone(), Arc::clone(&system.hosts))
+        };
+        if let Some(addresses) = hosts.get(name) {
+            return Ok(addresses);
+        }
+        let resolver = resolver.ok_or("the host has no name server configured")?;
+        let question = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
+        let answer = timeout(bounds::RESOLVE_WITHIN, resolver.lookup_ip(question))
+            .await
+            .map_err(|_| format!("{name} was not resolved in time"))?
+            .map_err(|error| format!("{name} does not resolve: {error}"))?;
+        Ok(answer.iter().collect())
+    }
+}
+
+impl System {
+    fn read(stamp: Stamp) -> Self {
+        let resolver = match resolver() {
+            Ok(resolver) => Some(Arc::new(resolver)),
+            Err(error) => {
+                tracing::warn!(%error, "{RESOLV_CONF} gives no name server");
+                None
+            }
+        };
+        let hosts = Arc::new(StaticHosts::parse(&fs::read_to_string(HOSTS).unwrap_or_default()));
+        Self { resolver, hosts, stamp, looked: Instant::now() }
+    }
+
+    /// Reads again what changed; what cannot be read any more stays as it was.
+    fn refresh(&mut self) {
+        if self.looked.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.looked = Instant::now();
+        let stamp = stamp();
+        if stamp != self.stamp {
+            let read = Self::read(stamp);
+            self.stamp = stamp;
+            self.hosts = read.hosts;
+            self.resolver = read.resolver.or(self.resolver.take());
+        }
+    }
+}
+
+fn stamp() -> Stamp {
+    [RESOLV_CONF, HOSTS].map(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok())
+}
+
+fn resolver() -> Result<TokioResolver, hickory_resolver::net::NetError> {
+    let mut builder = TokioResolver::builder_tokio()?;
+    let options = builder.options_mut();
+    options.ip_strategy = LookupIpStrategy::Ipv4thenIpv6;
+    options.use_hosts_file = ResolveHosts::Never;
+    options.cache_size = CACHED;
+    builder.build()
+}
+
+/// `/etc/hosts`, parsed.
+struct StaticHosts(Vec<(IpAddr, Vec<String>)>);
+
+impl StaticHosts {
+    fn parse(text: &str) -> Self {
+        let lines = text.lines().filter_map(|line| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let address = words.next()?.parse().ok()?;
+            Some((address, words.map(str::to_ascii_lowercase).collect()))
+        });
+        Self(lines.collect())
+    }
+
+    /// The addresses of `name`, IPv4 first; `None` when the file does not name it.
+    fn get(&self, name: &str) -> Option<Vec<IpAddr>> {
+        let mut addresses: Vec<IpAddr> = self
+            .0
+            .iter()
+            .filter(|(_, names)| names.iter().any(|known| known == name))
+            .map(|(address, _)| *address)
+            .collect();
+        addresses.sort_by_key(IpAddr::is_ipv6);
+        (!addresses.is_empty()).then_some(addresses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_with_comments_case_and_several_names() {
+        let hosts = StaticHosts::parse(
+            "# a comment\n::1 localhost\n127.0.0.1\tLocalHost loop # not this\nnonsense x\n\n",
+        );
+        let loopback: [IpAddr; 2] = ["127.0.0.1".parse().expect("v4"), "::1".parse().expect("v6")];
+        assert_eq!(hosts.get("localhost"), Some(loopback.to_vec()));
+        assert_eq!(hosts.get("loop"), Some(loopback[..1].to_vec()));
+        for unknown in ["x", "not", "this", ""] {
+            assert_eq!(hosts.get(unknown), None, "{unknown}");
+        }
+    }
+}

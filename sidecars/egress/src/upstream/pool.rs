@@ -1,0 +1,342 @@
+//! Upstream connections, kept while they last.
+//!
+//! A connection is found again only by an equal [`Target`], so that a route that changes `connect_to` or
+//! `private` never meets a connection made under the old one. HTTP/2 connections are shared by all
+//! requests of their target; HTTP/1.1 ones serve one request at a time and come back when its answer was
+//! read to the end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use http::{HeaderValue, Request, Response, Uri, Version, header};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+use tokio_util::either::Either;
+
+use super::dial::{Dialer, UpstreamIo};
+use super::trust::Trust;
+use super::{Target, UpstreamError};
+use crate::bounds;
+use crate::request::body::{Body, Returned};
+
+/// Connections that may turn out to be closed before one request fails.
+const TRIES: usize = 8;
+
+/// The way to the world: dials, verifies, sends, keeps.
+pub(crate) struct Upstream {
+    dialer: Dialer,
+    trust: Trust,
+    kept: Mutex<HashMap<Target, Kept>>,
+}
+
+/// What is kept for one target.
+#[derive(Default)]
+struct Kept {
+    /// Idle HTTP/1.1 connections and since when, the latest last.
+    idle: Vec<(http1::SendRequest<Body>, Instant)>,
+    /// The shared HTTP/2 connection, dialled once however many requests wait for it.
+    shared: Option<Arc<Shared>>,
+}
+
+/// An HTTP/2 connection in the making or made; `None` inside: the target does not speak HTTP/2.
+struct Shared {
+    dialled: OnceCell<Option<http2::SendRequest<Body>>>,
+    used: Mutex<Instant>,
+}
+
+/// A connection that can take one request, as ALPN left it.
+enum Sender {
+    Alone(http1::SendRequest<Body>),
+    Shared(http2::SendRequest<Body>),
+}
+
+impl Upstream {
+    /// Nothing is dialled before it is needed.
+    pub(crate) fn new(dialer: Dialer, trust: Trust) -> Arc<Self> {
+        Arc::new(Self { dialer, trust, kept: Mutex::default() })
+    }
+
+    /// The dialer, for connections that carry no HTTP of ours.
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
+    /// Sends `request` to `target` and returns when the head of its answer is there.
+    ///
+    /// A kept connection that turns out to be closed before anything was sent costs another try, never
+    /// an error.
+    ///
+    /// # Errors
+    /// [`UpstreamError`], saying which step failed.
+    pub(crate) async fn send(
+        self: &Arc<Self>,
+        target: &Target,
+        mut request: Request<Body>,
+    ) -> Result<Response<Returned>, UpstreamError> {
+        for _ in 0..TRIES {
+            let (sender, kept) = self.sender(target).await?;
+            match self.send_on(target, sender, request).await {
+                Ok(response) => return Ok(response),
+                Err((error, Some(unsent))) if kept => {
+                    tracing::debug!(%error, "a kept connection was closed");
+                    request = unsent;
+                }
+                Err((error, _)) => return Err(UpstreamError::unreachable(&target.host, error)),
+            }
+        }
+        Err(UpstreamError::unreachable(&target.host, "it closes every connection"))
+    }
+
+    /// Sends `request` over a connection of its own that speaks HTTP/1.1, which an answer of 101 turns
+    /// into a tunnel.
+    ///
+    /// # Errors
+    /// [`UpstreamError`], saying which step failed.
+    pub(crate) async fn send_alone(
+        self: &Arc<Self>,
+        target: &Target,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let io = self.dialer.dial(target, &self.trust.http1).await?;
+        let mut sender =
+            http1_over(io).await.map_err(|error| UpstreamError::unreachable(&target.host, error))?;
+        let request =
+            for_http1(request, target).map_err(|error| UpstreamError::unreachable(&target.host, error))?;
+        let answer = timeout(bounds::RESPONSE_WITHIN, sender.send_request(request)).await;
+        match answer {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(UpstreamError::unreachable(&target.host, error)),
+            Err(_) => Err(UpstreamError::unreachable(&target.host, "no answer in time")),
+        }
+    }
+
+    /// Drops what has been idle for too long; called now and then.
+    pub(crate) fn sweep(&self) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|_, kept| {
+            kept.idle
+                .retain(|(sender, since)| !sender.is_closed() && since.elapsed() < bounds::UPSTREAM_IDLE);
+            if kept.shared.as_ref().is_some_and(|shared| shared.is_idle()) {
+                kept.shared = None;
+            }
+            !kept.idle.is_empty() || kept.shared.is_some()
+        });
+    }
+
+    /// A way to send, and whether it was kept from before.
+    async fn sender(self: &Arc<Self>, target: &Target) -> Result<(Sender, bool), UpstreamError> {
+        loop {
+            let shared = {
+                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let kept = kept.entry(target.clone()).or_default();
+                while let Some((sender, since)) = kept.idle.pop() {
+                    if sender.is_ready() && since.elapsed() < bounds::UPSTREAM_IDLE {
+                        return Ok((Sender::Alone(sender), true));
+                    }
+                }
+                Arc::clone(kept.shared.get_or_insert_with(Shared::undialled))
+            };
+            // Everyone who comes while the first connection is made waits for what it speaks.
+            let mut own = None;
+            let dialled = shared
+                .dialled
+                .get_or_try_init(|| async {
+                    Ok(match self.dial(target).await? {
+                        Sender::Shared(sender) => Some(sender),
+                        Sender::Alone(sender) => {
+                            own = Some(sender);
+                            None
+                        }
+                    })
+                })
+                .await?;
+            if let Some(sender) = own {
+                return Ok((Sender::Alone(sender), false));
+            }
+            match dialled {
+                Some(sender) if !sender.is_closed() => {
+                    *shared.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                    return Ok((Sender::Shared(sender.clone()), true));
+                }
+                Some(_) => self.forget(target, &shared),
+                None => return Ok((self.dial(target).await?, false)),
+            }
+        }
+    }
+
+    async fn dial(&self, target: &Target) -> Result<Sender, UpstreamError> {
+        let io = self.dialer.dial(target, &self.trust.any).await?;
+        let http2 = match &io {
+            Either::Right(tls) => tls.get_ref().1.alpn_protocol() == Some(b"h2"),
+            Either::Left(_) => false,
+        };
+        let failed = |error| UpstreamError::unreachable(&target.host, error);
+        if http2 {
+            http2_over(io).await.map(Sender::Shared).map_err(failed)
+        } else {
+            http1_over(io).await.map(Sender::Alone).map_err(failed)
+        }
+    }
+
+    async fn send_on(
+        self: &Arc<Self>,
+        target: &Target,
+        sender: Sender,
+        request: Request<Body>,
+    ) -> Result<Response<Returned>, (String, Option<Request<Body>>)> {
+        match sender {
+            Sender::Alone(mut sender) => {
+                let request = for_http1(request, target).map_err(unsendable)?;
+                let response = in_time(sender.try_send_request(request)).await?;
+                let back = Back { upstream: Arc::clone(self), target: target.clone(), sender };
+                Ok(response.map(|body| Returned::new(body, Some(back))))
+            }
+            Sender::Shared(mut sender) => {
+                let request = for_http2(request, target).map_err(unsendable)?;
+                let response = in_time(sender.try_send_request(request)).await;
+                Ok(response?.map(|body| Returned::new(body, None)))
+            }
+        }
+    }
+
+    fn keep(&self, target: Target, sender: http1::SendRequest<Body>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = &mut kept.entry(target).or_default().idle;
+        if idle.len() < bounds::UPSTREAM_IDLE_CONNECTIONS {
+            idle.push((sender, Instant::now()));
+        }
+    }
+
+    fn forget(&self, target: &Target, closed: &Arc<Shared>) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.get_mut(target)
+            && kept.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, closed))
+        {
+            kept.shared = None;
+        }
+    }
+}
+
+impl Shared {
+    fn undialled() -> Arc<Self> {
+        Arc::new(Self { dialled: OnceCell::new(), used: Mutex::new(Instant::now()) })
+    }
+
+    /// Dialled, and unused for long; what it speaks is asked again after that, too.
+    fn is_idle(self: &Arc<Self>) -> bool {
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::strong_count(self) == 1 && used.elapsed() >= bounds::UPSTREAM_IDLE
+    }
+}
+
+/// Brings an HTTP/1.1 connection back when its answer was read to the end.
+pub(crate) struct Back {
+    upstream: Arc<Upstream>,
+    target: Target,
+    sender: http1::SendRequest<Body>,
+}
+
+impl Back {
+    /// Keeps the connection for the next request.
+    pub(crate) fn give(mut self) {
+        if self.sender.is_ready() {
+            self.upstream.keep(self.target, self.sender);
+            return;
+        }
+        // The connection's task has the last word on whether another request may follow.
+        tokio::spawn(async move {
+            if self.sender.ready().await.is_ok() {
+                self.upstream.keep(self.target, self.sender);
+            }
+        });
+    }
+}
+
+type Sent<B> = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>;
+
+async fn in_time<B>(
+    sent: impl Future<Output = Sent<B>>,
+) -> Result<Response<Incoming>, (String, Option<Request<B>>)> {
+    match timeout(bounds::RESPONSE_WITHIN, sent).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(mut error)) => {
+            let unsent = error.take_message();
+            Err((describe(error.error()), unsent))
+        }
+        Err(_) => Err(("no answer in time".to_owned(), None)),
+    }
+}
+
+fn unsendable(error: http::Error) -> (String, Option<Request<Body>>) {
+    (error.to_string(), None)
+}
+
+/// hyper's errors say the kind and hide the cause; a person wants both.
+fn describe(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// HTTP/1.1 wants the path in the request line and the authority in the Host header.
+fn for_http1(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
+    let mut uri = Uri::builder();
+    if let Some(path) = request.uri().path_and_query() {
+        uri = uri.path_and_query(path.clone());
+    }
+    *request.uri_mut() = uri.build()?;
+    *request.version_mut() = Version::HTTP_11;
+    let host = HeaderValue::try_from(target.authority())?;
+    request.headers_mut().insert(header::HOST, host);
+    Ok(request)
+}
+
+/// HTTP/2 wants both in the URI and no Host header.
+fn for_http2(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
+    let mut uri = Uri::builder().scheme("https").authority(target.authority());
+    if let Some(path) = request.uri().path_and_query() {
+        uri = uri.path_and_query(path.clone());
+    }
+    *request.uri_mut() = uri.build()?;
+    *request.version_mut() = Version::HTTP_2;
+    request.headers_mut().remove(header::HOST);
+    Ok(request)
+}
+
+async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendRequest<Body>> {
+    let (sender, connection) = http1::Builder::new()
+        .max_headers(bounds::HEADERS)
+        .max_header_size(bounds::HEADER_BYTES)
+        .max_buf_size(bounds::HEADER_BYTES)
+        .handshake(TokioIo::new(io))
+        .await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(error = describe(&error), "an upstream connection ended");
+        }
+    });
+    Ok(sender)
+}
+
+async fn http2_over(io: UpstreamIo) -> hyper::Result<http2::SendRequest<Body>> {
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(bounds::WINDOW)
+        .initial_connection_window_size(bounds::CONNECTION_WINDOW)
+        .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
+        .keep_alive_interval(bounds::PING_EVERY)
+        .keep_alive_timeout(bounds::PING_WITHIN)
+        .handshake(TokioIo::new(io))
+        .await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(error = describe(&error), "an upstream connection ended");
+        }
+    });
+    Ok(sender)
+}

@@ -1,0 +1,83 @@
+//! Which certificates are believed upstream.
+//!
+//! The roots that were provisioned (the host's own and `ca_bundle`), else the ones compiled in. There is
+//! no way to switch verification off.
+
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+/// TLS towards upstream.
+#[derive(Clone)]
+pub(crate) struct Trust {
+    /// Offers HTTP/2 and HTTP/1.1.
+    pub(crate) any: Arc<ClientConfig>,
+    /// Offers HTTP/1.1 alone, for WebSockets.
+    pub(crate) http1: Arc<ClientConfig>,
+}
+
+/// The roots cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrustError {
+    /// The text is not PEM.
+    #[error("upstream roots are not PEM: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    /// Text was given, and no certificate in it is a usable root.
+    #[error("upstream roots hold no usable certificate")]
+    Empty,
+    /// rustls refuses its own defaults.
+    #[error("TLS towards upstream: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl Trust {
+    /// Believes the roots in `pem`, or the compiled-in ones when it is blank.
+    ///
+    /// # Errors
+    /// [`TrustError`]; a bundle in which some certificates are unusable is fine, as system stores are.
+    pub(crate) fn in_roots(pem: &str) -> Result<Self, TrustError> {
+        let mut roots = RootCertStore::empty();
+        if pem.trim().is_empty() {
+            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        } else {
+            let certificates: Vec<CertificateDer<'_>> =
+                CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>()?;
+            let (added, ignored) = roots.add_parsable_certificates(certificates);
+            if added == 0 {
+                return Err(TrustError::Empty);
+            }
+            if ignored > 0 {
+                tracing::info!(ignored, "some upstream roots cannot be used");
+            }
+        }
+        let http1 = config(roots, &[b"http/1.1"])?;
+        let mut any = http1.clone();
+        any.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { any: Arc::new(any), http1: Arc::new(http1) })
+    }
+}
+
+fn config(roots: RootCertStore, alpn: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_roots_mean_the_compiled_in_ones_and_broken_ones_are_refused() {
+        assert!(Trust::in_roots(" \n").is_ok());
+        let truncated = "-----BEGIN CERTIFICATE-----\nAAAA\n";
+        assert!(matches!(Trust::in_roots(truncated), Err(TrustError::Pem(_))));
+        assert!(matches!(Trust::in_roots("no certificate here"), Err(TrustError::Empty)));
+    }
+}

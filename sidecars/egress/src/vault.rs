@@ -1,0 +1,111 @@
+//! The credentials, each in the one place it may go to.
+//!
+//! Filled once. A value comes out only as the finished header of a route whose slot, host, scheme and
+//! header are exactly the ones it was bound to at launch.
+
+use std::collections::HashMap;
+
+use bottle_contract::credential::{BadCredential, Binding, binding, header_value};
+use bottle_contract::route::Route;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::bundle::Credential;
+use http::{HeaderName, HeaderValue};
+
+/// Slots and their values.
+pub(crate) struct Vault(HashMap<Binding, Option<Loaded>>);
+
+struct Loaded {
+    secret: Secret,
+    name: HeaderName,
+    value: HeaderValue,
+}
+
+impl Vault {
+    /// Takes the values over.
+    ///
+    /// # Errors
+    /// [`BadCredential`] for a value that cannot stand in its header.
+    pub(crate) fn new(credentials: Vec<Credential>) -> Result<Self, BadCredential> {
+        let mut slots = HashMap::new();
+        for Credential { binding, value } in credentials {
+            let loaded = value.map(|value| Loaded::new(&binding, value.0)).transpose()?;
+            slots.insert(binding, loaded);
+        }
+        Ok(Self(slots))
+    }
+
+    /// Every place that a slot is bound to.
+    pub(crate) fn bindings(&self) -> Vec<Binding> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// Whether a value is loaded for `slot`, wherever it is bound.
+    pub(crate) fn holds(&self, slot: &str) -> bool {
+        self.0.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
+    }
+
+    /// Every value that is loaded, for the redactor.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Secret> {
+        self.0.values().flatten().map(|loaded| &loaded.secret)
+    }
+
+    /// The header that `route` adds; `None` when its tuple is not a bound and loaded one.
+    pub(crate) fn header_for(&self, route: &Route) -> Option<(HeaderName, HeaderValue)> {
+        let loaded = self.0.get(&binding(route)?)?.as_ref()?;
+        Some((loaded.name.clone(), loaded.value.clone()))
+    }
+}
+
+impl Loaded {
+    fn new(binding: &Binding, secret: Secret) -> Result<Self, BadCredential> {
+        let bad = |why| BadCredential { slot: binding.slot.clone(), why };
+        let written = header_value(binding, &secret)?;
+        let name = HeaderName::try_from(&binding.header).map_err(|_| bad("has no good header"))?;
+        let mut value = HeaderValue::try_from(written.expose())
+            .map_err(|_| bad("holds a character that no header can carry"))?;
+        // Never in a Debug output, never in HTTP/2's compression table.
+        value.set_sensitive(true);
+        Ok(Self { secret, name, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::credential::Scheme;
+    use bottle_contract::route::{Form, parse_route};
+
+    use super::*;
+
+    fn vault() -> Vault {
+        let binding = Binding {
+            slot: "key".into(),
+            host: "api.example.com".into(),
+            scheme: Scheme::Header,
+            header: "x-api-key".into(),
+        };
+        Vault::new(vec![Credential { binding, value: Some("real".into()) }]).expect("vault")
+    }
+
+    fn route(host: &str, auth: &str) -> Route {
+        let text = format!("host: {host}\nauth: {auth}\n");
+        parse_route(&text, Form::Runtime).expect(auth)
+    }
+
+    #[test]
+    fn a_value_comes_out_at_its_own_place_only() {
+        let vault = vault();
+        let bound = route("api.example.com", "{scheme: header, header: x-api-key, slot: key}");
+        let (name, value) = vault.header_for(&bound).expect("header");
+        assert_eq!((name.as_str(), value.as_bytes()), ("x-api-key", b"real".as_slice()));
+        assert!(!format!("{value:?}").contains("real"));
+        for (host, auth) in [
+            ("api.example.org", "{scheme: header, header: x-api-key, slot: key}"),
+            ("'*.example.com'", "{scheme: header, header: x-api-key, slot: key}"),
+            ("api.example.com", "{scheme: header, header: x-other-key, slot: key}"),
+            ("api.example.com", "{scheme: Bearer, slot: key}"),
+            ("api.example.com", "{scheme: header, header: x-api-key, slot: other}"),
+        ] {
+            assert!(vault.header_for(&route(host, auth)).is_none(), "{host} {auth}");
+        }
+    }
+}
