@@ -1,0 +1,194 @@
+//! The keeper's socket: who may speak, what is asked, and the events that wait in between.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bottle_channel::{Channel, Incoming, Request, Side, Stream};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_contract::session::{Hello, Role};
+use bottle_egress::report::backlog::Backlog;
+use bottle_harden::Weaker;
+use bytes::Bytes;
+use nix::unistd::Uid;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Notify, watch};
+
+use crate::BundleConfig;
+use crate::sidecar::Sidecar;
+
+/// Events kept while no keeper listens: a night's refusals of a busy agent.
+const EVENTS: usize = 4096;
+
+/// The bundle, shared by all its tasks.
+pub(crate) struct Bundle {
+    config: BundleConfig,
+    egress: Sidecar,
+    weaker: Vec<Weaker>,
+    backlog: Backlog,
+    /// Counts the keepers that asked for events; the latest one gets them.
+    listeners: watch::Sender<u64>,
+    /// From here on a daemon that ends is no news.
+    stopping: AtomicBool,
+    stopped: Notify,
+}
+
+impl Bundle {
+    pub(crate) fn new(config: BundleConfig, egress: Sidecar, weaker: Vec<Weaker>) -> Self {
+        Self {
+            config,
+            egress,
+            weaker,
+            backlog: Backlog::new(EVENTS),
+            listeners: watch::Sender::new(0),
+            stopping: AtomicBool::new(false),
+            stopped: Notify::new(),
+        }
+    }
+
+    /// Collects the daemons' events, and notices when one ends.
+    pub(crate) fn watch(self: &Arc<Self>) {
+        let bundle = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Ok(mut events) = bundle.egress.channel().open(&BundleRequest::Events).await {
+                while let Ok(event) = events.receive().await {
+                    bundle.backlog.push(event);
+                }
+            }
+            bundle.egress.channel().closed().await;
+            if !bundle.stopping.load(Ordering::Relaxed) {
+                bundle.daemon_ended();
+            }
+        });
+    }
+
+    /// Listens to keepers until one says stop.
+    pub(crate) async fn serve(self: &Arc<Self>, listener: UnixListener, keeper: Uid) {
+        let accepting = async {
+            loop {
+                let Ok((socket, _)) = listener.accept().await else {
+                    // Out of descriptors; a keeper tries again.
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    continue;
+                };
+                if peer(&socket) == Some(keeper) {
+                    tokio::spawn(Arc::clone(self).keeper(socket));
+                }
+            }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = self.stopped.notified() => {}
+        }
+        // Best effort: after a change of user the folder may be another's, and the backend removes it.
+        let _ = fs::remove_file(&self.config.control);
+    }
+
+    async fn keeper(self: Arc<Self>, socket: UnixStream) {
+        let hello = Hello::of(Role::Bundle);
+        let Ok((channel, incoming, theirs)) = Channel::establish(socket, Side::Accepted, hello).await else {
+            return;
+        };
+        if theirs.role == Role::Keeper {
+            self.answer_all(&channel, incoming).await;
+        }
+    }
+
+    async fn answer_all(self: &Arc<Self>, channel: &Channel, mut incoming: Incoming) {
+        while let Some(request) = incoming.next().await {
+            match request.parse::<BundleRequest>() {
+                Ok(BundleRequest::Events) => {
+                    tokio::spawn(Arc::clone(self).tell(request.accept()));
+                }
+                Ok(BundleRequest::Stop) => {
+                    let stopped = self.stop(request.payload().clone()).await;
+                    respond(request, &stopped).await;
+                    channel.flush().await;
+                    self.stopped.notify_one();
+                    return;
+                }
+                Ok(BundleRequest::Health) => {
+                    let health = self.health(request.payload().clone()).await;
+                    respond(request, &health).await;
+                }
+                Ok(BundleRequest::Provision(_) | BundleRequest::Routes(_)) => {
+                    let answer = self.egress.ask(request.payload().clone()).await;
+                    let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
+                    respond(request, &event).await;
+                }
+                Err(error) => request.refuse(&error.to_string()).await,
+            }
+        }
+    }
+
+    /// Passes events on until the stream breaks or another keeper listens.
+    async fn tell(self: Arc<Self>, mut stream: Stream) {
+        let mut listeners = self.listeners.subscribe();
+        self.listeners.send_modify(|count| *count += 1);
+        listeners.mark_unchanged();
+        loop {
+            let event = tokio::select! {
+                event = self.backlog.next() => event,
+                _ = stream.next() => return,
+                _ = listeners.changed() => {
+                    stream.reset("another keeper listens now").await;
+                    return;
+                }
+            };
+            if stream.message(&event).await.is_err() {
+                self.backlog.put_back(event);
+                return;
+            }
+        }
+    }
+
+    async fn health(&self, request: Bytes) -> BundleEvent {
+        let daemons = match self.egress.ask(request).await {
+            Ok(BundleEvent::Health { mut daemons }) => {
+                for daemon in &mut daemons {
+                    daemon.weaker.extend(self.weaker.iter().map(|weaker| weaker.0.clone()));
+                }
+                daemons
+            }
+            _ => vec![Daemon {
+                name: self.egress.name.to_owned(),
+                up: false,
+                revision: None,
+                resident: None,
+                weaker: vec![],
+            }],
+        };
+        BundleEvent::Health { daemons }
+    }
+
+    async fn stop(&self, request: Bytes) -> BundleEvent {
+        self.stopping.store(true, Ordering::Relaxed);
+        let ended = self.egress.stop(request).await;
+        let closed = self.config.door.close(self.egress.ports);
+        match ended.and(closed) {
+            Ok(()) => BundleEvent::Stopped,
+            Err(error) => BundleEvent::Rejected { message: format!("the door: {error}") },
+        }
+    }
+
+    /// Fail closed: without its daemon nothing may even connect.
+    fn daemon_ended(&self) {
+        let ended = self.egress.kill().and(self.config.door.close(self.egress.ports));
+        if let Err(error) = ended {
+            tracing::error!(%error, daemon = self.egress.name, "its door could not be closed");
+        }
+        self.backlog.push(BundleEvent::Down { daemon: self.egress.name.to_owned() });
+    }
+}
+
+fn peer(socket: &UnixStream) -> Option<Uid> {
+    socket.peer_cred().ok().map(|peer| Uid::from_raw(peer.uid()))
+}
+
+async fn respond(request: Request, event: &BundleEvent) {
+    let stream = request.accept();
+    if stream.message(event).await.is_ok() {
+        // A keeper that is gone by now ends the caller's loop.
+        let _ = stream.end().await;
+    }
+}

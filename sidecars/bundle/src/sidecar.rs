@@ -1,0 +1,122 @@
+//! One daemon: its process, and the channel to it over a pair of sockets.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use bottle_channel::{Channel, ChannelError, Side};
+use bottle_contract::names::EGRESS_DOOR_PORTS;
+use bottle_contract::session::bundle::BundleEvent;
+use bottle_contract::session::{Hello, Role};
+use bottle_egress::daemon::EgressConfig;
+use bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::BundleConfig;
+
+/// A daemon that has not answered by then counts as down. Provisioning includes making keys; half a
+/// second on a machine that swaps.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
+
+/// How long a daemon has to end by itself before it is killed.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// A daemon whose process is there and whose channel is not yet.
+pub(crate) struct Starting {
+    process: Child,
+    socket: StdUnixStream,
+}
+
+/// A daemon.
+pub(crate) struct Sidecar {
+    /// Its name in events.
+    pub(crate) name: &'static str,
+    /// Its part of the door.
+    pub(crate) ports: &'static [u16],
+    process: Mutex<Child>,
+    channel: Channel,
+}
+
+/// Starts `bottle __egress` from the program that is running now, even when its file was replaced.
+pub(crate) fn start_egress(config: &BundleConfig) -> anyhow::Result<Starting> {
+    let argument = serde_json::to_string(&EgressConfig {
+        door: config.door.clone(),
+        logs: config.logs.clone(),
+        identity: config.identity,
+    })?;
+    let (ours, theirs) = StdUnixStream::pair().context("socket pair for the egress daemon")?;
+    let process = Command::new("/proc/self/exe")
+        .args(["__egress", &argument])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .spawn()
+        .context("start the egress daemon")?;
+    Ok(Starting { process, socket: ours })
+}
+
+impl Starting {
+    /// Exchanges hellos.
+    pub(crate) async fn establish(self) -> anyhow::Result<Sidecar> {
+        self.socket.set_nonblocking(true)?;
+        let io = UnixStream::from_std(self.socket)?;
+        let (channel, _, hello) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
+        anyhow::ensure!(hello.role == Role::Egress, "the egress daemon says it is something else");
+        Ok(Sidecar {
+            name: bottle_egress::daemon::NAME,
+            ports: &EGRESS_DOOR_PORTS,
+            process: Mutex::new(self.process),
+            channel,
+        })
+    }
+}
+
+impl Sidecar {
+    /// The channel, for streams that go on.
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    /// Asks one thing, word by word as the keeper asked it.
+    ///
+    /// # Errors
+    /// A fragment for the keeper, naming the daemon.
+    pub(crate) async fn ask(&self, request: Bytes) -> Result<BundleEvent, String> {
+        let exchange = async {
+            let mut stream = self.channel.open_bytes(request)?;
+            stream.receive::<BundleEvent>().await
+        };
+        match timeout(ANSWERS_WITHIN, exchange).await {
+            Ok(Ok(event)) => Ok(event),
+            Ok(Err(error)) => Err(format!("the {} daemon: {error}", self.name)),
+            Err(_) => Err(format!("the {} daemon did not answer in time", self.name)),
+        }
+    }
+
+    /// Has it end by itself, and kills it if it does not.
+    pub(crate) async fn stop(&self, request: Bytes) -> io::Result<()> {
+        let asked = async {
+            let mut stream = self.channel.open_bytes(request)?;
+            stream.receive::<BundleEvent>().await?;
+            self.channel.closed().await;
+            Ok::<_, ChannelError>(())
+        };
+        // Whatever came of it, the process is gone after the next line.
+        let _ = timeout(ENDS_WITHIN, asked).await;
+        self.kill()
+    }
+
+    /// Ends what is left of the process and reaps it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.kill()?;
+        // Short: it was killed a moment ago, or has ended before.
+        process.wait().map(drop)
+    }
+}
