@@ -50,8 +50,19 @@ pub(crate) struct Signals {
     pub(crate) readable: Notify,
     /// Credit came, or the stream is gone. One waiter: the holder of `turn`.
     pub(crate) writable: Notify,
+    /// Nothing more can be sent because the stream was lost. Any number of waiters.
+    pub(crate) lost: Notify,
     /// Senders of one stream take turns, so that a long message is not starved by many short ones.
     pub(crate) turn: Mutex<()>,
+}
+
+impl Signals {
+    /// Wakes everybody: the stream was given up or the connection is gone.
+    pub(crate) fn wake_all(&self) {
+        self.readable.notify_one();
+        self.writable.notify_one();
+        self.lost.notify_waiters();
+    }
 }
 
 /// Where a direction stands.
@@ -81,6 +92,8 @@ pub(crate) struct Entry {
     pub(crate) inbound: VecDeque<(Event, u32)>,
     /// Nobody reads any more: what comes is dropped and granted again.
     pub(crate) unread: bool,
+    /// Reset by the peer or lost with the connection.
+    pub(crate) lost: bool,
     /// Reset by this side: what the peer sent before it knew is no fault of its.
     pub(crate) given_up: bool,
     /// The peer's request, until somebody takes it.
@@ -100,6 +113,7 @@ impl Entry {
             owed: 0,
             inbound: VecDeque::new(),
             unread: false,
+            lost: false,
             given_up: false,
             request,
         }

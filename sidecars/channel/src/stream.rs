@@ -223,6 +223,20 @@ impl StreamSender {
         self.line().shared().writes.notify_one();
     }
 
+    /// Resolves when the stream is gone: given up by either side, finished by both, or lost with the
+    /// connection. For whoever works for the peer and has nothing to send or receive meanwhile.
+    pub async fn closed(&self) {
+        let line = self.line();
+        loop {
+            let mut lost = std::pin::pin!(line.signals.lost.notified());
+            lost.as_mut().enable();
+            if line.shared().table().is_lost(line.stream) {
+                return;
+            }
+            lost.await;
+        }
+    }
+
     async fn send(&self, mut frame: Frame) -> Result<(), ChannelError> {
         let line = self.line();
         let _turn = line.signals.turn.lock().await;

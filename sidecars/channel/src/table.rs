@@ -187,10 +187,14 @@ impl Table {
         entry.inbound.clear();
         entry.inbound.push_back((Event::Reset(format!("given up on this side: {why}")), 0));
         self.waiting += entry.waiting();
-        entry.signals.readable.notify_one();
-        entry.signals.writable.notify_one();
+        entry.signals.wake_all();
         self.list(stream);
         self.sweep(stream);
+    }
+
+    /// Whether the stream was given up by either side, or lost with the connection.
+    pub(crate) fn is_lost(&self, stream: u32) -> bool {
+        self.streams.get(&stream).is_none_or(|entry| entry.lost || entry.given_up)
     }
 
     /// The next event of a stream.
@@ -251,7 +255,8 @@ impl Table {
             Kind::Reset => {
                 entry.outbound.clear();
                 entry.sending = Half::Over;
-                entry.signals.writable.notify_one();
+                entry.lost = true;
+                entry.signals.wake_all();
                 if entry.receiving == Half::Open {
                     self.deliver(stream, Event::Reset(String::from_utf8_lossy(&payload).into_owned()), 0)?;
                 }
@@ -334,8 +339,8 @@ impl Table {
                 self.waiting += last.len();
                 entry.inbound.push_back((last.clone(), 0));
             }
-            entry.signals.readable.notify_one();
-            entry.signals.writable.notify_one();
+            entry.lost = true;
+            entry.signals.wake_all();
         }
         self.turns.clear();
         self.refusals.clear();
@@ -378,7 +383,9 @@ impl Table {
 
     fn sweep(&mut self, stream: u32) {
         if self.streams.get(&stream).is_some_and(Entry::finished) {
-            self.streams.remove(&stream);
+            if let Some(entry) = self.streams.remove(&stream) {
+                entry.signals.lost.notify_waiters();
+            }
             if self.is_own(stream) {
                 self.own -= 1;
             } else {

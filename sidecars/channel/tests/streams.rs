@@ -123,6 +123,25 @@ async fn a_reset_reaches_both_halves_of_the_peer() {
 }
 
 #[tokio::test]
+async fn a_sender_learns_that_its_stream_is_gone_after_the_peer_has_ended() {
+    for lose in [false, true] {
+        let (near, mut far) = pair().await;
+        let (here, mut there) = stream(&near, &mut far).await;
+        here.end().await.unwrap();
+        assert_eq!(there.next().await, Some(Event::End));
+        let (answers, _questions) = there.split();
+        let mut gone = tokio::spawn(async move { answers.closed().await });
+        assert!(timeout(NOT_YET, &mut gone).await.is_err());
+        if lose {
+            near.0.close();
+        } else {
+            here.reset("not interested any more").await;
+        }
+        timeout(SOON, gone).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_sender_is_never_taken_for_an_end() {
     let (near, mut far) = pair().await;
     let (here, mut there) = stream(&near, &mut far).await;

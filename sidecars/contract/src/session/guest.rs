@@ -190,6 +190,10 @@ pub enum GuestEvent {
     Status {
         /// Whether and how the agent ended.
         agent: AgentState,
+        /// What of the bottle's own services does not work, a sentence each (a port of the door that
+        /// could not be listened on).
+        #[serde(default)]
+        troubles: Vec<String>,
     },
     /// See [`GuestRequest::Probe`].
     Probed {
