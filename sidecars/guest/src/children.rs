@@ -1,0 +1,156 @@
+//! Every process whose parent is the guest: its own children and the orphans that fall to pid 1.
+//!
+//! One loop reaps them all. A child is registered under the same lock that the loop takes, held from
+//! before the fork until after the registration, so that no exit status is lost, none is taken by somebody
+//! else, and a signal never meets a number that was reused. Nothing else in the guest may wait for a
+//! process: not `std::process::Child`, not `tokio::process`.
+
+use std::collections::HashMap;
+use std::io;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bottle_contract::session::guest::Exit;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// Resolves to how a child ended, as often as one asks.
+#[derive(Debug, Clone)]
+pub(crate) struct ExitWatch(watch::Receiver<Option<Exit>>);
+
+impl ExitWatch {
+    /// Waits for the end.
+    pub(crate) async fn ended(&mut self) -> Exit {
+        loop {
+            if let Some(exit) = self.now() {
+                return exit;
+            }
+            if self.0.changed().await.is_err() {
+                // The registry never drops a sender before it has sent.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn now(&self) -> Option<Exit> {
+        *self.0.borrow()
+    }
+}
+
+/// The registry.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    alive: Mutex<HashMap<Pid, watch::Sender<Option<Exit>>>>,
+}
+
+impl Children {
+    fn alive(&self) -> MutexGuard<'_, HashMap<Pid, watch::Sender<Option<Exit>>>> {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts `command` and registers it.
+    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<(Pid, std::process::Child, ExitWatch)> {
+        let mut alive = self.alive();
+        // A failed exec is waited for inside `spawn`, under the lock like everything else.
+        let child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let (sender, receiver) = watch::channel(None);
+        alive.insert(pid, sender);
+        Ok((pid, child, ExitWatch(receiver)))
+    }
+
+    /// Sends `signal` to the process group that `pid` leads, if it is still ours.
+    pub(crate) fn signal_group(&self, pid: Pid, signal: Signal) {
+        let alive = self.alive();
+        // The group may outlive its leader, but its number is only certain to be its own until the
+        // leader is reaped.
+        if alive.contains_key(&pid)
+            && let Err(error) = kill_process_group(pid, signal)
+        {
+            tracing::debug!(%error, ?pid, "signal not sent");
+        }
+    }
+
+    /// Reaps for ever.
+    pub(crate) async fn reap(&self) -> io::Result<()> {
+        let mut signals = signal(SignalKind::child())?;
+        loop {
+            self.reap_ready();
+            signals.recv().await;
+        }
+    }
+
+    fn reap_ready(&self) {
+        let mut alive = self.alive();
+        while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+            let Some(exit) = exit_of(status) else { continue };
+            match alive.remove(&pid) {
+                Some(sender) => {
+                    sender.send_replace(Some(exit));
+                }
+                None => tracing::trace!(?pid, ?exit, "orphan reaped"),
+            }
+        }
+    }
+
+    /// Kills everything in the bottle but the guest, and waits until it is gone (a second at most: what
+    /// does not die by then is stuck in the kernel).
+    pub(crate) async fn kill_all(&self) {
+        for _ in 0..100 {
+            let left = kill_round();
+            self.reap_ready();
+            if left == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// As pid 1, one call reaches everything. Where the guest shares its namespace it kills its children,
+/// whose own children fall to it (it is a subreaper) and are found in the next round.
+fn kill_round() -> usize {
+    if std::process::id() == 1 {
+        let everything = nix::unistd::Pid::from_raw(-1);
+        return usize::from(nix::sys::signal::kill(everything, nix::sys::signal::SIGKILL).is_ok());
+    }
+    let mut found = 0;
+    for pid in own_children() {
+        if kill_process(pid, Signal::KILL).is_ok() {
+            found += 1;
+        }
+    }
+    found
+}
+
+fn own_children() -> Vec<Pid> {
+    let own = std::process::id();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| parent_of(*pid) == Some(own))
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+/// The fourth field of `stat`, behind a name in parentheses that may hold anything (proc(5)); `None`
+/// for zombies, which only wait to be reaped.
+fn parent_of(pid: i32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    (state != "Z").then_some(parent)
+}
+
+fn exit_of(status: WaitStatus) -> Option<Exit> {
+    if let Some(code) = status.exit_status() {
+        return Some(Exit::Code(u8::try_from(code & 0xff).unwrap_or(u8::MAX)));
+    }
+    let signal = status.terminating_signal()?;
+    Some(Exit::Signal(u8::try_from(signal).unwrap_or(u8::MAX)))
+}

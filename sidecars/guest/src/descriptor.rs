@@ -1,0 +1,58 @@
+//! Pipes and terminals on the runtime.
+#![allow(unsafe_code)] // `AsyncFd::register` asks for a promise that `OwnedFd` keeps.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use tokio::io::unix::AsyncFd;
+
+/// One end of a pipe, or a terminal's master side. Reading and writing may go on at once.
+#[derive(Debug)]
+pub(crate) struct Descriptor(AsyncFd<OwnedFd>);
+
+impl Descriptor {
+    /// Takes `fd` over and makes it non-blocking; only this end of it, the child's is another.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+        let flags = fcntl_getfl(&fd)?;
+        fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        // SAFETY: an `OwnedFd` is valid and answers the same number until it is dropped, and the
+        // `AsyncFd` owns it and never gives it away.
+        Ok(Self(unsafe { AsyncFd::register(fd)? }))
+    }
+
+    /// Reads what is there; 0 at the end. A terminal whose last process has gone answers EIO, which is
+    /// its end.
+    pub(crate) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let mut guard = self.0.readable().await?;
+            match guard.try_io(|fd| Ok(rustix::io::read(fd.as_fd(), &mut *buffer)?)) {
+                Ok(Err(error)) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => return Ok(0),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(read) => return read,
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    /// Writes all of it, waiting for the reader.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let mut guard = self.0.writable().await?;
+            match guard.try_io(|fd| Ok(rustix::io::write(fd.as_fd(), bytes)?)) {
+                Ok(Ok(written)) => bytes = bytes.get(written..).unwrap_or_default(),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.get_ref().as_fd()
+    }
+}

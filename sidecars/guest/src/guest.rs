@@ -1,0 +1,134 @@
+//! What every request sees: the facts of the bottle and the state of its agent.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use bottle_contract::names::WORKSPACE;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::Process;
+use rustix::process::Rlimit;
+use tokio::sync::watch;
+
+use crate::agent::Agent;
+use crate::children::Children;
+use crate::config::{Account, Programs};
+use crate::failure::{Outcome, bad_state};
+use crate::process::Running;
+use crate::{process, program};
+
+/// What stays as the backend said it.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    pub(crate) root: PathBuf,
+    pub(crate) programs: Programs,
+    pub(crate) account: Option<Account>,
+    /// The limit on open files that processes get back.
+    pub(crate) files: Rlimit,
+}
+
+impl Facts {
+    /// Where a path of a request lies for the guest; relative ones start in the workspace. Only the text
+    /// is looked at: whoever opens files for the host goes through `rooted` instead.
+    pub(crate) fn inside(&self, path: &str) -> PathBuf {
+        let mut found = self.root.clone();
+        found.push(relative_to_root(path));
+        found
+    }
+}
+
+/// A request's path without its leading slash, its `..` resolved in the text, never above the root.
+pub(crate) fn relative_to_root(path: &str) -> PathBuf {
+    let absolute = Path::new(WORKSPACE).join(path);
+    let mut found = PathBuf::new();
+    for component in absolute.components() {
+        match component {
+            Component::Normal(name) => found.push(name),
+            Component::ParentDir => {
+                found.pop();
+            }
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    found
+}
+
+/// The guest's state.
+pub(crate) struct Guest {
+    pub(crate) facts: Facts,
+    pub(crate) children: Children,
+    pub(crate) agent: Agent,
+    environment: OnceLock<BTreeMap<String, Secret>>,
+    troubles: Mutex<Vec<String>>,
+    stopped: watch::Sender<bool>,
+}
+
+impl Guest {
+    pub(crate) fn new(facts: Facts) -> Self {
+        Self {
+            facts,
+            children: Children::default(),
+            agent: Agent::default(),
+            environment: OnceLock::new(),
+            troubles: Mutex::default(),
+            stopped: watch::Sender::new(false),
+        }
+    }
+
+    /// The provisioned environment.
+    pub(crate) fn environment(&self) -> Outcome<&BTreeMap<String, Secret>> {
+        self.environment.get().ok_or_else(|| bad_state("the bottle is not provisioned yet"))
+    }
+
+    /// Keeps the environment, once.
+    pub(crate) fn set_environment(&self, environment: BTreeMap<String, Secret>) -> Outcome<()> {
+        self.environment.set(environment).map_err(|_| bad_state("the bottle is provisioned already"))
+    }
+
+    /// Starts a process of a request.
+    pub(crate) fn start(&self, request: &Process) -> Outcome<Running> {
+        let command = program::command(&self.facts, self.environment()?, request)?;
+        process::start(&self.children, command, request.terminal, request.stdin, self.facts.files)
+    }
+
+    /// Notes what of the guest's own services does not work.
+    pub(crate) fn trouble(&self, sentence: String) {
+        tracing::warn!("{sentence}");
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).push(sentence);
+    }
+
+    /// All of that.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Everything is ended; pid 1 may go.
+    pub(crate) fn finish(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    /// Resolves when [`Guest::finish`] was called.
+    pub(crate) async fn finished(&self) {
+        // The sender lives in `self`, so this ends only when the value is set.
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_never_leads_above_the_root() {
+        for (path, relative) in [
+            ("/etc/passwd", "etc/passwd"),
+            ("notes", "workspace/notes"),
+            ("../../../etc", "etc"),
+            ("/a/../../b/./c", "b/c"),
+            ("/", ""),
+            ("", "workspace"),
+        ] {
+            assert_eq!(relative_to_root(path), Path::new(relative), "{path}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The host's side of the guest: one connection after another, one task per request.
+//!
+//! The host comes and goes; a new connection replaces the old one, and what belongs to the bottle (the
+//! agent, its output, its environment) is not touched by either.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Incoming, Request, Side, Stream};
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_contract::session::{Hello, Role};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::agent::Agent;
+use crate::attach::attach;
+use crate::config::Transport;
+use crate::exec::{exec, started};
+use crate::failure::Outcome;
+use crate::guest::Guest;
+use crate::logs::logs;
+use crate::probe;
+use crate::provision::provision;
+use crate::stop::stop;
+
+/// After a failed accept (too many open files), before the next.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves hosts: for ever on a listener, to its end on a single stream.
+pub(crate) async fn serve(guest: &Arc<Guest>, transport: Transport) -> io::Result<()> {
+    match transport {
+        Transport::Listener(listener) => {
+            listener.set_nonblocking(true)?;
+            accept(guest, UnixListener::from_std(listener)?).await;
+        }
+        Transport::Stream(stream) => {
+            stream.set_nonblocking(true)?;
+            if let Some((channel, incoming)) = greet(UnixStream::from_std(stream)?).await {
+                take_requests(guest.clone(), channel, incoming).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
+    let mut current: Option<Channel> = None;
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "no host connection accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Some((channel, incoming)) = greet(stream).await else { continue };
+        if let Some(before) = current.replace(channel.clone()) {
+            before.close();
+        }
+        tokio::spawn(take_requests(guest.clone(), channel, incoming));
+    }
+}
+
+async fn greet<IO>(stream: IO) -> Option<(Channel, Incoming)>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    match Channel::establish(stream, Side::Accepted, Hello::of(Role::Guest)).await {
+        Ok((channel, incoming, hello)) if hello.role == Role::Keeper => Some((channel, incoming)),
+        Ok((channel, _, hello)) => {
+            tracing::warn!(role = ?hello.role, "only a keeper is served");
+            channel.close();
+            None
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no host on the connection");
+            None
+        }
+    }
+}
+
+async fn take_requests(guest: Arc<Guest>, channel: Channel, mut incoming: Incoming) {
+    while let Some(request) = incoming.next().await {
+        // As many at once as the channel lets streams be open.
+        tokio::spawn(handle(guest.clone(), channel.clone(), request));
+    }
+}
+
+async fn handle(guest: Arc<Guest>, channel: Channel, request: Request) {
+    let parsed = match request.parse::<GuestRequest>() {
+        Ok(parsed) => parsed,
+        Err(error) => return request.refuse(&error.to_string()).await,
+    };
+    let stream = request.accept();
+    match parsed {
+        GuestRequest::Provision(request) => {
+            finish(&stream, provision(&guest, request).map(|()| GuestEvent::Done)).await;
+        }
+        GuestRequest::StartAgent(process) => match Agent::start(&guest, process) {
+            Ok((pid, mut exit)) => {
+                let _ = stream.message(&started(pid)).await;
+                let exited = GuestEvent::Exited(exit.ended().await);
+                answer(&stream, &exited).await;
+            }
+            Err(failure) => answer(&stream, &GuestEvent::Failed(failure)).await,
+        },
+        GuestRequest::Attach(request) => match guest.environment() {
+            Ok(_) => attach(guest.clone(), request, stream).await,
+            Err(failure) => answer(&stream, &GuestEvent::Failed(failure)).await,
+        },
+        GuestRequest::Exec(process) => exec(guest, process, stream).await,
+        GuestRequest::Logs(request) => logs(guest, request, stream).await,
+        GuestRequest::Stop(request) => {
+            stop(&guest, Duration::from_millis(request.grace_ms)).await;
+            answer(&stream, &GuestEvent::Done).await;
+            channel.flush().await;
+            guest.finish();
+        }
+        GuestRequest::Status => {
+            let (agent, troubles) = (guest.agent.state(), guest.troubles());
+            answer(&stream, &GuestEvent::Status { agent, troubles }).await;
+        }
+        GuestRequest::Probe(request) => {
+            let attempts = probe::run(&request).await;
+            answer(&stream, &GuestEvent::Probed { attempts }).await;
+        }
+        GuestRequest::CopyOut(_) | GuestRequest::CopyIn(_) => {
+            stream.reset("this guest does not know this request yet").await;
+        }
+    }
+}
+
+async fn finish(stream: &Stream, outcome: Outcome<GuestEvent>) {
+    answer(stream, &outcome.unwrap_or_else(GuestEvent::Failed)).await;
+}
+
+/// Sends the last event of a stream and ends it.
+pub(crate) async fn answer(stream: &Stream, event: &GuestEvent) {
+    let sent = async {
+        stream.message(event).await?;
+        stream.end().await
+    };
+    if let Err(error) = sent.await {
+        tracing::debug!(%error, "answer not sent");
+    }
+}

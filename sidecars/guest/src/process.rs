@@ -1,0 +1,198 @@
+//! A process with its streams: a terminal or three pipes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_contract::session::guest::{STDERR, STDOUT, Size};
+use bytes::Bytes;
+use rustix::process::{Pid, Rlimit, Signal};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcgetpgrp, tcsetwinsize};
+use tokio::sync::mpsc;
+
+use crate::children::{Children, ExitWatch};
+use crate::descriptor::Descriptor;
+use crate::failure::Outcome;
+use crate::{program, spawn};
+
+/// Bytes read from a process at once.
+pub(crate) const READ: usize = 16 * 1024;
+
+/// Pieces of input (a frame each, 32 KiB at most) that wait for a process that is not reading; then the
+/// client waits.
+const INPUT_QUEUE: usize = 4;
+
+/// After a process ended, how long its streams must be quiet to be over although another process still
+/// holds them.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// After a process ended, how much is still read while another one holds its streams: more than any
+/// pipe or terminal keeps, so all that the ended one wrote is among it.
+const AFTERMATH: usize = 2 << 20;
+
+/// What closes a terminal's input: `VEOF` of a terminal in its first state.
+const END_OF_INPUT: &[u8] = &[4];
+
+/// A started process.
+pub(crate) struct Running {
+    pub(crate) pid: Pid,
+    pub(crate) exit: ExitWatch,
+    pub(crate) input: Input,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) terminal: Option<Terminal>,
+}
+
+/// Starts `command` with a terminal of this size, or with pipes.
+pub(crate) fn start(
+    children: &Children,
+    mut command: Command,
+    size: Option<Size>,
+    stdin: bool,
+    files: Rlimit,
+) -> Outcome<Running> {
+    spawn::separate(&mut command, size.is_some(), files);
+    let running = match size {
+        Some(size) => start_on_terminal(children, &mut command, size),
+        None => start_on_pipes(children, &mut command, stdin),
+    };
+    running.map_err(|error| program::explain(command.get_program(), &error))
+}
+
+fn start_on_terminal(children: &Children, command: &mut Command, size: Size) -> io::Result<Running> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = openpt(flags)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let slave = ioctl_tiocgptpeer(&master, flags)?;
+    let master = Arc::new(Descriptor::new(master)?);
+    let terminal = Terminal(master.clone());
+    terminal.resize(size);
+    command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
+    let (pid, child, exit) = children.spawn(command)?;
+    drop(child);
+    // The command still holds the child's side, and with it the terminal would never end.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let outputs = vec![Output::new(STDOUT, master.clone(), exit.clone())];
+    let input = Input::feeding(master, true);
+    Ok(Running { pid, exit, input, outputs, terminal: Some(terminal) })
+}
+
+fn start_on_pipes(children: &Children, command: &mut Command, stdin: bool) -> io::Result<Running> {
+    command.stdin(if stdin { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (pid, child, exit) = children.spawn(command)?;
+    take_pipes(child, pid, exit).inspect_err(|_| children.signal_group(pid, Signal::KILL))
+}
+
+fn take_pipes(mut child: Child, pid: Pid, exit: ExitWatch) -> io::Result<Running> {
+    let input = match child.stdin.take() {
+        Some(pipe) => Input::feeding(Arc::new(Descriptor::new(pipe.into())?), false),
+        None => Input::closed(),
+    };
+    let stdout = child.stdout.take().map(|pipe| (STDOUT, OwnedFd::from(pipe)));
+    let stderr = child.stderr.take().map(|pipe| (STDERR, OwnedFd::from(pipe)));
+    let mut outputs = Vec::new();
+    for (fd, pipe) in stdout.into_iter().chain(stderr) {
+        outputs.push(Output::new(fd, Arc::new(Descriptor::new(pipe)?), exit.clone()));
+    }
+    Ok(Running { pid, exit, input, outputs, terminal: None })
+}
+
+/// What a process writes, until it is over.
+pub(crate) struct Output {
+    pub(crate) fd: u8,
+    source: Arc<Descriptor>,
+    exit: ExitWatch,
+    aftermath: usize,
+}
+
+impl Output {
+    fn new(fd: u8, source: Arc<Descriptor>, exit: ExitWatch) -> Self {
+        Self { fd, source, exit, aftermath: AFTERMATH }
+    }
+
+    /// The next bytes; 0 when the process ended and everything it wrote was read.
+    pub(crate) async fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let ended = self.exit.now().is_some();
+        let read = tokio::select! {
+            biased;
+            read = self.source.read(buffer) => read.unwrap_or(0),
+            () = quiet_after(&mut self.exit) => 0,
+        };
+        if ended {
+            self.aftermath = self.aftermath.saturating_sub(read);
+            if self.aftermath == 0 {
+                return 0;
+            }
+        }
+        read
+    }
+}
+
+async fn quiet_after(exit: &mut ExitWatch) {
+    exit.ended().await;
+    tokio::time::sleep(QUIET).await;
+}
+
+/// The way to a process's standard input. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Input(mpsc::Sender<Bytes>);
+
+impl Input {
+    /// Nothing can be written.
+    fn closed() -> Self {
+        Self(mpsc::channel(1).0)
+    }
+
+    fn feeding(target: Arc<Descriptor>, terminal: bool) -> Self {
+        let (sender, queue) = mpsc::channel(INPUT_QUEUE);
+        tokio::spawn(feed(queue, target, terminal));
+        Self(sender)
+    }
+
+    /// Queues bytes; none at all closes the input. Waits when the process is behind, and drops them when
+    /// it no longer reads.
+    pub(crate) async fn write(&self, bytes: Bytes) {
+        if self.0.send(bytes).await.is_err() {
+            tracing::trace!("input after its end");
+        }
+    }
+}
+
+async fn feed(mut queue: mpsc::Receiver<Bytes>, target: Arc<Descriptor>, terminal: bool) {
+    while let Some(bytes) = queue.recv().await {
+        let written = match (bytes.is_empty(), terminal) {
+            (false, _) => target.write_all(&bytes).await,
+            (true, true) => target.write_all(END_OF_INPUT).await,
+            (true, false) => return,
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+/// A terminal, as its size.
+#[derive(Debug, Clone)]
+pub(crate) struct Terminal(Arc<Descriptor>);
+
+impl Terminal {
+    /// Gives it this size; the kernel tells its foreground processes when that is a change.
+    pub(crate) fn resize(&self, size: Size) {
+        let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        if let Err(error) = tcsetwinsize(&*self.0, size) {
+            tracing::debug!(%error, "terminal not resized");
+        }
+    }
+
+    /// Asks its foreground processes to draw again.
+    pub(crate) fn redraw(&self) {
+        if let Ok(group) = tcgetpgrp(&*self.0) {
+            // A group that has just gone has nothing to draw.
+            let _ = rustix::process::kill_process_group(group, Signal::WINCH);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! From a request's words to a command: which program, whose environment, which folder, which user.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bottle_contract::names::WORKSPACE;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::{FailureKind, Process};
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+
+use crate::config::{Account, Programs};
+use crate::failure::{Outcome, failed, other};
+use crate::guest::Facts;
+
+/// Where programs are looked up when neither the provisioned environment nor the request says.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What a terminal is called when nobody says.
+const DEFAULT_TERM: &str = "xterm-256color";
+
+/// The longest user database that is read, in bytes.
+const PASSWD_MAX: u64 = 1 << 20;
+
+/// The command for `process`, without its standard streams.
+pub(crate) fn command(
+    facts: &Facts,
+    provisioned: &BTreeMap<String, Secret>,
+    process: &Process,
+) -> Outcome<Command> {
+    let environment = environment(provisioned, process)?;
+    let folder = facts.inside(process.cwd.as_deref().unwrap_or(WORKSPACE));
+    if !folder.is_dir() {
+        let shown = process.cwd.as_deref().unwrap_or(WORKSPACE);
+        return Err(failed(FailureKind::BadPath, format!("the working directory {shown:?} is not there")));
+    }
+    let Some((name, arguments)) = process.argv.split_first() else {
+        return Err(other("a program to run was not named"));
+    };
+    let mut command = match &facts.programs {
+        Programs::Any => {
+            let path = environment.iter().find(|(key, _)| *key == "PATH").map(|(_, value)| *value);
+            let mut command = Command::new(find(name, path.unwrap_or(DEFAULT_PATH), &folder)?);
+            command.arg0(name).args(arguments);
+            command
+        }
+        Programs::BuiltIn { exe } => {
+            let mut command = Command::new(exe);
+            command.arg("__fake-program").args(&process.argv);
+            command
+        }
+    };
+    command.env_clear().envs(environment).current_dir(folder);
+    let account = match &process.user {
+        Some(user) => Some(look_up(facts, user)?),
+        None => facts.account,
+    };
+    if let Some(account) = account.filter(|account| account.uid != rustix::process::geteuid().as_raw()) {
+        command.uid(account.uid).gid(account.gid);
+    }
+    Ok(command)
+}
+
+fn environment<'a>(
+    provisioned: &'a BTreeMap<String, Secret>,
+    process: &'a Process,
+) -> Outcome<Vec<(&'a str, &'a str)>> {
+    let mut merged: BTreeMap<&str, &str> = BTreeMap::from([("PATH", DEFAULT_PATH)]);
+    if process.terminal.is_some() {
+        merged.insert("TERM", DEFAULT_TERM);
+    }
+    merged.extend(provisioned.iter().map(|(key, value)| (key.as_str(), value.expose())));
+    merged.extend(process.env.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    match merged.iter().find(|(key, value)| !is_variable(key, value)) {
+        // The value may be secret: the name alone is shown.
+        Some((key, _)) => Err(other(format!("the environment variable {key:?} cannot be passed on"))),
+        None => Ok(merged.into_iter().collect()),
+    }
+}
+
+/// What the kernel can carry as `key=value`.
+pub(crate) fn is_variable(key: &str, value: &str) -> bool {
+    !key.is_empty() && !key.contains(['=', '\0']) && !value.contains('\0')
+}
+
+/// Looks a program up as a shell does: a name with a slash is a path, seen from `folder`; any other is
+/// searched in `path`. The first executable one wins.
+fn find(name: &str, path: &str, folder: &Path) -> Outcome<PathBuf> {
+    let candidates: Vec<PathBuf> = if name.contains('/') {
+        vec![folder.join(name)]
+    } else {
+        let folders = path.split(':').map(|entry| if entry.is_empty() { "." } else { entry });
+        folders.map(|entry| folder.join(entry).join(name)).collect()
+    };
+    let files: Vec<PathBuf> = candidates.into_iter().filter(|file| file.exists()).collect();
+    if let Some(file) = files.iter().find(|file| is_executable(file)) {
+        return Ok(file.clone());
+    }
+    Err(match files.first() {
+        Some(_) => failed(FailureKind::NotExecutable, format!("the program {name:?} cannot be executed")),
+        None => failed(FailureKind::NotFound, format!("the program {name:?} is not in the bottle")),
+    })
+}
+
+fn is_executable(file: &Path) -> bool {
+    file.is_file() && accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+}
+
+/// A user of the bottle by name or number, out of its own database; a number needs no entry.
+fn look_up(facts: &Facts, user: &str) -> Outcome<Account> {
+    let database = read_bounded(&facts.inside("/etc/passwd"));
+    let number = user.parse::<u32>().ok();
+    let entry = database.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _password) = (fields.next()?, fields.next()?);
+        let uid = fields.next()?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        (name == user || Some(uid) == number).then_some(Account { uid, gid })
+    });
+    entry
+        .or(number.map(|number| Account { uid: number, gid: number }))
+        .ok_or_else(|| other(format!("the user {user:?} is not in the bottle")))
+}
+
+fn read_bounded(file: &Path) -> String {
+    use std::io::Read;
+    let mut text = String::new();
+    // A database that is missing or no text has no users.
+    if let Ok(file) = std::fs::File::open(file)
+        && file.take(PASSWD_MAX).read_to_string(&mut text).is_err()
+    {
+        text.clear();
+    }
+    text
+}
+
+/// Says why a program that was found could not be started.
+pub(crate) fn explain(program: &OsStr, error: &std::io::Error) -> bottle_contract::session::guest::Failure {
+    let kind = match error.kind() {
+        // The file was there a moment ago: its interpreter is what is missing.
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => FailureKind::NotExecutable,
+        _ if error.raw_os_error() == Some(nix::libc::ENOEXEC) => FailureKind::NotExecutable,
+        _ => FailureKind::Other,
+    };
+    failed(kind, format!("the program {program:?} could not be started: {error}"))
+}

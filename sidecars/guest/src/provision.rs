@@ -1,0 +1,50 @@
+//! What the bottle gets before its first process: environment into memory, files into place.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::{FailureKind, Provision, ProvisionedFile};
+use rustix::fs::{Mode, OFlags, fchmod};
+
+use crate::failure::{Outcome, bad_state, failed, other};
+use crate::guest::{Guest, relative_to_root};
+use crate::program::is_variable;
+use crate::rooted::{make_folder, open_beneath};
+
+/// Does all of it, once; a failure leaves the bottle unprovisioned, and nothing can be started in it.
+pub(crate) fn provision(guest: &Guest, request: Provision) -> Outcome<()> {
+    if guest.environment().is_ok() {
+        return Err(bad_state("the bottle is provisioned already"));
+    }
+    let mut environment: BTreeMap<String, Secret> = BTreeMap::new();
+    for (key, value) in request.env {
+        if !is_variable(&key, value.0.expose()) {
+            return Err(other(format!("the environment variable {key:?} cannot be passed on")));
+        }
+        environment.insert(key, value.0);
+    }
+    for file in &request.files {
+        write(&guest.facts.root, file).map_err(|error| {
+            failed(FailureKind::BadPath, format!("{:?} cannot be written: {error}", file.path))
+        })?;
+    }
+    guest.set_environment(environment)
+}
+
+/// Writes one file, following links to its folder (they are the image's) but none in its last place.
+fn write(root: &Path, file: &ProvisionedFile) -> std::io::Result<()> {
+    let path = relative_to_root(&file.path);
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    };
+    let folder = make_folder(root, folder)?;
+    // Nobody else may read it before it has its mode.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
+    let opened = open_beneath(&folder, Path::new(name), flags, Mode::from_raw_mode(0o600))?;
+    let mut opened = File::from(opened);
+    fchmod(&opened, Mode::from_raw_mode(file.mode & 0o777))?;
+    opened.write_all(file.content.0.expose().as_bytes())
+}

@@ -1,0 +1,246 @@
+//! A guest in a process of its own: this test program again, with another job.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bottle_channel::{Channel, Event, Side, Stream};
+use bottle_contract::session::guest::{
+    Attach, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT, Size, Stop,
+};
+use bottle_contract::session::{Hello, Role};
+use bottle_guest::{GuestConfig, Programs, Transport};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+/// Names the folder of the bottle that the guest's process is for.
+const FOLDER: &str = "GUEST_TEST_FOLDER";
+
+/// An ordinary user as pid 1, without capabilities once the program runs: what a backend makes.
+const INIT: [&str; 7] =
+    ["--user", "--map-user=1000", "--map-group=1000", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+#[test]
+#[ignore = "this is the guest's own process; the other tests start it"]
+fn guest_process() {
+    let folder = PathBuf::from(std::env::var_os(FOLDER).expect("started by a test"));
+    let listener = UnixListener::bind(folder.join("guest.sock")).expect("the guest's socket");
+    let code = bottle_guest::run(GuestConfig {
+        transport: Transport::Listener(listener),
+        root: folder.join("root"),
+        door: None,
+        resolver: false,
+        programs: Programs::Any,
+        account: None,
+    });
+    assert_eq!(code, std::process::ExitCode::SUCCESS);
+}
+
+pub(crate) struct Bottle {
+    pub(crate) process: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Bottle {
+    /// A guest that shares this process's namespaces.
+    pub(crate) fn start() -> Self {
+        Self::start_with(|exe| Command::new(exe))
+    }
+
+    /// A guest that is pid 1 of a namespace of its own; `None` where that is not possible.
+    pub(crate) fn start_as_init() -> Option<Self> {
+        if !Command::new("unshare").args(INIT).arg("true").status().is_ok_and(|status| status.success()) {
+            eprintln!("skipped: no user and pid namespaces here");
+            return None;
+        }
+        Some(Self::start_with(|exe| {
+            let mut command = Command::new("unshare");
+            command.args(INIT).arg(exe);
+            command
+        }))
+    }
+
+    fn start_with(command: impl Fn(&Path) -> Command) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("root/workspace")).unwrap();
+        let process = command(&std::env::current_exe().unwrap())
+            .args(["bottle::guest_process", "--exact", "--ignored", "--nocapture"])
+            .env(FOLDER, folder.path())
+            .env("HOST_SECRET", "must never be seen inside")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { process, folder }
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    /// A new host connection.
+    pub(crate) async fn connect(&self) -> Channel {
+        let socket = self.folder.path().join("guest.sock");
+        let deadline = Instant::now() + SOON;
+        let stream = loop {
+            match UnixStream::connect(&socket).await {
+                Ok(stream) => break stream,
+                Err(error) if Instant::now() > deadline => panic!("no guest: {error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let hello = Hello::of(Role::Keeper);
+        Channel::establish(stream, Side::Dialed, hello).await.unwrap().0
+    }
+
+    /// Connected and provisioned with nothing but a variable.
+    pub(crate) async fn ready() -> (Self, Channel) {
+        let bottle = Self::start();
+        let channel = bottle.connect().await;
+        provision(&channel).await;
+        (bottle, channel)
+    }
+
+    pub(crate) async fn exited(&mut self) -> std::process::ExitStatus {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the guest did not end");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Bottle {
+    fn drop(&mut self) {
+        // The guest's own end takes its processes with it; a kill would leave them.
+        let pid = rustix::process::Pid::from_child(&self.process);
+        if self.process.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            for _ in 0..200 {
+                if !self.process.try_wait().is_ok_and(|status| status.is_none()) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}
+
+pub(crate) async fn provision(channel: &Channel) {
+    let env = [("PROVISIONED".to_owned(), "yes".into())].into();
+    let request = GuestRequest::Provision(Provision { env, files: Vec::new() });
+    assert_eq!(ask(channel, &request).await, GuestEvent::Done);
+}
+
+/// One request with one answer.
+pub(crate) async fn ask(channel: &Channel, request: &GuestRequest) -> GuestEvent {
+    let mut stream = channel.open(request).await.unwrap();
+    timeout(SOON, stream.receive()).await.expect("an answer in time").unwrap()
+}
+
+pub(crate) fn process(argv: &[&str]) -> Process {
+    Process {
+        argv: argv.iter().map(|&word| word.to_owned()).collect(),
+        env: [].into(),
+        cwd: None,
+        terminal: None,
+        stdin: false,
+        user: None,
+    }
+}
+
+pub(crate) fn shell(script: &str) -> Process {
+    process(&["sh", "-c", script])
+}
+
+pub(crate) const SIZE: Size = Size { columns: 80, rows: 24 };
+
+pub(crate) async fn attach(channel: &Channel, read_only: bool) -> Stream {
+    let size = Some(SIZE);
+    channel.open(&GuestRequest::Attach(Attach { read_only, size })).await.unwrap()
+}
+
+pub(crate) fn stop(grace_ms: u64) -> GuestRequest {
+    GuestRequest::Stop(Stop { grace_ms })
+}
+
+/// Everything a stream brings.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) out: Vec<u8>,
+    pub(crate) err: Vec<u8>,
+    pub(crate) events: Vec<GuestEvent>,
+    pub(crate) reset: Option<String>,
+}
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let end =
+            |bytes: &[u8]| String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(400)..]).into_owned();
+        write!(f, "{:?} {:?} {:?} {:?}", end(&self.out), end(&self.err), self.events, self.reset)
+    }
+}
+
+impl Seen {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.events.iter().find_map(|event| match event {
+            GuestEvent::Exited(exit) => Some(*exit),
+            _ => None,
+        })
+    }
+
+    /// Adds one event; false after the last.
+    fn add(&mut self, event: Option<Event>) -> bool {
+        match event {
+            Some(Event::Data { fd: STDOUT, bytes }) => self.out.extend_from_slice(&bytes),
+            Some(Event::Data { fd: STDERR, bytes }) => self.err.extend_from_slice(&bytes),
+            Some(Event::Data { fd, .. }) => panic!("data of descriptor {fd}"),
+            Some(message @ Event::Message(_)) => self.events.push(message.parse().unwrap()),
+            Some(Event::Reset(why)) => self.reset = Some(why),
+            Some(Event::End) | None => return false,
+        }
+        true
+    }
+
+    /// Reads on until the text contains `word`.
+    pub(crate) async fn until(&mut self, stream: &mut Stream, word: &str) {
+        while !self.text().contains(word) {
+            let event = timeout(SOON, stream.next()).await;
+            let event = event.unwrap_or_else(|_| panic!("no {word:?} in {:?}", self.text()));
+            assert!(self.add(event), "no {word:?} in {self:?}");
+        }
+    }
+
+    /// Reads to the end.
+    pub(crate) async fn rest(mut self, stream: &mut Stream) -> Self {
+        while self.add(timeout(SOON, stream.next()).await.expect("the stream ends")) {}
+        self
+    }
+}
+
+pub(crate) async fn all(mut stream: Stream) -> Seen {
+    Seen::default().rest(&mut stream).await
+}
+
+/// Runs a process with this input to its end.
+pub(crate) async fn run(channel: &Channel, mut process: Process, input: Option<&[u8]>) -> Seen {
+    process.stdin = input.is_some();
+    let mut stream = channel.open(&GuestRequest::Exec(process)).await.unwrap();
+    if let Some(input) = input {
+        stream.data(STDIN, input).await.unwrap();
+        stream.data(STDIN, b"").await.unwrap();
+    }
+    Seen::default().rest(&mut stream).await
+}

@@ -1,0 +1,84 @@
+//! The end of a bottle, and the guest as a true pid 1.
+
+use std::time::{Duration, Instant};
+
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest};
+
+use crate::bottle::{Bottle, Seen, all, ask, attach, provision, run, shell, stop};
+
+#[tokio::test]
+async fn an_agent_that_is_asked_ends_by_itself_and_its_last_words_arrive() {
+    let (mut bottle, channel) = Bottle::ready().await;
+    let script = "trap 'echo last words; exit 5' TERM; echo up; while :; do sleep 0.05; done";
+    let agent = channel.open(&GuestRequest::StartAgent(shell(script))).await.unwrap();
+    let mut stream = attach(&channel, false).await;
+    let mut seen = Seen::default();
+    seen.until(&mut stream, "up").await;
+    assert_eq!(ask(&channel, &stop(10_000)).await, GuestEvent::Done);
+    let seen = seen.rest(&mut stream).await;
+    assert!(seen.text().ends_with("last words\n"), "{seen:?}");
+    assert_eq!(seen.exit(), Some(Exit::Code(5)));
+    assert_eq!(all(agent).await.exit(), Some(Exit::Code(5)));
+    assert!(bottle.exited().await.success());
+}
+
+#[tokio::test]
+async fn one_that_does_not_is_killed_and_so_is_everything_else() {
+    let (mut bottle, channel) = Bottle::ready().await;
+    // A grandchild that left its group, its session and its parent.
+    let script = "trap '' TERM; setsid sh -c 'trap \"\" TERM HUP; sleep 4242 & echo $! > orphan; wait' & \
+                  echo up; while :; do sleep 0.05; done";
+    let _agent = channel.open(&GuestRequest::StartAgent(shell(script))).await.unwrap();
+    let mut stream = attach(&channel, false).await;
+    Seen::default().until(&mut stream, "up").await;
+    let file = bottle.root().join("workspace/orphan");
+    while !std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let orphan = std::fs::read_to_string(&file).unwrap();
+    let begun = Instant::now();
+    assert_eq!(ask(&channel, &stop(300)).await, GuestEvent::Done);
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert!(bottle.exited().await.success());
+    assert!(!std::path::Path::new("/proc").join(orphan.trim()).exists(), "{orphan} outlived its bottle");
+}
+
+#[tokio::test]
+async fn sigterm_to_the_guest_is_a_stop() {
+    let (mut bottle, channel) = Bottle::ready().await;
+    let _agent = channel.open(&GuestRequest::StartAgent(shell("echo up; sleep 1000"))).await.unwrap();
+    let mut stream = attach(&channel, false).await;
+    let mut seen = Seen::default();
+    seen.until(&mut stream, "up").await;
+    let pid = rustix::process::Pid::from_child(&bottle.process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(seen.rest(&mut stream).await.exit(), Some(Exit::Signal(15)));
+    assert!(bottle.exited().await.success());
+}
+
+#[tokio::test]
+async fn pid_1_reaps_hides_its_memory_and_takes_everything_along() {
+    let Some(mut bottle) = Bottle::start_as_init() else { return };
+    let channel = bottle.connect().await;
+    provision(&channel).await;
+    let seen =
+        run(&channel, shell("cat /proc/1/environ /proc/1/maps; readlink /proc/1/exe /proc/1/fd/0"), None)
+            .await;
+    assert_eq!(seen.text(), "");
+    assert_eq!(String::from_utf8_lossy(&seen.err).matches("Permission denied").count(), 2, "{seen:?}");
+
+    // Orphans fall to pid 1 and leave no zombie.
+    run(&channel, shell("for i in 1 2 3 4 5 6 7 8; do (sleep 0.05 &) ; done"), None).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let seen = run(&channel, shell("cat /proc/[0-9]*/stat | grep -c ') Z ' || true"), None).await;
+    assert_eq!(seen.text().trim(), "0");
+    // And no status of a child is taken by the reaping.
+    for code in 0..20 {
+        let seen = run(&channel, shell(&format!("(exit 1 &) ; exit {code}")), None).await;
+        assert_eq!(seen.exit(), Some(Exit::Code(code)));
+    }
+
+    let _agent = channel.open(&GuestRequest::StartAgent(shell("trap '' TERM; sleep 1000"))).await.unwrap();
+    assert_eq!(ask(&channel, &stop(50)).await, GuestEvent::Done);
+    assert!(bottle.exited().await.success());
+}

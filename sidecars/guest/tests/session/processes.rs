@@ -1,0 +1,151 @@
+//! Exec: output, input, exit codes, signals, failures, back-pressure.
+
+use std::time::Duration;
+
+use bottle_contract::session::guest::{ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, STDIN};
+use tokio::time::timeout;
+
+use crate::bottle::{Bottle, SOON, Seen, all, ask, process, run, shell, stop};
+
+#[tokio::test]
+async fn the_two_outputs_the_input_and_the_exit_code_arrive() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let seen = run(&channel, shell("cat; echo warning >&2; exit 7"), Some(b"words")).await;
+    assert_eq!((seen.out.as_slice(), seen.err.as_slice()), (&b"words"[..], &b"warning\n"[..]));
+    assert!(matches!(seen.events[0], GuestEvent::Started { pid } if pid > 0));
+    assert_eq!(seen.exit(), Some(Exit::Code(7)));
+}
+
+#[tokio::test]
+async fn a_process_sees_what_was_provisioned_and_nothing_of_the_host() {
+    let (bottle, channel) = Bottle::ready().await;
+    let mut request = process(&["env"]);
+    request.env.insert("OWN".to_owned(), "too".to_owned());
+    let seen = run(&channel, request, None).await;
+    let mut names: Vec<_> = seen.text().lines().map(|l| l.split('=').next().unwrap().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, ["OWN", "PATH", "PROVISIONED"]);
+    let seen = run(&channel, shell("ls /proc/self/fd | wc -l; pwd"), None).await;
+    let expected = format!("4\n{}\n", bottle.root().join("workspace").display());
+    assert_eq!(seen.text(), expected, "0, 1, 2 and the folder that ls itself opened");
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_says_which_way() {
+    let (bottle, channel) = Bottle::ready().await;
+    let plain = bottle.root().join("workspace/plain");
+    std::fs::write(&plain, "no program").unwrap();
+    let mut elsewhere = process(&["true"]);
+    elsewhere.cwd = Some("/not/there".to_owned());
+    let mut unknown = process(&["true"]);
+    unknown.user = Some("nobody-of-that-name".to_owned());
+    for (request, kind, word) in [
+        (process(&["no-such-program"]), FailureKind::NotFound, "no-such-program"),
+        (process(&["./plain"]), FailureKind::NotExecutable, "plain"),
+        (process(&["/"]), FailureKind::NotExecutable, "\"/\""),
+        (elsewhere, FailureKind::BadPath, "/not/there"),
+        (unknown, FailureKind::Other, "nobody-of-that-name"),
+        (process(&[]), FailureKind::Other, "not named"),
+        (process(&["echo", "a\0b"]), FailureKind::Other, "echo"),
+    ] {
+        let answer = ask(&channel, &GuestRequest::Exec(request)).await;
+        let GuestEvent::Failed(failure) = answer else { panic!("{answer:?}") };
+        assert_eq!(failure.kind, kind, "{failure:?}");
+        assert!(failure.message.contains(word), "{failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn signals_reach_the_process_and_its_group() {
+    let (_bottle, channel) = Bottle::ready().await;
+    // A child in the same group holds the output: the stream ends because both get the signal.
+    let mut stream = channel.open(&GuestRequest::Exec(shell("sleep 1000 & echo up; wait"))).await.unwrap();
+    let mut seen = Seen::default();
+    seen.until(&mut stream, "up").await;
+    stream.message(&ClientMessage::Signal { signal: 15 }).await.unwrap();
+    assert_eq!(seen.rest(&mut stream).await.exit(), Some(Exit::Signal(15)));
+    // A signal beyond the named ones must not confuse the reaper.
+    let seen = run(&channel, shell("kill -40 $$"), None).await;
+    assert_eq!(seen.exit(), Some(Exit::Signal(40)));
+}
+
+#[tokio::test]
+async fn a_process_left_behind_does_not_hold_the_exit_back() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let seen = timeout(SOON, run(&channel, shell("sleep 1000 & echo done"), None)).await.unwrap();
+    assert_eq!((seen.text().as_str(), seen.exit()), ("done\n", Some(Exit::Code(0))));
+}
+
+#[tokio::test]
+async fn a_client_that_gives_up_hangs_its_process_up() {
+    let (bottle, channel) = Bottle::ready().await;
+    let mark = bottle.root().join("workspace/hung-up");
+    let script = "trap 'touch hung-up; exit' HUP; echo up; while :; do sleep 0.05; done";
+    let mut stream = channel.open(&GuestRequest::Exec(shell(script))).await.unwrap();
+    Seen::default().until(&mut stream, "up").await;
+    drop(stream);
+    let appeared = async {
+        while !mark.exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(SOON, appeared).await.expect("the process was hung up");
+}
+
+#[tokio::test]
+async fn twenty_megabytes_pass_a_slow_reader_without_loss() {
+    let (_bottle, channel) = Bottle::ready().await;
+    const TOTAL: usize = 20 << 20;
+    let request = shell(&format!("yes abcdefg | head -c {TOTAL}; echo end >&2"));
+    let stream = channel.open(&GuestRequest::Exec(request)).await.unwrap();
+    // Nothing is read for a while: the process must wait, not the guest grow.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let seen = all(stream).await;
+    assert_eq!(seen.out.len(), TOTAL);
+    assert!(seen.out.chunks(8).all(|line| line == b"abcdefg\n"));
+    assert_eq!((seen.err.as_slice(), seen.exit()), (&b"end\n"[..], Some(Exit::Code(0))));
+}
+
+#[tokio::test]
+async fn twenty_megabytes_of_input_pass_a_slow_process() {
+    let (_bottle, channel) = Bottle::ready().await;
+    const TOTAL: usize = 20 << 20;
+    let seen = run(&channel, shell("sleep 0.3; wc -c"), Some(&vec![b'x'; TOTAL])).await;
+    assert_eq!(seen.text().trim(), TOTAL.to_string());
+}
+
+#[tokio::test]
+async fn the_end_of_the_client_is_the_end_of_the_input() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let mut request = process(&["cat"]);
+    request.stdin = true;
+    let stream = channel.open(&GuestRequest::Exec(request)).await.unwrap();
+    stream.data(STDIN, b"to the end").await.unwrap();
+    stream.end().await.unwrap();
+    assert_eq!(all(stream).await.text(), "to the end");
+}
+
+#[tokio::test]
+async fn many_at_once_all_end_with_their_own_code() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for code in 0..60u8 {
+        let channel = channel.clone();
+        tasks.spawn(async move { (code, run(&channel, shell(&format!("exit {code}")), None).await) });
+    }
+    while let Some(done) = tasks.join_next().await {
+        let (code, seen) = done.unwrap();
+        assert_eq!(seen.exit(), Some(Exit::Code(code)));
+    }
+}
+
+#[tokio::test]
+async fn nothing_runs_before_it_is_provisioned() {
+    let bottle = Bottle::start();
+    let channel = bottle.connect().await;
+    for request in [GuestRequest::Exec(process(&["true"])), GuestRequest::StartAgent(process(&["true"]))] {
+        let answer = ask(&channel, &request).await;
+        assert!(matches!(&answer, GuestEvent::Failed(f) if f.kind == FailureKind::BadState), "{answer:?}");
+    }
+    assert_eq!(ask(&channel, &stop(0)).await, GuestEvent::Done);
+}

@@ -1,0 +1,198 @@
+//! The agent's terminal: sizes, scrollback, taking over, watching; and agents on pipes.
+
+use bottle_channel::Event;
+use bottle_contract::session::guest::{
+    AgentState, ClientMessage, Exit, FailureKind, GuestEvent, GuestRequest, Logs, Process, SCROLLBACK, STDIN,
+    Size,
+};
+use tokio::time::timeout;
+
+use crate::bottle::{Bottle, SIZE, SOON, Seen, all, ask, attach, run, shell};
+
+fn on_terminal(script: &str) -> GuestRequest {
+    GuestRequest::StartAgent(Process { terminal: Some(SIZE), ..shell(script) })
+}
+
+async fn status(channel: &bottle_channel::Channel) -> AgentState {
+    match ask(channel, &GuestRequest::Status).await {
+        GuestEvent::Status { agent, troubles } if troubles.is_empty() => agent,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_exec_on_a_terminal_has_its_size_and_its_keys() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let request = Process { terminal: Some(SIZE), ..shell("tty; stty size; read x; stty size; exec cat") };
+    let mut stream = channel.open(&GuestRequest::Exec(request)).await.unwrap();
+    let mut seen = Seen::default();
+    seen.until(&mut stream, "24 80").await;
+    assert!(seen.text().starts_with("/dev/pts/"), "{:?}", seen.text());
+    stream.message(&ClientMessage::Resize(Size { columns: 132, rows: 50 })).await.unwrap();
+    stream.data(STDIN, b"\r").await.unwrap();
+    seen.until(&mut stream, "50 132").await;
+    // A shell that is between two programs may ignore it: wait for the last one to answer.
+    stream.data(STDIN, b"ready\r").await.unwrap();
+    seen.until(&mut stream, "ready\r\nready").await;
+    // Ctrl-C is a byte; the terminal makes the signal.
+    stream.data(STDIN, b"\x03").await.unwrap();
+    assert_eq!(seen.rest(&mut stream).await.exit(), Some(Exit::Signal(2)));
+}
+
+#[tokio::test]
+async fn an_agent_on_a_terminal_is_joined_left_and_joined_again() {
+    let (_bottle, channel) = Bottle::ready().await;
+    assert_eq!(status(&channel).await, AgentState::Waiting);
+    let script = "echo hello; while read line; do echo got $line; [ $line = bye ] && exit 4; done";
+    let agent = channel.open(&on_terminal(script)).await.unwrap();
+    let mut first = attach(&channel, false).await;
+    let mut seen = Seen::default();
+    seen.until(&mut first, "hello").await;
+    first.data(STDIN, b"one\r").await.unwrap();
+    seen.until(&mut first, "got one").await;
+    first.end().await.unwrap();
+    assert!(seen.rest(&mut first).await.reset.is_none());
+    assert_eq!(status(&channel).await, AgentState::Running);
+
+    let mut second = attach(&channel, false).await;
+    let mut seen = Seen::default();
+    seen.until(&mut second, "got one").await;
+    assert!(seen.text().contains("hello"));
+    second.data(STDIN, b"bye\r").await.unwrap();
+    let seen = seen.rest(&mut second).await;
+    assert!(seen.text().contains("got bye"));
+    assert_eq!(seen.exit(), Some(Exit::Code(4)));
+    assert_eq!(all(agent).await.exit(), Some(Exit::Code(4)));
+    assert_eq!(status(&channel).await, AgentState::Exited(Exit::Code(4)));
+
+    // The output outlives the agent.
+    let seen = all(attach(&channel, false).await).await;
+    assert!(seen.text().contains("got bye"));
+    assert_eq!(seen.exit(), Some(Exit::Code(4)));
+}
+
+#[tokio::test]
+async fn a_second_client_takes_over_and_the_first_is_told() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let _agent = channel.open(&on_terminal("echo up; read x; echo got $x; read y")).await.unwrap();
+    let mut first = attach(&channel, false).await;
+    let mut seen_first = Seen::default();
+    seen_first.until(&mut first, "up").await;
+    let mut second = attach(&channel, false).await;
+    let mut seen_second = Seen::default();
+    seen_second.until(&mut second, "up").await;
+    let told = seen_first.rest(&mut first).await.reset.expect("the first loses its stream");
+    assert_eq!(told, "another client took the terminal over");
+    second.data(STDIN, b"mine\r").await.unwrap();
+    seen_second.until(&mut second, "got mine").await;
+}
+
+#[tokio::test]
+async fn a_watcher_sees_everything_and_changes_nothing() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let _agent = channel.open(&on_terminal("echo up; read x; stty size; echo got $x")).await.unwrap();
+    let mut holder = attach(&channel, false).await;
+    let mut watcher = attach(&channel, true).await;
+    let (mut held, mut watched) = (Seen::default(), Seen::default());
+    held.until(&mut holder, "up").await;
+    watched.until(&mut watcher, "up").await;
+    watcher.message(&ClientMessage::Resize(Size { columns: 1, rows: 1 })).await.unwrap();
+    watcher.message(&ClientMessage::Signal { signal: 9 }).await.unwrap();
+    watcher.data(STDIN, b"intruder\r").await.unwrap();
+    // Answered after all of that was read.
+    assert_eq!(run(&channel, shell("true"), None).await.exit(), Some(Exit::Code(0)));
+    holder.data(STDIN, b"owner\r").await.unwrap();
+    let watched = watched.rest(&mut watcher).await;
+    assert!(watched.text().contains("24 80") && watched.text().contains("got owner"), "{watched:?}");
+    assert_eq!(watched.exit(), Some(Exit::Code(0)));
+    assert_eq!(held.rest(&mut holder).await.exit(), Some(Exit::Code(0)));
+}
+
+#[tokio::test]
+async fn the_size_of_a_client_that_waits_is_the_agents_from_its_start() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let stream = attach(&channel, false).await;
+    stream.message(&ClientMessage::Resize(Size { columns: 99, rows: 33 })).await.unwrap();
+    // The guest takes the message before the next request is answered.
+    status(&channel).await;
+    status(&channel).await;
+    let _agent = channel.open(&on_terminal("stty size")).await.unwrap();
+    assert!(all(stream).await.text().contains("33 99"));
+}
+
+#[tokio::test]
+async fn a_detached_agent_goes_on_and_its_last_mebibyte_is_kept() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let script = "i=0; while [ $i -lt 40000 ]; do echo line $i ........................................; \
+                  i=$((i+1)); done";
+    let agent = channel.open(&on_terminal(script)).await.unwrap();
+    assert_eq!(all(agent).await.exit(), Some(Exit::Code(0)));
+    let seen = all(attach(&channel, false).await).await;
+    assert!(seen.out.len() <= SCROLLBACK && seen.out.len() > SCROLLBACK - (32 << 10));
+    assert!(seen.text().starts_with("line "), "{:?}", &seen.text()[..40]);
+    assert!(seen.text().contains("line 39999 "));
+
+    let logs = |tail, follow| GuestRequest::Logs(Logs { tail, follow });
+    let seen = all(channel.open(&logs(Some(3), false)).await.unwrap()).await;
+    let lines: Vec<_> = seen.text().lines().map(|l| l[..10].to_owned()).collect();
+    assert_eq!(lines, ["line 39997", "line 39998", "line 39999"]);
+    let seen = all(channel.open(&logs(Some(1), true)).await.unwrap()).await;
+    assert_eq!((seen.text().lines().count(), seen.reset), (1, None));
+}
+
+#[tokio::test]
+async fn nothing_of_a_piped_agent_is_lost_to_a_client_that_waits_for_it() {
+    let (_bottle, channel) = Bottle::ready().await;
+    const TOTAL: usize = 20 << 20;
+    let stream = attach(&channel, false).await;
+    stream.data(STDIN, b"piped in").await.unwrap();
+    stream.data(STDIN, b"").await.unwrap();
+    status(&channel).await;
+    let script = format!("cat >&2; yes 0123456 | head -c {TOTAL}");
+    let request = Process { stdin: true, ..shell(&script) };
+    let mut agent = channel.open(&GuestRequest::StartAgent(request)).await.unwrap();
+    assert!(matches!(agent.receive().await.unwrap(), GuestEvent::Started { .. }));
+    // The client is slow: the agent waits for it.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(status(&channel).await, AgentState::Running);
+    let seen = all(stream).await;
+    assert_eq!(seen.err, b"piped in");
+    assert_eq!(seen.out.len(), TOTAL);
+    assert!(seen.out.chunks(8).all(|line| line == b"0123456\n"));
+    assert_eq!(seen.exit(), Some(Exit::Code(0)));
+}
+
+#[tokio::test]
+async fn a_slow_watcher_holds_nobody_up() {
+    let (_bottle, channel) = Bottle::ready().await;
+    let watcher = attach(&channel, true).await;
+    let request = GuestRequest::StartAgent(shell("yes 0123456 | head -c 20000000"));
+    let agent = channel.open(&request).await.unwrap();
+    assert_eq!(all(agent).await.exit(), Some(Exit::Code(0)));
+    let seen = all(watcher).await;
+    assert_eq!(seen.exit(), Some(Exit::Code(0)));
+    assert!(seen.out.len() < 20_000_000);
+}
+
+#[tokio::test]
+async fn requests_out_of_turn_are_refused() {
+    let bottle = Bottle::start();
+    let channel = bottle.connect().await;
+    let refused = |event: GuestEvent| match event {
+        GuestEvent::Failed(failure) => assert_eq!(failure.kind, FailureKind::BadState, "{failure:?}"),
+        other => panic!("{other:?}"),
+    };
+    let mut early = attach(&channel, false).await;
+    refused(early.receive().await.unwrap());
+    crate::bottle::provision(&channel).await;
+    let twice = bottle_contract::session::guest::Provision { env: [].into(), files: Vec::new() };
+    refused(ask(&channel, &GuestRequest::Provision(twice)).await);
+    let _agent = channel.open(&on_terminal("read x")).await.unwrap();
+    let mut stream = attach(&channel, false).await;
+    stream.message(&ClientMessage::Resize(SIZE)).await.unwrap();
+    refused(ask(&channel, &on_terminal("true")).await);
+    let mut odd = channel.open(&"no request").await.unwrap();
+    assert!(matches!(timeout(SOON, odd.next()).await.unwrap(), Some(Event::Reset(_))));
+    stream.end().await.unwrap();
+    assert!(timeout(SOON, stream.next()).await.is_ok());
+}
