@@ -1,4 +1,4 @@
-//! What the backend says at start, on the command line. Nothing in it is secret.
+//! What the backend says at start. Nothing in it is secret.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,13 @@ use bottle_egress::door::listen::Door;
 use bottle_harden::identity::Identity;
 use serde::{Deserialize, Serialize};
 
-/// The argument of `__bundle`, as JSON.
+/// Where a bundle stands and what it is called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleConfig {
+    /// Home and slug of the bottle, as they stand on the command lines of its processes, by which the
+    /// backend finds them again; each daemon gets them as its first arguments.
+    pub labels: [String; 2],
     /// How the bottle reaches the daemons. A folder must exist and be writable for [`Self::identity`].
     pub door: Door,
     /// The socket on which keepers are listened to; a stale one is replaced. Only peers of the user that
@@ -23,14 +26,6 @@ pub struct BundleConfig {
 }
 
 impl BundleConfig {
-    /// The command-line argument.
-    ///
-    /// # Errors
-    /// When a path is not UTF-8.
-    pub fn to_argument(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-
     /// The folder of the door's sockets, where there is one.
     pub(crate) fn door_folder(&self) -> Option<&Path> {
         match &self.door {
@@ -45,16 +40,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_argument_is_read_back_and_unknown_words_are_errors() {
+    fn it_is_read_back_and_unknown_words_are_errors() {
         let config = BundleConfig {
+            labels: ["0123abcd".into(), "a-1".into()],
             door: Door::Socket { folder: "/run/x/door".into() },
             control: "/run/x/bundle.sock".into(),
             logs: "/state/x/logs".into(),
             identity: Some(Identity { uid: 4000, gid: 4000 }),
         };
-        let argument = config.to_argument().expect("argument");
-        assert_eq!(serde_json::from_str::<BundleConfig>(&argument).expect("read"), config);
-        let unknown = argument.replacen('{', "{\"secret\":1,", 1);
+        let text = serde_json::to_string(&config).expect("text");
+        assert_eq!(serde_json::from_str::<BundleConfig>(&text).expect("read"), config);
+        let unknown = text.replacen('{', "{\"secret\":1,", 1);
         assert!(serde_json::from_str::<BundleConfig>(&unknown).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The parent of a bottle's sidecars.
 //!
-//! Started by the backend as `bottle __bundle CONFIG`, it starts one process for each daemon and speaks
-//! for them with the keeper:
+//! [`run`] is the role `__bundle`; the backend that started the process hands it its configuration. It
+//! starts one process for each daemon and speaks for them with the keeper:
 //!
 //! ```text
 //! keeper ⇄ control socket ⇄ bundle ⇄ socket pair ⇄ egress ⇄ door sockets ⇄ bottle
@@ -41,24 +41,21 @@ pub use config::BundleConfig;
 use control::Bundle;
 use sidecar::Starting;
 
-/// The word the bundle writes to its standard output, as a line, once its control socket listens.
-pub const LISTENING: &str = "listening";
-
-/// The role `__bundle CONFIG`: runs until a keeper says stop.
-pub fn run() -> ExitCode {
-    match start() {
+/// Runs the bundle in this process, which has no other thread, until a keeper says stop.
+///
+/// The control socket listens once it is there; whoever wants to connect tries until then.
+pub fn run(config: BundleConfig) -> ExitCode {
+    match start(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // The backend that started it reads this when the control socket does not come.
+            // The backend keeps this and looks at it when the control socket does not come.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error:#}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn start() -> anyhow::Result<()> {
-    let argument = std::env::args().nth(2).context("__bundle needs its configuration")?;
-    let config: BundleConfig = serde_json::from_str(&argument).context("__bundle configuration")?;
+fn start(config: BundleConfig) -> anyhow::Result<()> {
     let keeper = getuid();
     let control = bind(&config).with_context(|| format!("control socket {}", config.control.display()))?;
     // Before anything is given up: it has rights of its own to give up.
@@ -76,7 +73,6 @@ fn bind(config: &BundleConfig) -> io::Result<StdUnixListener> {
     let listener = StdUnixListener::bind(&config.control)?;
     fs::set_permissions(&config.control, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
-    io::Write::write_fmt(&mut io::stdout(), format_args!("{LISTENING}\n"))?;
     Ok(listener)
 }
 

@@ -51,7 +51,9 @@ pub(crate) fn start_egress(config: &BundleConfig) -> anyhow::Result<Starting> {
     })?;
     let (ours, theirs) = StdUnixStream::pair().context("socket pair for the egress daemon")?;
     let process = Command::new("/proc/self/exe")
-        .args(["__egress", &argument])
+        .arg("__egress")
+        .args(&config.labels)
+        .arg(&argument)
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))

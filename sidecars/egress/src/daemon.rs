@@ -52,7 +52,8 @@ pub struct EgressConfig {
     pub identity: Option<Identity>,
 }
 
-/// The role `__egress CONFIG`: runs until the bundle goes away.
+/// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away. Home and slug are there for
+/// whoever looks for the bottle's processes.
 pub fn run() -> ExitCode {
     match start() {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,7 +65,7 @@ pub fn run() -> ExitCode {
 }
 
 fn start() -> anyhow::Result<()> {
-    let argument = std::env::args().nth(2).context("__egress needs its configuration")?;
+    let argument = std::env::args().nth(4).context("__egress needs its configuration")?;
     let config: EgressConfig = serde_json::from_str(&argument).context("__egress configuration")?;
     let parent = StdUnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let memory = File::open("/proc/self/statm").ok();
