@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -51,6 +52,7 @@ pub(crate) fn start_egress(config: &BundleConfig) -> anyhow::Result<Starting> {
     })?;
     let (ours, theirs) = StdUnixStream::pair().context("socket pair for the egress daemon")?;
     let process = Command::new("/proc/self/exe")
+        .arg0("bottle")
         .arg("__egress")
         .args(&config.labels)
         .arg(&argument)

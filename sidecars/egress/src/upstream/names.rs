@@ -31,7 +31,7 @@ pub(crate) struct Names {
 
 struct System {
     resolver: Option<Arc<TokioResolver>>,
-    hosts: Arc<StaticHosts>,
+    hosts: Option<Arc<StaticHosts>>,
     stamp: Stamp,
     looked: Instant,
 }
@@ -53,9 +53,9 @@ impl Names {
         let (resolver, hosts) = {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
             system.refresh();
-            (system.resolver.clone(), Arc::clone(&system.hosts))
+            (system.resolver.clone(), system.hosts.clone())
         };
-        if let Some(addresses) = hosts.get(name) {
+        if let Some(addresses) = hosts.and_then(|hosts| hosts.get(name)) {
             return Ok(addresses);
         }
         let resolver = resolver.ok_or("the host has no name server configured")?;
@@ -77,7 +77,7 @@ impl System {
                 None
             }
         };
-        let hosts = Arc::new(StaticHosts::parse(&fs::read_to_string(HOSTS).unwrap_or_default()));
+        let hosts = fs::read_to_string(HOSTS).ok().map(|text| Arc::new(StaticHosts::parse(&text)));
         Self { resolver, hosts, stamp, looked: Instant::now() }
     }
 
@@ -91,7 +91,7 @@ impl System {
         if stamp != self.stamp {
             let read = Self::read(stamp);
             self.stamp = stamp;
-            self.hosts = read.hosts;
+            self.hosts = read.hosts.or(self.hosts.take());
             self.resolver = read.resolver.or(self.resolver.take());
         }
     }

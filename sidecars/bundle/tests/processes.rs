@@ -1,0 +1,333 @@
+//! The bundle and its daemon as real processes, spoken to as a keeper would.
+//!
+//! This program plays both roles itself: started as `__bundle` or `__egress` it is that, else it runs
+//! the tests.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_bundle::{BundleConfig, Door, Identity};
+use bottle_channel::{Channel, Side, Stream};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, LogLevel, Provision, Routes};
+use bottle_contract::session::{Hello, Role};
+use libtest_mimic::{Arguments, Trial};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+/// Longer than anything here takes, short enough to wait for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments.get(1).map(String::as_str) {
+        Some("__egress") => bottle_egress::run(),
+        Some("__bundle") => {
+            bottle_bundle::run(serde_json::from_str(&arguments[2]).expect("the configuration this test made"))
+        }
+        _ => libtest_mimic::run(&Arguments::from_args(), trials()).exit_code(),
+    }
+}
+
+fn trials() -> Vec<Trial> {
+    vec![
+        trial("provisioned_it_is_ready_and_healthy_and_stopped_it_leaves_nothing", whole_life),
+        trial("what_cannot_be_used_is_rejected_with_its_reason", rejected),
+        trial("events_wait_for_the_next_keeper_and_the_door_goes_on", adopted),
+        trial("a_dead_daemon_closes_its_door_and_the_keeper_is_told", daemon_dies),
+        trial("a_dead_parent_takes_its_daemon_with_it", parent_dies),
+        trial("both_processes_have_given_their_rights_up", hardened),
+        trial("started_as_root_both_become_the_user_they_are_told", becomes_another_user),
+    ]
+}
+
+fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
+    Trial::test(name, move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let outcome = runtime.block_on(async { tokio::time::timeout(3 * PATIENCE, test()).await });
+        outcome.context("the test took too long").and_then(|done| done).map_err(|e| format!("{e:?}").into())
+    })
+}
+
+/// A running bundle; killed when dropped.
+struct Running {
+    folder: TempDir,
+    process: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended, which was the point.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Running {
+    fn start(identity: Option<Identity>) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        for name in ["door", "logs"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path)?;
+            if let Some(Identity { uid, gid }) = identity {
+                std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
+            }
+        }
+        if identity.is_some() {
+            // The folder of a bottle is its keeper's alone; here the other user has to get through.
+            let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o711);
+            std::fs::set_permissions(folder.path(), open)?;
+        }
+        let config = BundleConfig {
+            labels: ["0123abcd".into(), "tested".into()],
+            door: Door::Socket { folder: folder.path().join("door") },
+            control: folder.path().join("bundle.sock"),
+            logs: folder.path().join("logs"),
+            identity,
+        };
+        let process = Command::new(std::env::current_exe()?)
+            .arg("__bundle")
+            .arg(serde_json::to_string(&config)?)
+            .stdin(Stdio::null())
+            .spawn()?;
+        Ok(Self { folder, process })
+    }
+
+    /// A keeper's channel, as soon as the control socket listens.
+    async fn keeper(&self) -> Result<Channel> {
+        let path = self.folder.path().join("bundle.sock");
+        let until = Instant::now() + PATIENCE;
+        let socket = loop {
+            match UnixStream::connect(&path).await {
+                Ok(socket) => break socket,
+                Err(error) if Instant::now() > until => bail!("no control socket: {error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let (channel, _, hello) = Channel::establish(socket, Side::Dialed, Hello::of(Role::Keeper)).await?;
+        ensure!(hello.role == Role::Bundle);
+        Ok(channel)
+    }
+
+    fn door(&self, port: u16) -> PathBuf {
+        self.folder.path().join("door").join(port.to_string())
+    }
+
+    /// What the proxy answers to a request in the clear.
+    fn ask(&self, url: &str) -> Result<String> {
+        let mut socket = StdUnixStream::connect(self.door(9099))?;
+        let host = url.split('/').nth(2).context("a URL")?;
+        write!(socket, "GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// The daemon's process, found as a backend finds it: by its command line.
+    fn egress(&self) -> Result<u32> {
+        let children = format!("/proc/{0}/task/{0}/children", self.process.id());
+        let child = std::fs::read_to_string(children)?.trim().parse()?;
+        let line = std::fs::read_to_string(format!("/proc/{child}/cmdline"))?;
+        ensure!(line.contains("__egress\x000123abcd\x00tested\x00"), "{line:?}");
+        Ok(child)
+    }
+}
+
+async fn ask(keeper: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
+    let mut stream = keeper.open(request).await?;
+    Ok(stream.receive().await?)
+}
+
+async fn event(events: &mut Stream) -> Result<BundleEvent> {
+    Ok(tokio::time::timeout(PATIENCE, events.receive()).await??)
+}
+
+fn provision() -> BundleRequest {
+    BundleRequest::Provision(Box::new(Provision {
+        slug: "tested".parse().expect("slug"),
+        routes: Routes { revision: 1, yaml: "routes:\n- host: api.example.com\n".into() },
+        credentials: vec![],
+        known_secrets: vec![],
+        upstream_roots: String::new(),
+        upstream_proxy: None,
+        host_addresses: vec![],
+        log: LogLevel::Blocks,
+        log_keep: 1 << 20,
+    }))
+}
+
+/// Started and provisioned.
+async fn ready(running: &Running) -> Result<Channel> {
+    let keeper = running.keeper().await?;
+    let BundleEvent::Ready { ca_certificate } = ask(&keeper, &provision()).await? else {
+        bail!("not ready");
+    };
+    ensure!(ca_certificate.starts_with("-----BEGIN CERTIFICATE-----"));
+    Ok(keeper)
+}
+
+/// Waits for `gone` to be true.
+async fn until(what: &str, gone: impl Fn() -> bool) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !gone() {
+        ensure!(Instant::now() < end, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+async fn whole_life() -> Result<()> {
+    let mut running = Running::start(None)?;
+    let keeper = running.keeper().await?;
+    ensure!(!running.door(9099).exists(), "the door is open before it was provisioned");
+    drop(keeper);
+    let keeper = ready(&running).await?;
+    ensure!(running.ask("http://_egress.local/allowlist")?.contains("\"revision\":1"));
+    let BundleEvent::Health { daemons } = ask(&keeper, &BundleRequest::Health).await? else {
+        bail!("no health")
+    };
+    let [daemon] = daemons.as_slice() else { bail!("{daemons:?}") };
+    ensure!(daemon.up && daemon.revision == Some(1) && daemon.name == "egress");
+    ensure!(daemon.resident.is_some_and(|bytes| bytes > 1 << 20), "{:?}", daemon.resident);
+    let yaml = "routes:\n- host: other.example.com\n".to_owned();
+    let routes = BundleRequest::Routes(Routes { revision: 2, yaml });
+    ensure!(ask(&keeper, &routes).await? == BundleEvent::Live { revision: 2 });
+    ensure!(running.ask("http://_egress.local/allowlist")?.contains("other.example.com"));
+    let egress = running.egress()?;
+    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(running.process.wait()?.success());
+    ensure!(!Path::new(&format!("/proc/{egress}")).exists(), "the daemon lives on");
+    for path in [running.door(9099), running.door(80), running.folder.path().join("bundle.sock")] {
+        ensure!(!path.exists(), "{} is left", path.display());
+    }
+    Ok(())
+}
+
+async fn rejected() -> Result<()> {
+    let running = Running::start(None)?;
+    let keeper = running.keeper().await?;
+    let early = Routes { revision: 2, yaml: "routes: []".into() };
+    let rejected = |event| matches!(event, BundleEvent::Rejected { .. });
+    ensure!(rejected(ask(&keeper, &BundleRequest::Routes(early)).await?));
+    let BundleRequest::Provision(mut bad) = provision() else { bail!("unreachable") };
+    bad.routes.yaml = "routes:\n- hots: x\n".into();
+    let answer = ask(&keeper, &BundleRequest::Provision(bad)).await?;
+    ensure!(matches!(&answer, BundleEvent::Rejected { message } if message.contains("hots")), "{answer:?}");
+    ensure!(!running.door(9099).exists());
+    ensure!(matches!(ask(&keeper, &provision()).await?, BundleEvent::Ready { .. }));
+    ensure!(rejected(ask(&keeper, &provision()).await?), "provisioned twice");
+    Ok(())
+}
+
+async fn adopted() -> Result<()> {
+    let running = Running::start(None)?;
+    drop(ready(&running).await?);
+    ensure!(running.ask("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
+    let keeper = running.keeper().await?;
+    let mut events = keeper.open(&BundleRequest::Events).await?;
+    let BundleEvent::Refused(refused) = event(&mut events).await? else { bail!("no refusal") };
+    ensure!(refused.host == "evil.example.org" && refused.path == "/drop", "{refused:?}");
+    let second = running.keeper().await?;
+    let mut latest = second.open(&BundleRequest::Events).await?;
+    ensure!(events.receive::<BundleEvent>().await.is_err(), "two keepers listen");
+    ensure!(running.ask("http://evil.example.net/")?.starts_with("HTTP/1.1 403"));
+    let BundleEvent::Refused(refused) = event(&mut latest).await? else { bail!("no refusal") };
+    ensure!(refused.host == "evil.example.net", "{refused:?}");
+    let log = std::fs::read_to_string(running.folder.path().join("logs/egress.jsonl"))?;
+    ensure!(log.lines().count() == 2 && log.contains(&refused.id), "{log}");
+    Ok(())
+}
+
+async fn daemon_dies() -> Result<()> {
+    let running = Running::start(None)?;
+    let keeper = ready(&running).await?;
+    let mut events = keeper.open(&BundleRequest::Events).await?;
+    kill(running.egress()?)?;
+    ensure!(event(&mut events).await? == BundleEvent::Down { daemon: "egress".into() });
+    for port in [9099, 80, 443] {
+        ensure!(!running.door(port).exists(), "port {port} is still there");
+    }
+    let BundleEvent::Health { daemons } = ask(&keeper, &BundleRequest::Health).await? else {
+        bail!("no health")
+    };
+    ensure!(daemons.iter().all(|daemon| !daemon.up));
+    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    Ok(())
+}
+
+async fn parent_dies() -> Result<()> {
+    let mut running = Running::start(None)?;
+    let _keeper = ready(&running).await?;
+    let egress = running.egress()?;
+    running.process.kill()?;
+    running.process.wait()?;
+    until("the daemon outlived its parent", || ended(egress)).await?;
+    ensure!(StdUnixStream::connect(running.door(9099)).is_err(), "the door is still open");
+    Ok(())
+}
+
+async fn hardened() -> Result<()> {
+    let running = Running::start(None)?;
+    let keeper = ready(&running).await?;
+    let BundleEvent::Health { daemons } = ask(&keeper, &BundleRequest::Health).await? else {
+        bail!("no health")
+    };
+    if !daemons[0].weaker.is_empty() {
+        skipped(&format!("this kernel is weaker: {:?}", daemons[0].weaker));
+        return Ok(());
+    }
+    for process in [running.process.id(), running.egress()?] {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+        for line in
+            ["NoNewPrivs:\t1", "Seccomp:\t2", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000"]
+        {
+            ensure!(status.contains(line), "{process}: no {line}: {status}");
+        }
+        let limits = std::fs::read_to_string(format!("/proc/{process}/limits"))?;
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).context("limits")?;
+        ensure!(core.split_whitespace().nth(4) == Some("0"), "{core}");
+        let environ = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        ensure!(process == running.process.id() || environ.is_empty(), "the daemon inherited variables");
+    }
+    Ok(())
+}
+
+async fn becomes_another_user() -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        skipped("only root can become another user");
+        return Ok(());
+    }
+    let running = Running::start(Some(Identity { uid: 54_321, gid: 54_322 }))?;
+    let keeper = ready(&running).await?;
+    for process in [running.process.id(), running.egress()?] {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+        ensure!(status.contains("Uid:\t54321\t54321\t54321\t54321"), "{status}");
+        ensure!(status.contains("Gid:\t54322\t54322\t54322\t54322"), "{status}");
+    }
+    ensure!(running.ask("http://evil.example.org/")?.starts_with("HTTP/1.1 403"));
+    let egress = running.egress()?;
+    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(ended(egress) && !running.door(9099).exists());
+    Ok(())
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped test says why")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+fn kill(process: u32) -> Result<()> {
+    let process = nix::unistd::Pid::from_raw(i32::try_from(process)?);
+    Ok(nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL)?)
+}
+
+/// Gone, or dead and waiting for whoever inherited it.
+fn ended(process: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{process}/stat")) {
+        Ok(stat) => stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')),
+        Err(_) => true,
+    }
+}
