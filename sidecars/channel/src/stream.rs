@@ -107,6 +107,14 @@ impl Stream {
         self.sender.data(fd, bytes).await
     }
 
+    /// See [`StreamSender::data_bytes`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn data_bytes(&self, fd: u8, bytes: Bytes) -> Result<(), ChannelError> {
+        self.sender.data_bytes(fd, bytes).await
+    }
+
     /// See [`StreamSender::end`].
     ///
     /// # Errors
