@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::agent::Agent;
 use crate::children::Children;
 use crate::config::{Account, Programs};
+use crate::copy::Places;
 use crate::failure::{Outcome, bad_state};
 use crate::process::Running;
 use crate::{process, program};
@@ -58,6 +59,7 @@ pub(crate) struct Guest {
     pub(crate) facts: Facts,
     pub(crate) children: Children,
     pub(crate) agent: Agent,
+    pub(crate) copies: Places,
     environment: OnceLock<BTreeMap<String, Secret>>,
     troubles: Mutex<Vec<String>>,
     stopped: watch::Sender<bool>,
@@ -69,6 +71,7 @@ impl Guest {
             facts,
             children: Children::default(),
             agent: Agent::default(),
+            copies: Places::default(),
             environment: OnceLock::new(),
             troubles: Mutex::default(),
             stopped: watch::Sender::new(false),

@@ -16,6 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::agent::Agent;
 use crate::attach::attach;
 use crate::config::Transport;
+use crate::copy::{copy_in, copy_out};
 use crate::exec::{exec, started};
 use crate::failure::Outcome;
 use crate::guest::Guest;
@@ -126,9 +127,8 @@ async fn handle(guest: Arc<Guest>, channel: Channel, request: Request) {
             let attempts = probe::run(&request).await;
             answer(&stream, &GuestEvent::Probed { attempts }).await;
         }
-        GuestRequest::CopyOut(_) | GuestRequest::CopyIn(_) => {
-            stream.reset("this guest does not know this request yet").await;
-        }
+        GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
+        GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,
     }
 }
 

@@ -28,6 +28,7 @@ mod agent;
 mod attach;
 mod children;
 mod config;
+mod copy;
 mod descriptor;
 mod exec;
 mod failure;

@@ -10,15 +10,13 @@ use rustix::process::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::GuestConfig;
+use crate::copy::MAX_COPIES;
 use crate::guest::{Facts, Guest};
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, resolver, spawn};
 
 /// Open files the guest allows itself: two for every connection through the door and some.
 const OPEN_FILES: u64 = 4096;
-
-/// Threads for copies. Each copy holds one while it lasts.
-pub(crate) const COPY_THREADS: usize = 4;
 
 /// Idle threads are given back soon; copies are rare.
 const THREAD_KEEP: Duration = Duration::from_secs(1);
@@ -47,7 +45,7 @@ fn live(config: GuestConfig) -> std::io::Result<()> {
     let files = raise_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(COPY_THREADS)
+        .max_blocking_threads(MAX_COPIES)
         .thread_keep_alive(THREAD_KEEP)
         .build()?;
     let result = runtime.block_on(serve(config, files));

@@ -2,6 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)] // a skipped test says so aloud
 
 mod bottle;
+mod copies;
 mod end;
 mod host;
 mod processes;

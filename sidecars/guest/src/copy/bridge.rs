@@ -1,0 +1,81 @@
+//! Between a thread that blocks and a stream that does not: bounded queues with `Read` and `Write` ends.
+
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::sync::mpsc;
+
+/// Bytes per piece: one data frame.
+const PIECE: usize = 31 * 1024;
+
+/// Pieces that wait in either direction.
+const QUEUE: usize = 4;
+
+/// What a client sends.
+pub(super) enum Piece {
+    Bytes(Bytes),
+    /// The client said that this is all.
+    End,
+}
+
+/// From a thread to a stream.
+pub(super) fn outward() -> (Writer, mpsc::Receiver<Bytes>) {
+    let (queue, receiver) = mpsc::channel(QUEUE);
+    (Writer { queue, buffer: BytesMut::new() }, receiver)
+}
+
+/// From a stream to a thread.
+pub(super) fn inward() -> (mpsc::Sender<Piece>, Reader) {
+    let (sender, queue) = mpsc::channel(QUEUE);
+    (sender, Reader { queue, current: Bytes::new(), ended: false })
+}
+
+/// The thread's end. Fails when the stream is gone.
+pub(super) struct Writer {
+    queue: mpsc::Sender<Bytes>,
+    buffer: BytesMut,
+}
+
+impl io::Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PIECE - self.buffer.len());
+        self.buffer.extend_from_slice(bytes.get(..taken).unwrap_or_default());
+        if self.buffer.len() == PIECE {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let piece = self.buffer.split().freeze();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.queue.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// The thread's end. A stream that is given up before its end is an error and never an end.
+pub(super) struct Reader {
+    queue: mpsc::Receiver<Piece>,
+    current: Bytes,
+    ended: bool,
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.current.is_empty() && !self.ended {
+            match self.queue.blocking_recv() {
+                Some(Piece::Bytes(bytes)) => self.current = bytes,
+                Some(Piece::End) => self.ended = true,
+                None => {
+                    let why = "the client gave the copy up before its end";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+                }
+            }
+        }
+        let taken = buffer.len().min(self.current.len());
+        self.current.copy_to_slice(buffer.get_mut(..taken).unwrap_or_default());
+        Ok(taken)
+    }
+}

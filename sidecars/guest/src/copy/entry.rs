@@ -1,0 +1,170 @@
+//! One member of a foreign archive: what it is and where it goes, read within bounds.
+//!
+//! The library would read a long name of any length into memory; here the extension headers are read as
+//! what they are, each with a bound, and everything that is not needed is refused.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use tar::{Entries, Entry, EntryType, PaxExtensions};
+
+use super::{MAX_DEPTH, about};
+
+/// The longest name or link target, in bytes: PATH_MAX of the kernel.
+const MAX_NAME: u64 = 4096;
+
+/// The longest extended header, in bytes: two names and some numbers.
+const MAX_EXTENSIONS: u64 = 64 * 1024;
+
+/// The most members of an archive.
+const MAX_MEMBERS: usize = 1_000_000;
+
+/// What a member is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum What {
+    File,
+    Folder,
+    Link(PathBuf),
+}
+
+/// A member with its place beneath the target folder.
+pub(super) struct Member<'a, R: Read> {
+    pub(super) path: PathBuf,
+    pub(super) what: What,
+    pub(super) mode: u32,
+    pub(super) mtime: u64,
+    pub(super) content: Entry<'a, R>,
+}
+
+/// The members of an archive.
+pub(super) struct Members<'a, R: Read> {
+    entries: Entries<'a, R>,
+    seen: usize,
+}
+
+impl<'a, R: Read> Members<'a, R> {
+    /// `entries` must be fresh.
+    pub(super) fn new(entries: Entries<'a, R>) -> Self {
+        Self { entries: entries.raw(true), seen: 0 }
+    }
+
+    /// The next member; `None` at the end of the archive.
+    pub(super) fn next(&mut self) -> io::Result<Option<Member<'a, R>>> {
+        let (mut name, mut link) = (None, None);
+        for entry in self.entries.by_ref() {
+            let mut entry = entry?;
+            self.seen += 1;
+            if self.seen > MAX_MEMBERS {
+                return Err(io::Error::other(format!("the archive has more than {MAX_MEMBERS} members")));
+            }
+            match entry.header().entry_type() {
+                EntryType::GNULongName => name = Some(long_name(&mut entry)?),
+                EntryType::GNULongLink => link = Some(long_name(&mut entry)?),
+                EntryType::XHeader => extensions(&mut entry, &mut name, &mut link)?,
+                // It says nothing that matters here; its bytes are skipped.
+                EntryType::XGlobalHeader => {}
+                kind => return member(entry, kind, name, link).map(Some),
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn member<R: Read>(
+    entry: Entry<'_, R>,
+    kind: EntryType,
+    name: Option<PathBuf>,
+    link: Option<PathBuf>,
+) -> io::Result<Member<'_, R>> {
+    let header = entry.header();
+    let name = match name {
+        Some(name) => name,
+        None => PathBuf::from(OsString::from_vec(header.path_bytes().into_owned())),
+    };
+    let what = match kind {
+        EntryType::Regular | EntryType::Continuous => What::File,
+        EntryType::Directory => What::Folder,
+        EntryType::Symlink => {
+            let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
+            What::Link(link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?)
+        }
+        other => return Err(about(&name, format!("a member of kind {other:?} is not copied"))),
+    };
+    let mode = header.mode()? & 0o777;
+    let mtime = header.mtime()?;
+    Ok(Member { path: place(&name)?, what, mode, mtime, content: entry })
+}
+
+/// A name as a path beneath the target: no root, no way up, not too deep.
+fn place(name: &Path) -> io::Result<PathBuf> {
+    let mut place = PathBuf::new();
+    for component in name.components() {
+        match component {
+            Component::Normal(part) => place.push(part),
+            Component::CurDir => {}
+            Component::RootDir | Component::ParentDir | Component::Prefix(_) => {
+                return Err(about(name, "the name leads out of the archive"));
+            }
+        }
+    }
+    if place.components().count() > MAX_DEPTH {
+        return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
+    }
+    Ok(place)
+}
+
+fn bounded<R: Read>(entry: &mut Entry<'_, R>, bound: u64) -> io::Result<Vec<u8>> {
+    if entry.size() > bound {
+        return Err(io::Error::other(format!("the archive has a name or header of {} bytes", entry.size())));
+    }
+    let mut bytes = Vec::new();
+    entry.take(bound).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn long_name<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<PathBuf> {
+    let mut bytes = bounded(entry, MAX_NAME)?;
+    while bytes.last() == Some(&0) {
+        bytes.pop();
+    }
+    Ok(OsString::from_vec(bytes).into())
+}
+
+/// The POSIX form of long names. A size given there would differ from the header's, by which the rest of
+/// the archive is read, so it is refused.
+fn extensions<R: Read>(
+    entry: &mut Entry<'_, R>,
+    name: &mut Option<PathBuf>,
+    link: &mut Option<PathBuf>,
+) -> io::Result<()> {
+    let bytes = bounded(entry, MAX_EXTENSIONS)?;
+    for extension in PaxExtensions::new(&bytes) {
+        let extension = extension?;
+        let value = || Some(PathBuf::from(OsString::from_vec(extension.value_bytes().to_vec())));
+        match extension.key_bytes() {
+            b"path" => *name = value(),
+            b"linkpath" => *link = value(),
+            b"size" => return Err(io::Error::other("the archive gives a size in an extended header")),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_beneath() {
+        for (name, expected) in [("a/b", Some("a/b")), ("./a/./b/", Some("a/b")), (".", Some(""))] {
+            assert_eq!(place(Path::new(name)).ok().as_deref(), expected.map(Path::new), "{name}");
+        }
+        for name in ["/a", "..", "a/../../b", "a/.."] {
+            assert!(place(Path::new(name)).is_err(), "{name}");
+        }
+        assert!(place(Path::new(&"d/".repeat(MAX_DEPTH + 1))).is_err());
+    }
+}

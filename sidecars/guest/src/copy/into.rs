@@ -1,0 +1,121 @@
+//! An archive becomes a tree.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, futimens, mkdirat,
+    statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use tar::Archive;
+
+use super::about;
+use super::entry::{Member, Members, What};
+use crate::config::Account;
+use crate::rooted::{make_folder, open_beneath};
+
+/// Opening a folder on the way, never through a link.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW);
+
+/// Where an archive goes.
+pub(super) struct Target {
+    pub(super) root: PathBuf,
+    /// Seen from the root; links on the way to it are followed within the root.
+    pub(super) folder: PathBuf,
+    /// Who gets the files, when the guest may give them away.
+    pub(super) account: Option<Account>,
+}
+
+/// Unpacks everything `reader` has beneath the target. Existing files and links are replaced, folders are
+/// joined. It stops at the first member that cannot be made; what was made before stays.
+pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
+    let folder = make_folder(&target.root, &target.folder)?;
+    let owner = target.account.filter(|_| rustix::process::geteuid().is_root());
+    {
+        let mut archive = Archive::new(&mut reader);
+        let mut members = Members::new(archive.entries()?);
+        while let Some(mut member) = members.next()? {
+            let path = member.path.clone();
+            make(&folder, &mut member, owner).map_err(|error| about(&path, error))?;
+        }
+    }
+    // An archive's padding; and the client's end, without which this was only a part.
+    io::copy(&mut reader, &mut io::sink()).map(|_| ())
+}
+
+fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, owner: Option<Account>) -> io::Result<()> {
+    let Some(name) = member.path.file_name().map(PathBuf::from) else { return Ok(()) };
+    let parents = member.path.parent().unwrap_or(Path::new(""));
+    let parent = parents_of(top, parents, owner)?;
+    match &member.what {
+        What::Folder => {
+            let folder = make_one_folder(&parent, &name, owner)?;
+            // Its owner must be able to fill it.
+            fchmod(folder, Mode::from_raw_mode(member.mode | 0o700))?;
+        }
+        What::Link(link) => {
+            clear(&parent, &name)?;
+            symlinkat(link, &parent, &name)?;
+            give(&parent, &name, owner)?;
+        }
+        What::File => {
+            clear(&parent, &name)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let file = open_beneath(&parent, &name, flags, Mode::from_raw_mode(0o600))?;
+            let mut file = File::from(file);
+            io::copy(&mut member.content, &mut file)?;
+            fchmod(&file, Mode::from_raw_mode(member.mode))?;
+            give(&parent, &name, owner)?;
+            set_time(&file, member.mtime)?;
+        }
+    }
+    Ok(())
+}
+
+fn parents_of(top: &OwnedFd, parents: &Path, owner: Option<Account>) -> io::Result<OwnedFd> {
+    let mut current = top.try_clone()?;
+    for part in parents {
+        current = make_one_folder(&current, Path::new(part), owner)?;
+    }
+    Ok(current)
+}
+
+/// Opens the folder `name`, made if it is missing. A link in its place is an error, whatever it leads to.
+fn make_one_folder(parent: &OwnedFd, name: &Path, owner: Option<Account>) -> io::Result<OwnedFd> {
+    match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) => give(parent, name, owner)?,
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    open_beneath(parent, name, FOLDER, Mode::empty()).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP | Errno::NOTDIR) => about(name, "a file or link is in the place of a folder"),
+        _ => error,
+    })
+}
+
+/// Makes room for a file or link; a folder is never replaced by one.
+fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
+    match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+            Err(io::Error::other("a folder is in its place"))
+        }
+        Ok(_) => Ok(unlinkat(parent, name, AtFlags::empty())?),
+    }
+}
+
+fn give(parent: impl AsFd, name: &Path, owner: Option<Account>) -> io::Result<()> {
+    let Some(Account { uid, gid }) = owner else { return Ok(()) };
+    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+    Ok(chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// Build tools compare times, so they are kept.
+fn set_time(file: &File, mtime: u64) -> io::Result<()> {
+    let time = Timespec { tv_sec: i64::try_from(mtime).unwrap_or(0), tv_nsec: 0 };
+    Ok(futimens(file, &Timestamps { last_access: time, last_modification: time })?)
+}

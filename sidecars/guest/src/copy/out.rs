@@ -1,0 +1,123 @@
+//! A tree becomes an archive.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, readlinkat};
+use rustix::io::Errno;
+use tar::{Builder, EntryType, Header};
+
+use super::{MAX_DEPTH, about};
+use crate::rooted::{open_beneath, open_in_root};
+
+/// Opened without waiting: a named pipe would block until somebody writes.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// `sysfs` (magic number of statfs(2)).
+const SYSFS_MAGIC: i64 = 0x6265_6572;
+
+/// Writes the file or folder `path` of the bottle and everything in it. Its name in the archive is its
+/// last component; the root itself has none and is represented by what is in it.
+pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Result<()> {
+    let mut archive = Builder::new(writer);
+    let opened = open_in_root(root, path, READ)?;
+    let stat = fstat(&opened)?;
+    let name = path.file_name().map(PathBuf::from).unwrap_or_default();
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => add_folder(&mut archive, &opened, &stat, &name, 0)?,
+        FileType::RegularFile => add_file(&mut archive, opened, &stat, &name)?,
+        _ => return Err(io::Error::other("neither a file nor a folder")),
+    }
+    archive.into_inner()?.flush()
+}
+
+fn add_folder<W: Write>(
+    archive: &mut Builder<W>,
+    folder: &OwnedFd,
+    stat: &Stat,
+    name: &Path,
+    depth: usize,
+) -> io::Result<()> {
+    if !name.as_os_str().is_empty() {
+        let mut header = header(EntryType::Directory, stat, 0);
+        archive.append_data(&mut header, name, io::empty())?;
+    }
+    // What the kernel makes up has no end and is nobody's file.
+    let kind = fstatfs(folder)?.f_type;
+    if kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC {
+        return Ok(());
+    }
+    if depth == MAX_DEPTH {
+        return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
+    }
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let entry = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
+        if entry != "." && entry != ".." {
+            add(archive, folder, Path::new(entry), &name.join(entry), depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds what `entry` of `folder` is at this moment. What disappears meanwhile, may not be read or is of
+/// another kind is left out: the rest of a working tree is worth having.
+fn add<W: Write>(
+    archive: &mut Builder<W>,
+    folder: &OwnedFd,
+    entry: &Path,
+    name: &Path,
+    depth: usize,
+) -> io::Result<()> {
+    let opened = match open_beneath(folder, entry, READ | OFlags::NOFOLLOW, Mode::empty()) {
+        Ok(opened) => opened,
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            return add_link(archive, folder, entry, name);
+        }
+        Err(error) => {
+            tracing::debug!(%error, ?name, "left out of a copy");
+            return Ok(());
+        }
+    };
+    let stat = fstat(&opened)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => add_folder(archive, &opened, &stat, name, depth),
+        FileType::RegularFile => add_file(archive, opened, &stat, name),
+        _ => Ok(()),
+    }
+}
+
+fn add_link<W: Write>(
+    archive: &mut Builder<W>,
+    folder: impl AsFd,
+    entry: &Path,
+    name: &Path,
+) -> io::Result<()> {
+    let Ok(target) = readlinkat(folder, entry, Vec::new()) else { return Ok(()) };
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Symlink);
+    header.set_size(0);
+    header.set_mode(0o777);
+    archive.append_link(&mut header, name, std::ffi::OsString::from_vec(target.into_bytes()))
+}
+
+fn add_file<W: Write>(archive: &mut Builder<W>, file: OwnedFd, stat: &Stat, name: &Path) -> io::Result<()> {
+    let size = u64::try_from(stat.st_size).unwrap_or(0);
+    let mut header = header(EntryType::Regular, stat, size);
+    // The header's size is a promise: a file that grows is cut, one that shrinks is filled up.
+    let content = File::from(file).chain(io::repeat(0)).take(size);
+    archive.append_data(&mut header, name, content)
+}
+
+/// The tree's own facts, without its owners: ids of a bottle mean nothing outside.
+fn header(kind: EntryType, stat: &Stat, size: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_size(size);
+    header.set_mode(stat.st_mode & 0o777);
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
+    header
+}
