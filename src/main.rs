@@ -1,7 +1,28 @@
 //! The one program: by its first argument a guest, a bundle, a keeper, or the command line.
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
+use bottle::backend::{fake, local, newborn, registry};
+use bottle::host::Host;
+
 fn main() -> ExitCode {
-    bottle::cli::run(std::env::args_os())
+    // Roles that only bottle itself starts come before the command line, and before anything of the command
+    // line's is set up: some of them need a process with nothing in it.
+    match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
+        Some("__guest") => newborn::run(),
+        Some("__bundle") => local::bundle::run(),
+        Some("__egress") => bottle_egress::daemon::run(),
+        Some("__keeper") => keep(),
+        Some("__fake-program") => fake::programs::run(std::env::args_os().skip(2)),
+        _ => bottle::cli::run(std::env::args_os()),
+    }
+}
+
+/// The process that owns a bottle. Without a host there is nobody to tell: its client sees it end.
+fn keep() -> ExitCode {
+    match Host::of_this_process() {
+        Ok(host) => bottle::keeper::run(&host, &registry::all(&host)),
+        Err(_) => ExitCode::FAILURE,
+    }
 }

@@ -11,6 +11,12 @@
 //! backend knows its engine. The promises below are each one function in `tests/backends`, run on every
 //! backend that is here.
 
+pub mod fake;
+pub mod linux;
+pub mod local;
+pub mod newborn;
+pub mod registry;
+
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;

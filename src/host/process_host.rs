@@ -15,8 +15,8 @@ use super::Host;
 /// The longest path of a unix socket that every system takes (104 on a Mac, 108 on Linux), with room.
 const SOCKET_PATH_MAX: usize = 100;
 
-/// The longest name below the runtime folder: `/<slug>.sock`.
-const SOCKET_NAME_MAX: usize = 1 + SLUG_MAX + ".sock".len();
+/// The longest name below the runtime folder: the socket of a bundle of the fake backend.
+const SOCKET_NAME_MAX: usize = "/.fake/".len() + SLUG_MAX + "/bundle".len();
 
 /// Why this process has no usable host.
 #[derive(Debug, thiserror::Error)]

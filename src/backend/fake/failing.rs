@@ -1,0 +1,120 @@
+//! Failure on request: `BOTTLE_FAKE_FAIL=<step>` makes the step fail, `<step>:kill` kills the process that
+//! takes it, `<step>:hang` never comes back from it. Only the fake backend reads it.
+
+use std::future::pending;
+
+use crate::backend::BackendError;
+use crate::host::Host;
+
+/// The variable.
+const VARIABLE: &str = "BOTTLE_FAKE_FAIL";
+
+/// Where a launch can be struck: a verb of the trait, before it does anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// `check`
+    Check,
+    /// `prepare`
+    Prepare,
+    /// `make_network`
+    MakeNetwork,
+    /// `start_bundle`
+    StartBundle,
+    /// `start_guest`
+    StartGuest,
+    /// `connect_bundle`
+    ConnectBundle,
+    /// `connect_guest`
+    ConnectGuest,
+    /// `remove`
+    Remove,
+}
+
+impl Step {
+    const ALL: [(&'static str, Self); 8] = [
+        ("check", Self::Check),
+        ("prepare", Self::Prepare),
+        ("make_network", Self::MakeNetwork),
+        ("start_bundle", Self::StartBundle),
+        ("start_guest", Self::StartGuest),
+        ("connect_bundle", Self::ConnectBundle),
+        ("connect_guest", Self::ConnectGuest),
+        ("remove", Self::Remove),
+    ];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Fail,
+    Kill,
+    Hang,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Failing(Option<Result<(Step, How), String>>);
+
+impl Failing {
+    pub(super) fn from_environment(host: &Host) -> Self {
+        Self(host.var(VARIABLE).map(|asked| parse(asked).ok_or_else(|| asked.to_owned())))
+    }
+
+    /// Strikes when this is the step.
+    ///
+    /// # Errors
+    /// The failure asked for, or that what was asked for is no step.
+    pub(super) async fn at(&self, step: Step) -> Result<(), BackendError> {
+        let how = match &self.0 {
+            None => return Ok(()),
+            Some(Ok((asked, how))) if *asked == step => *how,
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(unknown)) => {
+                let names = Step::ALL.map(|(name, _)| name).join(", ");
+                return Err(BackendError::failed(format!("{VARIABLE} names no step: {unknown:?}"))
+                    .with_hint(format!("use one of {names}, with :kill or :hang or nothing behind")));
+            }
+        };
+        match how {
+            How::Fail => return Err(BackendError::failed(format!("{step:?} fails, as {VARIABLE} asks for"))),
+            How::Hang => {}
+            How::Kill => {
+                // The whole process, as a crash or the kernel's memory killer would; nothing unwinds.
+                let own = rustix::process::getpid();
+                rustix::process::kill_process(own, rustix::process::Signal::KILL)
+                    .map_err(|error| BackendError::failed(format!("cannot kill itself: {error}")))?;
+            }
+        }
+        pending().await
+    }
+}
+
+fn parse(asked: &str) -> Option<(Step, How)> {
+    let (step, how) = asked.split_once(':').unwrap_or((asked, "fail"));
+    let (_, step) = Step::ALL.into_iter().find(|(name, _)| *name == step)?;
+    let how = match how {
+        "fail" => How::Fail,
+        "kill" => How::Kill,
+        "hang" => How::Hang,
+        _ => return None,
+    };
+    Some((step, how))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn strikes_at_the_step_that_was_named_and_says_when_there_is_none() {
+        assert_eq!(parse("start_guest:kill"), Some((Step::StartGuest, How::Kill)));
+        assert_eq!(parse("remove"), Some((Step::Remove, How::Fail)));
+        assert_eq!(parse("remove:later"), None);
+
+        let failing = Failing(Some(Ok((Step::Prepare, How::Fail))));
+        assert!(failing.at(Step::Check).await.is_ok());
+        assert!(failing.at(Step::Prepare).await.is_err());
+        let wrong = Failing(Some(Err("prepared".to_owned())));
+        assert!(wrong.at(Step::Check).await.expect_err("no step").message.contains("prepared"));
+        assert!(Failing::default().at(Step::Prepare).await.is_ok());
+    }
+}

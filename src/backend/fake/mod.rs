@@ -1,0 +1,129 @@
+//! A backend that isolates nothing: the real guest and the real bundle as plain processes over folders in
+//! the home, for tests of everything that is not isolation. Reached only by its name.
+//!
+//! A bottle of it outlives the command that started it like any other, since it is processes and files. It
+//! never runs a foreign program: what an agent's argv names is one of [`programs`], built into `bottle`.
+//! [`failing`] makes a chosen step fail, hang, or kill its own process.
+
+mod failing;
+pub mod programs;
+
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use bottle_contract::names::{AGENT_USER, Slug};
+use jiff::Timestamp;
+
+use self::failing::{Failing, Step};
+use super::local::Scope;
+use super::local::labels::Role;
+use super::local::roles::{self, NoMidwife, descriptors, listen};
+use super::newborn::{Birth, PlainSpec};
+use super::{
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Prepared, Resource,
+    Site,
+};
+use crate::host::Host;
+use crate::plan::Plan;
+
+/// See the module.
+#[derive(Debug)]
+pub struct FakeBackend {
+    scope: Scope,
+    failing: Failing,
+}
+
+impl FakeBackend {
+    /// The backend for this home, with the failure that its environment asks for.
+    #[must_use]
+    pub fn new(host: &Host) -> Self {
+        Self { scope: Scope::fake(host), failing: Failing::from_environment(host) }
+    }
+}
+
+#[async_trait]
+impl Backend for FakeBackend {
+    fn name(&self) -> &'static str {
+        "fake"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { isolates: false, snapshot: false, live_commit: false, pause: false }
+    }
+
+    async fn check(&self) -> Check {
+        let findings = vec![Finding {
+            what: "the fake backend isolates nothing and runs no program of yours".to_owned(),
+            fix: "use it in tests only".to_owned(),
+        }];
+        Check { usable: self.failing.at(Step::Check).await.is_ok(), findings }
+    }
+
+    fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
+        let name = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
+        if programs::NAMES.contains(&name) {
+            return Ok(());
+        }
+        Err(BackendError {
+            kind: BackendErrorKind::Unsupported,
+            message: format!("the fake backend runs only programs of its own, and {name:?} is none of them"),
+            hint: Some(format!("use one of {}, or another backend", programs::NAMES.join(", "))),
+        })
+    }
+
+    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
+        self.failing.at(Step::Prepare).await?;
+        Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
+    }
+
+    async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
+        self.failing.at(Step::MakeNetwork).await?;
+        self.scope.make_folders(site, None)?;
+        // The guest takes the layers for its root, so its home is where every bottle has it.
+        let home = self.scope.layers_in(site.state).home().join(AGENT_USER);
+        std::fs::create_dir_all(&home)
+            .map_err(|error| BackendError::failed(format!("cannot make {}: {error}", home.display())))
+    }
+
+    async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
+        self.failing.at(Step::StartBundle).await?;
+        self.scope.start_bundle(site).await
+    }
+
+    async fn start_guest(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
+        self.failing.at(Step::StartGuest).await?;
+        let slug = &site.plan.identity.slug;
+        let listener = listen(&self.scope.place(slug).guest_socket())?;
+        let birth = Birth::Plain(PlainSpec { root: self.scope.layers_in(site.state).folder().to_owned() });
+        let fds = descriptors(&listener);
+        let started = roles::start(&self.scope, Role::Guest, slug, Some(site.state), &birth, &fds)?;
+        started.settle(&NoMidwife, site.ledger).await.map(drop)
+    }
+
+    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        self.failing.at(Step::ConnectBundle).await?;
+        self.scope.connect_bundle(slug).await
+    }
+
+    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        self.failing.at(Step::ConnectGuest).await?;
+        self.scope.connect_guest(slug).await
+    }
+
+    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
+        self.scope.enumerate().await
+    }
+
+    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+        self.scope.holds_work(slug, since).await
+    }
+
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        self.scope.kept_workspace(slug)
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        self.failing.at(Step::Remove).await?;
+        self.scope.remove(resources).await
+    }
+}

@@ -1,0 +1,103 @@
+//! From a fresh process to pid 1 of a sandbox.
+//!
+//! ```text
+//!  outer   own session ─ sources opened ─ namespaces unshared ─ ids mapped ─ fork ─ says who was born ─ exit
+//!  inner                                                                └─ becomes the agent's user
+//!            loopback ─ names ─ root built and entered ─ limits ─ privileges dropped ─ filter ─ ready
+//! ```
+//! One thread throughout, so that forking and unsharing mean the whole process. What comes after `ready`
+//! is the guest, in the inner process, with nothing left that could undo any of it.
+
+use std::fs::OpenOptions;
+use std::os::fd::OwnedFd;
+
+use bottle_contract::names::AGENT_UID;
+use nix::sched::CloneFlags;
+use nix::unistd::{Gid, Uid};
+use rustix::fs::Mode;
+
+use super::failure::Step;
+use super::sources::Sources;
+use super::spec::SandboxSpec;
+use super::sys::{Forked, fork};
+use super::{identity, network, privileges, root, seccomp};
+use crate::backend::local::handoff::{Newborn, Report, SetupFailure};
+
+/// Which process came back.
+pub(crate) enum Entered {
+    /// The one that was started; its work is done.
+    Outer,
+    /// Pid 1 of the sandbox. Standard input is empty.
+    Inner,
+}
+
+/// Makes the sandbox and becomes its pid 1. Failures have been reported when this returns.
+///
+/// # Errors
+/// [`SetupFailure`]; the process has to end.
+pub(crate) fn enter(spec: &SandboxSpec, newborn: Newborn) -> Result<Entered, SetupFailure> {
+    let made = make(spec, &newborn);
+    if let Err(failure) = &made {
+        // The starter may be gone; then nobody is left to tell.
+        let _ = newborn.say(&Report::Failed(failure.clone()));
+    }
+    let Some(null) = made? else { return Ok(Entered::Outer) };
+    newborn.ready(null).step("say that the sandbox is ready")?;
+    Ok(Entered::Inner)
+}
+
+/// The inner process gets `/dev/null`, for its standard input; the outer one nothing.
+fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupFailure> {
+    // Fails only where the session is its own already.
+    let _ = rustix::process::setsid();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let sources = if spec.outside_id.is_some() {
+        // Root: what is private to it can be opened only by it, in its own namespaces.
+        let sources = Sources::open(spec)?;
+        unshare()?;
+        newborn.say(&Report::AwaitsIds).step("ask for its ids")?;
+        newborn.wait().step("wait for its ids")?;
+        sources
+    } else {
+        unshare()?;
+        identity::map_self(uid, gid).step("map its ids")?;
+        Sources::open(spec)?
+    };
+    match fork().step("make its first process")? {
+        Forked::Parent(pid) => {
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            newborn.say(&Report::Born { pid }).step("say who was born")?;
+            Ok(None)
+        }
+        Forked::Child => confine(spec, &sources).map(Some),
+    }
+}
+
+fn unshare() -> Result<(), SetupFailure> {
+    let all = CloneFlags::CLONE_NEWUSER
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS
+        | CloneFlags::CLONE_NEWCGROUP;
+    nix::sched::unshare(all).step("make namespaces")
+}
+
+fn confine(spec: &SandboxSpec, sources: &Sources) -> Result<OwnedFd, SetupFailure> {
+    if spec.outside_id.is_some() {
+        nix::unistd::setgroups(&[]).step("leave root's groups")?;
+    }
+    let (uid, gid) = (Uid::from_raw(AGENT_UID), Gid::from_raw(AGENT_UID));
+    nix::unistd::setresgid(gid, gid, gid).step("take its group")?;
+    nix::unistd::setresuid(uid, uid, uid).step("take its user")?;
+    network::open_loopback().step("switch loopback on")?;
+    rustix::system::sethostname(spec.hostname.as_bytes()).step("set its host name")?;
+    root::build(spec, sources)?;
+    let null = OpenOptions::new().read(true).open("/dev/null").step("open /dev/null")?;
+    privileges::limit(spec.processes).step("set its limits")?;
+    privileges::drop_all().step("drop its privileges")?;
+    seccomp::install().map_err(std::io::Error::other).step("install the system call filter")?;
+    Ok(null.into())
+}

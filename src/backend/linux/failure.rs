@@ -1,0 +1,25 @@
+//! Naming what was being done when the system said no.
+
+use std::io;
+use std::path::Path;
+
+use crate::backend::local::handoff::SetupFailure;
+
+/// Adds the step to a system error.
+pub(super) trait Step<T> {
+    /// `cannot {what}: …`
+    fn step(self, what: &str) -> Result<T, SetupFailure>;
+
+    /// `cannot {verb} {path}: …`
+    fn step_at(self, verb: &str, path: &Path) -> Result<T, SetupFailure>;
+}
+
+impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
+    fn step(self, what: &str) -> Result<T, SetupFailure> {
+        self.map_err(|error| SetupFailure::new(what, error))
+    }
+
+    fn step_at(self, verb: &str, path: &Path) -> Result<T, SetupFailure> {
+        self.map_err(|error| SetupFailure::new(format!("{verb} {}", path.display()), error))
+    }
+}

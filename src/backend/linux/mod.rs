@@ -1,0 +1,211 @@
+//! Bottles out of the kernel's own namespaces: no daemon, no image, no root.
+//!
+//! ```text
+//!   this process (keeper)                       the new one: bottle __guest <home> <slug>
+//!     check      can this machine                 enter       the order of it all
+//!     identity   who the agent is outside         sources     private places, opened first
+//!     spec ───── over standard input ──────────►  network     loopback only
+//!                                                 root etc devices   what is there to see
+//!                                                 privileges seccomp what may be done
+//!                                                 └► the guest, as pid 1
+//! ```
+//! The host's system folders are seen read-only, the agent's program and what it needs at their own places
+//! ([`crate::provider`]), home and workspace are the bottle's own. The network has no neighbour but the
+//! door's sockets. `sys` holds the few system calls without a safe wrapper, `mounts` the rest.
+
+pub(crate) mod check;
+mod devices;
+pub(crate) mod enter;
+mod etc;
+mod failure;
+mod identity;
+mod mounts;
+mod network;
+mod privileges;
+mod root;
+mod seccomp;
+mod sources;
+pub(crate) mod spec;
+pub(crate) mod sys;
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use self::spec::{OwnFolders, SandboxSpec};
+use super::local::Scope;
+use super::local::labels::Role;
+use super::local::roles::{self, Midwife, descriptors, listen};
+use super::newborn::Birth;
+use super::{
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Ledger, Prepared,
+    Resource, Site,
+};
+use crate::host::Host;
+use crate::plan::Plan;
+
+/// Processes and threads of a bottle when the plan says nothing: a large build, with room.
+const PROCESSES: u64 = 4096;
+
+/// See the module.
+#[derive(Debug)]
+pub struct LinuxBackend {
+    host: Host,
+    scope: Scope,
+}
+
+impl LinuxBackend {
+    /// The backend for this home.
+    #[must_use]
+    pub fn new(host: &Host) -> Self {
+        Self { host: host.clone(), scope: Scope::linux(host) }
+    }
+
+    fn outside_id(&self, slug: &Slug) -> Result<Option<u32>, BackendError> {
+        identity::outside_id(&self.scope.label, slug)
+            .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
+    }
+
+    /// A sandbox with nothing of a bottle's own in it.
+    fn bare(&self, slug: &Slug) -> Result<SandboxSpec, BackendError> {
+        let digest = Sha256::digest(format!("machine {}/{slug}", self.scope.label));
+        Ok(SandboxSpec {
+            hostname: slug.to_string(),
+            machine_id: hex::encode(&digest[..16]),
+            outside_id: self.outside_id(slug)?,
+            own: None,
+            exposed: Vec::new(),
+            processes: PROCESSES,
+        })
+    }
+
+    async fn give_birth(
+        &self,
+        slug: &Slug,
+        state: Option<&Path>,
+        spec: SandboxSpec,
+        fds: &[BorrowedFd<'_>],
+        ledger: &dyn Ledger,
+    ) -> Result<(), BackendError> {
+        let midwife = IdMapper { outside_id: spec.outside_id };
+        let started = roles::start(&self.scope, Role::Guest, slug, state, &Birth::Sandbox(spec), fds)?;
+        started.settle(&midwife, ledger).await.map(drop)
+    }
+
+    /// Makes a sandbox that ends as soon as it is set up.
+    async fn trial(&self) -> Result<(), BackendError> {
+        let slug = Slug::from_label("trial").map_err(|error| BackendError::failed(error.to_string()))?;
+        self.give_birth(&slug, None, self.bare(&slug)?, &[], &Unrecorded).await
+    }
+}
+
+/// Root maps a bottle's one id; an ordinary user's process does so itself.
+struct IdMapper {
+    outside_id: Option<u32>,
+}
+
+impl Midwife for IdMapper {
+    fn map_ids(&self, pid: u32) -> io::Result<()> {
+        let id =
+            self.outside_id.ok_or_else(|| io::Error::other("an ordinary user's bottle maps its own ids"))?;
+        identity::map_from_outside(pid, id)
+    }
+}
+
+/// For a trial: it is gone before anything could look for it.
+struct Unrecorded;
+
+impl Ledger for Unrecorded {
+    fn record(&self, _: Resource) -> Result<(), BackendError> {
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Backend for LinuxBackend {
+    fn name(&self) -> &'static str {
+        "linux"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { isolates: true, snapshot: false, live_commit: false, pause: false }
+    }
+
+    async fn check(&self) -> Check {
+        let mut findings = check::findings();
+        let tried = self.trial().await;
+        if let Err(error) = &tried {
+            let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
+            findings.insert(0, Finding { what: error.message.clone(), fix });
+        }
+        Check { usable: tried.is_ok(), findings }
+    }
+
+    fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
+        if plan.resources.nested {
+            return Err(BackendError {
+                kind: BackendErrorKind::Unsupported,
+                message: "the linux backend gives a bottle no namespaces of its own".to_owned(),
+                hint: Some("take `nested` out of the manifest, or use another backend".to_owned()),
+            });
+        }
+        Ok(())
+    }
+
+    async fn prepare(&self, _plan: &Plan) -> Result<Prepared, BackendError> {
+        let _ = &self.host;
+        Ok(Prepared::default())
+    }
+
+    async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
+        self.scope.make_folders(site, self.outside_id(&site.plan.identity.slug)?)
+    }
+
+    async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
+        self.scope.start_bundle(site).await
+    }
+
+    async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
+        let slug = &site.plan.identity.slug;
+        let place = self.scope.place(slug);
+        let layers = self.scope.layers_in(site.state);
+        let own = OwnFolders { home: layers.home(), workspace: layers.workspace(), door: place.door() };
+        let spec = SandboxSpec {
+            own: Some(own),
+            exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
+            processes: site.plan.resources.pids.unwrap_or(PROCESSES),
+            ..self.bare(slug)?
+        };
+        let listener = listen(&place.guest_socket())?;
+        self.give_birth(slug, Some(site.state), spec, &descriptors(&listener), site.ledger).await
+    }
+
+    async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        self.scope.connect_bundle(slug).await
+    }
+
+    async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        self.scope.connect_guest(slug).await
+    }
+
+    async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
+        self.scope.enumerate().await
+    }
+
+    async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+        self.scope.holds_work(slug, since).await
+    }
+
+    fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        self.scope.kept_workspace(slug)
+    }
+
+    async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        self.scope.remove(resources).await
+    }
+}

@@ -1,0 +1,138 @@
+//! The file system that an agent sees.
+//!
+//! ```text
+//!   /                 tmpfs, read-only once it is built
+//!   /usr /bin /lib …  the host's, read-only
+//!   /etc              a few files of the host, the rest our own ([`super::etc`])
+//!   /dev /proc        minimal and masked ([`super::devices`])
+//!   /tmp /run         tmpfs
+//!   /run/bottle       this program, the door
+//!   /home/agent       the bottle's own
+//!   /workspace        the bottle's own
+//!   what is exposed   at the same place as on the host, read-only
+//! ```
+//! Anything that is not named here is not there: no home, no /sys, no /var, no /root, no /mnt.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use bottle_contract::names;
+use rustix::fs::{CWD, Mode, OFlags, symlinkat};
+use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
+
+use super::failure::Step;
+use super::mounts::{Tree, file, folder, split};
+use super::sources::{READ_ONLY, Source, Sources};
+use super::spec::SandboxSpec;
+use super::sys::{Forbid, restrict_mount};
+use super::{devices, etc};
+use crate::backend::local::handoff::SetupFailure;
+
+/// Where a host keeps its programs and libraries. Not `/opt`: what an agent needs of it is exposed by name.
+pub(crate) const SYSTEM: [&str; 8] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
+
+/// Room for our own files in `/etc` and the mount points; nothing writes here after the setup.
+const ROOT_SIZE: &str = "16m";
+
+/// `/tmp`: half the machine's memory, as everywhere.
+const TMP_SIZE: &str = "50%";
+
+/// `/run`: certificates, prompt and task, and what programs keep of their own.
+const RUN_SIZE: &str = "64m";
+
+/// Builds the new root and makes it this process's only one.
+///
+/// # Errors
+/// [`SetupFailure`] naming the step.
+pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFailure> {
+    let tree = Tree::new("tmpfs", &[("mode", "0755"), ("size", ROOT_SIZE)], MountAttrFlags::MOUNT_ATTR_NODEV)
+        .step("make a root file system")?;
+    let host = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open /")?;
+    tree.attach(&host).step("mount the root file system")?;
+    let root = tree.root();
+    for path in SYSTEM.map(Path::new) {
+        if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
+            place(root, path, &source)?;
+        }
+    }
+    etc::build(root, spec)?;
+    devices::build(root)?;
+    scratch(root)?;
+    own_folders(root, sources)?;
+    for (path, source) in &sources.exposed {
+        if !is_system(path) {
+            place(root, path, source)?;
+        }
+    }
+    let forbid = Forbid { writes: true, devices: true, programs: true };
+    restrict_mount(root, forbid, false).step("make the root read-only")?;
+    enter(root)
+}
+
+/// Whether every bottle sees this path anyway.
+pub(crate) fn is_system(path: &Path) -> bool {
+    SYSTEM.iter().any(|system| path.starts_with(system))
+}
+
+fn scratch(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
+    let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
+    for (path, mode, size) in [("/tmp", "1777", TMP_SIZE), ("/run", "0755", RUN_SIZE)] {
+        let path = Path::new(path);
+        let tree = Tree::new("tmpfs", &[("mode", mode), ("size", size)], plain).step_at("make", path)?;
+        tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
+    }
+    folder(root, Path::new("/var")).step("make /var")?;
+    for (target, link) in [("/tmp", "var/tmp"), ("/run", "var/run")] {
+        symlinkat(target, root, link).step_at("link", Path::new(link))?;
+    }
+    // Empty and read-only: programs that ask the machine's devices find none.
+    folder(root, Path::new("/sys")).step("make /sys")?;
+    Ok(())
+}
+
+fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(), SetupFailure> {
+    let program = Path::new(names::GUEST_PROGRAM);
+    let over = file(root, program).step_at("make", program)?;
+    sources.program.attach(over).step_at("mount", program)?;
+    let home = format!("/home/{}", names::AGENT_USER);
+    let Some(own) = &sources.own else { return Ok(()) };
+    for (path, tree) in
+        [(home.as_str(), &own.home), (names::WORKSPACE, &own.workspace), (names::DOOR_DIR, &own.door)]
+    {
+        let path = Path::new(path);
+        tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
+    }
+    Ok(())
+}
+
+/// Puts something of the host at the same place inside.
+pub(super) fn place(root: BorrowedFd<'_>, path: &Path, source: &Source) -> Result<(), SetupFailure> {
+    match source {
+        Source::Link(target) => {
+            let (parent, name) = split(path).step_at("link", path)?;
+            let parent = folder(root, parent).step_at("make the folder of", path)?;
+            match symlinkat(target, parent, name) {
+                Err(rustix::io::Errno::EXIST) => Ok(()),
+                linked => linked.step_at("link", path),
+            }
+        }
+        Source::Tree(tree) => {
+            let over = if tree.is_folder().step_at("look at", path)? {
+                folder(root, path)
+            } else {
+                file(root, path)
+            };
+            tree.attach(over.step_at("make a place for", path)?).step_at("mount", path)
+        }
+    }
+}
+
+/// Makes `root` the root of this process and lets go of everything else.
+fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
+    rustix::process::fchdir(root).step("enter the new root")?;
+    // The old root is stacked onto the new one at the same place, where it can be let go by name.
+    rustix::process::pivot_root(".", ".").step("change the root")?;
+    unmount(".", UnmountFlags::DETACH).step("let go of the host's files")?;
+    rustix::process::chdir("/").step("enter the new root")
+}

@@ -1,0 +1,210 @@
+//! System calls that nothing in a bottle makes: the ways to new privileges, to the kernel's rarely used
+//! corners, and to namespaces of one's own.
+//!
+//! A list of what is refused, on top of no capabilities and no new privileges. Three filters, because each
+//! can give one answer only: EPERM for what exists and is not allowed; ENOSYS for what programs try and do
+//! without; and ENOSYS for every number past the last call this list was made for, which covers calls of a
+//! newer kernel and the second numbering of x86-64 (x32). A call of another architecture kills the process.
+
+use std::collections::BTreeMap;
+
+use nix::libc;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
+    SeccompFilter, SeccompRule, apply_filter, sock_filter,
+};
+
+/// First number that is answered with ENOSYS whatever it may be: one past `removexattrat`.
+const UNKNOWN: u32 = 467;
+
+/// Refused with EPERM, whatever the arguments.
+const FORBIDDEN: &[libc::c_long] = &[
+    // The tree of mounts, and other roots.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_mount_setattr,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_fanotify_init,
+    // Namespaces.
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    // The kernel itself: its code, its keys, its clocks, its log.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_vhangup,
+    libc::SYS_nfsservctl,
+    libc::SYS_lookup_dcookie,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_uselib,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ustat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_sysfs,
+];
+
+/// Answered with ENOSYS: programs try these and go on with what they used before. `clone3` hides its flags
+/// behind a pointer, where no filter can read them.
+const ABSENT: &[libc::c_long] = &[
+    libc::SYS_clone3,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_memfd_secret,
+];
+
+/// `clone` with any of these makes a namespace.
+const NAMESPACES: [i32; 8] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+    0x80, // CLONE_NEWTIME, which `clone` itself ignores
+];
+
+/// `personality` may be asked for, and set to what everyone has.
+const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
+
+/// Installs all three filters on this thread, the only one.
+///
+/// # Errors
+/// When a filter cannot be built here, or the kernel refuses it.
+pub(super) fn install() -> Result<(), seccompiler::Error> {
+    for filter in [forbidden()?, absent()?, unknown()] {
+        apply_filter(&filter)?;
+    }
+    Ok(())
+}
+
+fn forbidden() -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        FORBIDDEN.iter().map(|number| (*number, Vec::new())).collect();
+    let mut when =
+        |number: libc::c_long, conditions: Vec<SeccompRule>| drop(rules.insert(number, conditions));
+    let namespaces: Result<Vec<_>, _> = NAMESPACES
+        .iter()
+        .map(|flag| {
+            let flag = u64::from(flag.unsigned_abs());
+            all([(0, Len::Qword, Op::MaskedEq(flag), flag)])
+        })
+        .collect();
+    when(libc::SYS_clone, namespaces?);
+    when(libc::SYS_socket, sockets()?);
+    when(
+        libc::SYS_ioctl,
+        vec![
+            all([(1, Len::Dword, Op::Eq, libc::TIOCSTI)])?,
+            all([(1, Len::Dword, Op::Eq, libc::TIOCLINUX)])?,
+        ],
+    );
+    when(libc::SYS_personality, vec![all(PERSONALITIES.map(|known| (0, Len::Dword, Op::Ne, known)))?]);
+    build(rules, libc::EPERM)
+}
+
+/// Sockets but those that reach loopback, a neighbour in the bottle, or the list of interfaces.
+fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    let domain = |op, family: i32| (0, Len::Dword, op, u64::from(family.unsigned_abs()));
+    let raw = (1, Len::Dword, Op::MaskedEq(0xf), u64::from(libc::SOCK_RAW.unsigned_abs()));
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+    let route = (2, Len::Dword, Op::Ne, u64::from(libc::NETLINK_ROUTE.unsigned_abs()));
+    Ok(vec![
+        all(families.map(|family| domain(Op::Ne, family)))?,
+        all([domain(Op::Eq, libc::AF_INET), raw.clone()])?,
+        all([domain(Op::Eq, libc::AF_INET6), raw])?,
+        all([domain(Op::Eq, libc::AF_NETLINK), route])?,
+    ])
+}
+
+fn absent() -> Result<BpfProgram, seccompiler::Error> {
+    build(ABSENT.iter().map(|number| (*number, Vec::new())).collect(), libc::ENOSYS)
+}
+
+/// `number >= UNKNOWN ? ENOSYS : allow`, which the library's rules cannot say.
+fn unknown() -> BpfProgram {
+    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
+    let answer = libc::BPF_RET | libc::BPF_K;
+    let instruction = |code: u32, jf: u8, k: u32| sock_filter {
+        code: u16::try_from(code).unwrap_or(u16::MAX),
+        jt: 0,
+        jf,
+        k,
+    };
+    vec![
+        instruction(load, 0, 0),
+        instruction(at_least, 1, UNKNOWN),
+        instruction(answer, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
+        instruction(answer, 0, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+fn build(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
+    let refuse = SeccompAction::Errno(errno.unsigned_abs());
+    let here = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, here)?.try_into()?)
+}
+
+fn all<const N: usize>(conditions: [(u8, Len, Op, u64); N]) -> Result<SeccompRule, seccompiler::Error> {
+    let conditions: Result<Vec<_>, _> = conditions
+        .into_iter()
+        .map(|(argument, length, op, value)| Condition::new(argument, length, op, value))
+        .collect();
+    Ok(SeccompRule::new(conditions?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_is_built_and_fits_the_kernels_bound() {
+        for filter in [forbidden().expect("built"), absent().expect("built"), unknown()] {
+            assert!(filter.len() > 3 && filter.len() < 4096, "{}", filter.len());
+        }
+    }
+
+    #[test]
+    fn no_refused_call_is_past_the_bound() {
+        for number in FORBIDDEN.iter().chain(ABSENT) {
+            assert!(*number < libc::c_long::from(UNKNOWN), "{number}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The few system calls that no safe wrapper here has: fork, `mount_setattr`, `close_range`.
+
+#![allow(unsafe_code)] // Each call below says why it is sound.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use nix::libc;
+use rustix::process::Pid;
+
+/// Which of the two processes goes on.
+pub(super) enum Forked {
+    /// The one that forked; the new one's number as it is seen here.
+    Parent(Pid),
+    /// The new one.
+    Child,
+}
+
+/// Makes a second process that goes on from here.
+///
+/// # Errors
+/// When this process has more than one thread, or the system refuses.
+pub(super) fn fork() -> io::Result<Forked> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("a process with threads is not forked"));
+    }
+    // SAFETY: there is one thread, so no lock is held by another that the child would not have; the child
+    // may go on to use everything.
+    match unsafe { nix::unistd::fork() }? {
+        nix::unistd::ForkResult::Child => Ok(Forked::Child),
+        nix::unistd::ForkResult::Parent { child } => Pid::from_raw(child.as_raw())
+            .map(Forked::Parent)
+            .ok_or_else(|| io::Error::other("the new process has no number here")),
+    }
+}
+
+/// What a mount forbids, on top of what it forbade before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Forbid {
+    /// Writing.
+    pub(super) writes: bool,
+    /// Device files.
+    pub(super) devices: bool,
+    /// Running programs.
+    pub(super) programs: bool,
+}
+
+/// Restricts a mount and, with `recursive`, all below it; cuts it off from what the host mounts later.
+/// Programs never gain privileges through it.
+///
+/// # Errors
+/// As the system says.
+pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) -> io::Result<()> {
+    let mut attributes = libc::MOUNT_ATTR_NOSUID;
+    for (forbidden, attribute) in [
+        (forbid.writes, libc::MOUNT_ATTR_RDONLY),
+        (forbid.devices, libc::MOUNT_ATTR_NODEV),
+        (forbid.programs, libc::MOUNT_ATTR_NOEXEC),
+    ] {
+        if forbidden {
+            attributes |= attribute;
+        }
+    }
+    let request =
+        libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a valid C string, the structure is valid for the length given, and the kernel
+    // only reads both.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            &raw const request,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Closes every descriptor beyond the standard ones. Called first in a new process, before it has opened
+/// any: what is there was left over by its starter.
+///
+/// # Errors
+/// As the system says.
+pub(crate) fn close_inherited() -> io::Result<()> {
+    // SAFETY: nothing in this process owns a descriptor above 2 yet, so none is closed under its owner.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,182 @@
+//! What a process of a bottle is called on its command line: the one label that outlives every crash.
+//!
+//! `bottle __guest <home> <slug>` says role, home and bottle; the bundle and its daemons the same. An agent
+//! shares its pid 1's outside user and may call its own processes so; but it lives one pid namespace
+//! deeper, which it cannot hide, so a label is believed only at the depth where this program starts that
+//! role.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+
+use bottle_contract::names::Slug;
+
+use super::Scope;
+use crate::host::process::{ProcessId, is_gone};
+
+/// The most of a command line or status file that is read; ours are a tenth of it.
+const PROC_FILE_MAX: usize = 4096;
+
+/// What a process is to its bottle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Pid 1, or the short-lived process that makes it.
+    Guest,
+    /// The parent of the sidecars.
+    Bundle,
+    /// The egress daemon.
+    Egress,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::Guest, Self::Bundle, Self::Egress];
+
+    /// The first argument.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Self::Guest => "__guest",
+            Self::Bundle => "__bundle",
+            Self::Egress => "__egress",
+        }
+    }
+
+    /// [`crate::backend::Resource::kind`] of such a process.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Guest => "guest-process",
+            Self::Bundle => "bundle-process",
+            Self::Egress => "egress-process",
+        }
+    }
+}
+
+/// A running process with a label of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Labelled {
+    /// What it is.
+    pub(crate) role: Role,
+    /// Whose it is.
+    pub(crate) slug: Slug,
+    /// Which it is.
+    pub(crate) process: ProcessId,
+}
+
+/// The arguments of a role, after the program's name.
+pub(crate) fn arguments(role: Role, home_hash: &str, slug: &Slug) -> [OsString; 3] {
+    [role.flag().into(), home_hash.into(), slug.as_str().into()]
+}
+
+/// Every process of this home.
+///
+/// # Errors
+/// When `/proc` is not there.
+pub(crate) fn find(scope: &Scope) -> io::Result<Vec<Labelled>> {
+    let own_depth = depth("self")?.unwrap_or(1);
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        match look_at(pid, scope, own_depth) {
+            Ok(Some(labelled)) => found.push(labelled),
+            Ok(None) => {}
+            Err(error) if is_gone(&error) || error.kind() == io::ErrorKind::PermissionDenied => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn look_at(pid: u32, scope: &Scope, own_depth: usize) -> io::Result<Option<Labelled>> {
+    let Some((role, slug)) = parse(&read_bounded(&format!("/proc/{pid}/cmdline"))?, scope) else {
+        return Ok(None);
+    };
+    let status = read_bounded(&format!("/proc/{pid}/status"))?;
+    if !is_where_we_start_it(&String::from_utf8_lossy(&status), role, own_depth) {
+        return Ok(None);
+    }
+    Ok(ProcessId::of(pid)?.map(|process| Labelled { role, slug, process }))
+}
+
+fn parse(cmdline: &[u8], scope: &Scope) -> Option<(Role, Slug)> {
+    let mut arguments = cmdline.split(|b| *b == 0).skip(1).map(std::str::from_utf8);
+    let flag = arguments.next()?.ok()?;
+    let role = Role::ALL.into_iter().find(|role| role.flag() == flag)?;
+    if arguments.next()?.ok()? != scope.label {
+        return None;
+    }
+    Some((role, arguments.next()?.ok()?.parse().ok()?))
+}
+
+/// A role runs in our own pid namespace; a guest may also be pid 1 of the one right below.
+fn is_where_we_start_it(status: &str, role: Role, own_depth: usize) -> bool {
+    let Some(pids) = namespace_pids(status) else { return false };
+    pids.len() == own_depth
+        || (role == Role::Guest && pids.len() == own_depth + 1 && pids.last() == Some(&"1"))
+}
+
+fn depth(pid: &str) -> io::Result<Option<usize>> {
+    let status = read_bounded(&format!("/proc/{pid}/status"))?;
+    Ok(namespace_pids(&String::from_utf8_lossy(&status)).map(|pids| pids.len()))
+}
+
+fn namespace_pids(status: &str) -> Option<Vec<&str>> {
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    Some(line.split_ascii_whitespace().collect())
+}
+
+fn read_bounded(path: &str) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::with_capacity(PROC_FILE_MAX);
+    fs::File::open(path)?.take(PROC_FILE_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_home_and_good_slugs_are_read_from_a_command_line() {
+        let scope = Scope {
+            label: "0123abcd".to_owned(),
+            runtime: "/run/x".into(),
+            state: "/state".into(),
+            layers: "agent",
+            program: "/bottle".into(),
+        };
+        let home = scope.label.as_str();
+        let line = |parts: &[&str]| parts.join("\0").into_bytes();
+        let (role, slug) = parse(&line(&["bottle", "__guest", home, "a-1", ""]), &scope).expect("ours");
+        assert_eq!((role, slug.as_str()), (Role::Guest, "a-1"));
+        let (role, slug) =
+            parse(&line(&["/proc/self/exe", "__egress", home, "a-1", "{}"]), &scope).expect("ours");
+        assert_eq!((role, slug.as_str()), (Role::Egress, "a-1"));
+        for other in [
+            line(&["bottle", "__guest", "ffffffff", "a-1"]),
+            line(&["bottle", "__guest", home, "../a"]),
+            line(&["bottle", "__guest", home]),
+            line(&["bottle", "start", home, "a-1"]),
+            line(&["bottle", "__bundle", "0123abcd.fake", "a-1"]),
+            line(&["__guest", home, "a-1"]),
+            b"\xff\0\xfe".to_vec(),
+            Vec::new(),
+        ] {
+            assert_eq!(parse(&other, &scope), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_agents_process_cannot_pass_for_a_role() {
+        for (status, role, believed) in [
+            ("NSpid:\t77\n", Role::Bundle, true),
+            ("NSpid:\t77\t1\n", Role::Guest, true),
+            ("NSpid:\t77\n", Role::Guest, true),
+            ("NSpid:\t77\t5\n", Role::Guest, false),
+            ("NSpid:\t77\t1\n", Role::Bundle, false),
+            ("NSpid:\t77\t5\t1\n", Role::Guest, false),
+            ("Name:\tx\n", Role::Guest, false),
+        ] {
+            assert_eq!(is_where_we_start_it(status, role, 1), believed, "{status:?} {role:?}");
+        }
+    }
+}

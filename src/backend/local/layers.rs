@@ -1,0 +1,243 @@
+//! A bottle's writable folders on the host, and what an agent may have left in them.
+//!
+//! Whatever is in there was written by the agent: names, modes and depth are hostile. Nothing here follows
+//! a link, and removing holds two descriptors however deep the folders go.
+
+use std::ffi::CString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// The layers of one bottle.
+#[derive(Debug, Clone)]
+pub(crate) struct Layers(PathBuf);
+
+impl Layers {
+    /// Layers in this folder.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    /// The folder that holds them.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// The agent's home.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.0.join("home")
+    }
+
+    /// The agent's working directory.
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.0.join("workspace")
+    }
+
+    /// Makes what is missing, for the user who will own it: the person, or `owner` when root starts a
+    /// bottle. Layers of a kept bottle are left as they are.
+    ///
+    /// # Errors
+    /// When a folder cannot be made or given away.
+    pub(crate) fn make(&self, owner: Option<u32>) -> io::Result<()> {
+        // Root keeps this folder; the bottle's user gets through it only by its own two mounts.
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        for folder in [self.home(), self.workspace()] {
+            match DirBuilder::new().mode(0o700).create(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            if owner.is_some() {
+                std::os::unix::fs::lchown(&folder, owner, owner)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the workspace holds anything that changed after `since`. Folders count only for what is in
+    /// them: a file that came and went is no work.
+    ///
+    /// # Errors
+    /// When a part of it cannot be looked at.
+    pub(crate) fn changed_since(&self, since: Timestamp) -> io::Result<bool> {
+        let mut waiting = vec![self.workspace()];
+        while let Some(folder) = waiting.pop() {
+            let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
+            for entry in fs::read_dir(&folder)? {
+                let entry = entry?;
+                // Something is in it, so its own change is a change of the work.
+                if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
+                    return Ok(true);
+                }
+                if entry.file_type()?.is_dir() {
+                    waiting.push(entry.path());
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// By the change time, which the agent cannot set.
+fn is_newer(metadata: &fs::Metadata, since: Timestamp) -> bool {
+    let nanoseconds = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    nanoseconds > since.as_nanosecond()
+}
+
+/// Removes a folder with everything in it, whatever its modes and however deep; gone already is no error.
+///
+/// Each folder is opened up, moved to the top and emptied there, so that neither the length of a path nor
+/// the number of open files grows with the depth.
+///
+/// # Errors
+/// When something cannot be removed.
+pub(crate) fn demolish(folder: &Path) -> io::Result<()> {
+    match Folder::open(CWD, folder) {
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+        Ok(top) => {
+            let mut moved = 0_u64;
+            loop {
+                let entries = top.entries()?;
+                if entries.is_empty() {
+                    break;
+                }
+                for (name, is_folder) in entries {
+                    if is_folder {
+                        empty_into(&top, &name, &mut moved)?;
+                    } else {
+                        rustix::fs::unlinkat(&top.0, &name, AtFlags::empty())?;
+                    }
+                }
+            }
+        }
+    }
+    rustix::fs::unlinkat(CWD, folder, AtFlags::REMOVEDIR)?;
+    Ok(())
+}
+
+fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
+    let folder = Folder::open(&top.0, name)?;
+    for (child, is_folder) in folder.entries()? {
+        if !is_folder {
+            rustix::fs::unlinkat(&folder.0, &child, AtFlags::empty())?;
+            continue;
+        }
+        // Moving a folder rewrites its `..`, so it has to be writable itself.
+        rustix::fs::chmodat(&folder.0, &child, Mode::RWXU, AtFlags::empty())?;
+        loop {
+            let aside = format!(".removed-{moved}");
+            *moved += 1;
+            match rustix::fs::renameat_with(&folder.0, &child, &top.0, &aside, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => {}
+                done => break done?,
+            }
+        }
+    }
+    rustix::fs::unlinkat(&top.0, name, AtFlags::REMOVEDIR)
+}
+
+struct Folder(OwnedFd);
+
+impl Folder {
+    fn open<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let at = at.as_fd();
+        let opened = match rustix::fs::openat(at, name, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => {
+                rustix::fs::chmodat(at, name, Mode::RWXU, AtFlags::empty())?;
+                rustix::fs::openat(at, name, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        if !rustix::fs::Mode::from_raw_mode(rustix::fs::fstat(&opened)?.st_mode).contains(Mode::RWXU) {
+            rustix::fs::fchmod(&opened, Mode::RWXU)?;
+        }
+        Ok(Self(opened))
+    }
+
+    fn entries(&self) -> rustix::io::Result<Vec<(CString, bool)>> {
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            let is_folder = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+                }
+                known => known == FileType::Directory,
+            };
+            entries.push((name.to_owned(), is_folder));
+        }
+        Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn layers() -> (tempfile::TempDir, Layers) {
+        let folder = tempfile::tempdir().expect("folder");
+        let layers = Layers::new(folder.path().join("agent"));
+        layers.make(None).expect("made");
+        (folder, layers)
+    }
+
+    #[test]
+    fn removes_what_was_closed_and_what_is_deeper_than_a_path_may_be_long() {
+        let (folder, layers) = layers();
+        fs::write(folder.path().join("outside"), "kept").expect("written");
+        symlink(folder.path(), layers.home().join("link")).expect("link");
+        fs::create_dir_all(layers.home().join("closed/inner/.removed-0")).expect("folders");
+        fs::write(layers.home().join("closed/inner/file"), "x").expect("file");
+        fs::set_permissions(layers.home().join("closed/inner"), fs::Permissions::from_mode(0o0))
+            .expect("closed");
+        fs::set_permissions(layers.home().join("closed"), fs::Permissions::from_mode(0o0)).expect("closed");
+        let mut at = Folder::open(CWD, layers.workspace().as_path()).expect("open").0;
+        for _ in 0..3000 {
+            rustix::fs::mkdirat(&at, "deeper", Mode::RWXU).expect("made");
+            at = Folder::open(&at, "deeper").expect("open").0;
+        }
+        drop(at);
+        demolish(layers.folder()).expect("removed");
+        demolish(layers.folder()).expect("twice is no error");
+        assert!(!layers.folder().exists());
+        assert!(folder.path().join("outside").exists(), "a link is not followed");
+    }
+
+    #[test]
+    fn work_is_what_is_there_and_newer() {
+        let (_folder, layers) = layers();
+        fs::create_dir(layers.workspace().join("src")).expect("made");
+        fs::write(layers.workspace().join("src/old"), "x").expect("written");
+        // The clock of files ticks every few milliseconds.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let ready = Timestamp::now();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!layers.changed_since(ready).expect("looked"));
+        fs::create_dir(layers.workspace().join("src/empty")).expect("made");
+        fs::remove_dir(layers.workspace().join("src/empty")).expect("removed");
+        assert!(layers.changed_since(ready).expect("looked"), "a folder that is not empty changed");
+
+        let (_folder, layers) = self::layers();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let ready = Timestamp::now();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        fs::write(layers.workspace().join("scratch"), "x").expect("written");
+        assert!(layers.changed_since(ready).expect("looked"));
+        fs::remove_file(layers.workspace().join("scratch")).expect("removed");
+        assert!(!layers.changed_since(ready).expect("looked"), "nothing is left of it");
+    }
+}

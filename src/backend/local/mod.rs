@@ -1,0 +1,82 @@
+//! What the backends share whose bottles are processes of this machine (`linux`, `fake`).
+//!
+//! ```text
+//!   labels     argv of every role: `bottle __guest <home> <slug>`, what `enumerate` looks for
+//!   place      the bottle's private runtime folder: door, sockets
+//!   layers     the writable folders and what is in them
+//!   handoff    how a new process gets its specification and answers, over its standard input
+//!   roles      starting `__guest`, following its setup, recording it
+//!   bundle     starting `__bundle`
+//!   connect    the two byte streams
+//!   phases     the verbs of a backend that need no more than the above
+//!   inventory  finding and removing what exists, by label
+//! ```
+//! Nothing here isolates anything; that is the `linux` folder's work.
+
+pub mod bundle;
+pub(crate) mod connect;
+pub(crate) mod handoff;
+pub(crate) mod inventory;
+pub(crate) mod labels;
+pub(crate) mod layers;
+mod phases;
+pub(crate) mod place;
+pub(crate) mod roles;
+
+use std::path::{Path, PathBuf};
+
+use bottle_contract::names::Slug;
+
+use self::layers::Layers;
+use self::place::Place;
+use crate::host::Host;
+
+/// What tells one backend's bottles in one home from everything else on the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Scope {
+    /// Second argument of every process.
+    pub(crate) label: String,
+    /// Parent of the bottles' runtime folders.
+    pub(crate) runtime: PathBuf,
+    /// `$BOTTLE_HOME/state`.
+    pub(crate) state: PathBuf,
+    /// Name of the folder with a bottle's layers, under its state.
+    layers: &'static str,
+    /// This program.
+    pub(crate) program: PathBuf,
+}
+
+impl Scope {
+    /// Of the `linux` backend.
+    pub(crate) fn linux(host: &Host) -> Self {
+        Self {
+            label: host.home_hash(),
+            runtime: host.runtime.clone(),
+            state: host.state(),
+            layers: "agent",
+            program: host.program.clone(),
+        }
+    }
+
+    /// Of the `fake` backend: names of its own, so that neither takes the other's bottles for its own.
+    pub(crate) fn fake(host: &Host) -> Self {
+        let label = format!("{}.fake", host.home_hash());
+        // A dot is no part of any slug.
+        Self { label, runtime: host.runtime.join(".fake"), layers: "agent.fake", ..Self::linux(host) }
+    }
+
+    /// The bottle's runtime folder.
+    pub(crate) fn place(&self, slug: &Slug) -> Place {
+        Place::of(&self.runtime, slug)
+    }
+
+    /// The bottle's layers.
+    pub(crate) fn layers(&self, slug: &Slug) -> Layers {
+        self.layers_in(&self.state.join(slug.as_str()))
+    }
+
+    /// The layers under this state folder.
+    pub(crate) fn layers_in(&self, state: &Path) -> Layers {
+        Layers::new(state.join(self.layers))
+    }
+}

@@ -1,0 +1,84 @@
+//! The verbs of a backend that are the same for every bottle made of processes of this machine.
+
+use std::path::PathBuf;
+
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+
+use super::inventory::{self, resource, text};
+use super::labels::{self, Role};
+use super::place::RUNTIME_FOLDER;
+use super::{Scope, connect};
+use crate::backend::{BackendError, ByteStream, LAYERS, Resource, Site};
+
+impl Scope {
+    /// Records and makes the runtime folder with the place of the door, and the layers.
+    pub(crate) fn make_folders(&self, site: &Site<'_>, owner: Option<u32>) -> Result<(), BackendError> {
+        let slug = &site.plan.identity.slug;
+        let failed = |path: &std::path::Path, error: std::io::Error| {
+            BackendError::failed(format!("cannot make {}: {error}", path.display()))
+        };
+        let place = self.place(slug);
+        site.ledger.record(resource(slug, RUNTIME_FOLDER, text(place.folder())))?;
+        place.make().map_err(|error| failed(place.folder(), error))?;
+        let layers = self.layers_in(site.state);
+        site.ledger.record(resource(slug, LAYERS, text(layers.folder())))?;
+        layers.make(owner).map_err(|error| failed(layers.folder(), error))
+    }
+
+    /// The stream to pid 1.
+    pub(crate) async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        // It listens before it exists.
+        connect::connect(&self.place(slug).guest_socket(), &format!("the guest of {slug}"), || false).await
+    }
+
+    /// The stream to the bundle.
+    pub(crate) async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
+        connect::connect(&self.place(slug).bundle_socket(), &format!("the bundle of {slug}"), || {
+            self.runs(slug, Role::Bundle)
+        })
+        .await
+    }
+
+    fn runs(&self, slug: &Slug, role: Role) -> bool {
+        labels::find(self).is_ok_and(|all| all.iter().any(|found| found.slug == *slug && found.role == role))
+    }
+
+    /// See [`crate::backend::Backend::enumerate`].
+    pub(crate) async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
+        self.off_the_loop(inventory::enumerate).await
+    }
+
+    /// See [`crate::backend::Backend::remove`].
+    pub(crate) async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        let resources = resources.to_vec();
+        self.off_the_loop(move |scope| inventory::remove(scope, &resources)).await
+    }
+
+    /// See [`crate::backend::Backend::holds_work`].
+    pub(crate) async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
+        let layers = self.layers(slug);
+        let slug = slug.clone();
+        self.off_the_loop(move |_| {
+            layers.changed_since(since).map_err(|error| {
+                BackendError::failed(format!("the workspace of {slug} cannot be read: {error}"))
+            })
+        })
+        .await
+    }
+
+    /// See [`crate::backend::Backend::kept_workspace`].
+    pub(crate) fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {
+        Some(self.layers(slug).workspace()).filter(|folder| folder.is_dir())
+    }
+
+    async fn off_the_loop<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let scope = self.clone();
+        tokio::task::spawn_blocking(move || work(&scope))
+            .await
+            .unwrap_or_else(|error| Err(BackendError::failed(format!("a task of the backend died: {error}"))))
+    }
+}

@@ -1,0 +1,197 @@
+//! Starting pid 1 or the bundle and following its setup.
+//!
+//! It is this program again with its label as arguments, an empty environment, its specification on
+//! standard input ([`super::handoff`]) and its own bounded log file for what it says before its channel is
+//! up. It is not tied to the life of its starter.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+use serde::Serialize;
+use tokio::process::{Child, Command};
+
+use super::Scope;
+use super::handoff::{Report, SetupFailure, Starter};
+use super::inventory::resource;
+use super::labels::{self, Role};
+use crate::backend::{BackendError, Ledger};
+use crate::host::process::ProcessId;
+
+/// A log beyond this is set aside when the next process opens it, and the one before is dropped.
+const LOG_MAX: u64 = 1 << 20;
+
+/// A process that has only been set up has nothing in it that could hold it.
+const DIES_WITHIN: Duration = Duration::from_secs(5);
+
+/// A process that was just started.
+pub(crate) struct Started {
+    scope: Scope,
+    role: Role,
+    slug: Slug,
+    child: Child,
+    starter: Starter,
+}
+
+/// Starts a role with its specification and the descriptors that go with it; what it says goes to a log
+/// under `state`, or nowhere.
+///
+/// # Errors
+/// [`BackendError`] when the program cannot be run.
+pub(crate) fn start<S: Serialize>(
+    scope: &Scope,
+    role: Role,
+    slug: &Slug,
+    state: Option<&Path>,
+    spec: &S,
+    fds: &[BorrowedFd<'_>],
+) -> Result<Started, BackendError> {
+    let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.flag()));
+    let (ours, theirs) = Starter::pair().map_err(failed)?;
+    let mut command = Command::new(&scope.program);
+    command
+        .arg0("bottle")
+        .args(labels::arguments(role, &scope.label, slug))
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if let Some(state) = state {
+        let log = open_log(state, role).map_err(failed)?;
+        command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+    }
+    let child = command.spawn().map_err(failed)?;
+    // Holds this process's copy of the other end until now.
+    drop(command);
+    let starter = Starter::send(ours, spec, fds).map_err(failed)?;
+    Ok(Started { scope: scope.clone(), role, slug: slug.clone(), child, starter })
+}
+
+/// What has to be done from outside while a process is set up.
+pub(crate) trait Midwife: Send + Sync {
+    /// Maps the ids of the new user namespace that process `pid` stands in.
+    ///
+    /// # Errors
+    /// When they cannot be mapped.
+    fn map_ids(&self, pid: u32) -> io::Result<()>;
+}
+
+/// Nothing: the process stays in the namespaces of its starter, or maps its ids itself.
+pub(crate) struct NoMidwife;
+
+impl Midwife for NoMidwife {
+    fn map_ids(&self, _: u32) -> io::Result<()> {
+        Err(io::Error::other("this process has no ids to map"))
+    }
+}
+
+impl Started {
+    /// Follows it until it is set up, and records the process that stays as soon as it is known.
+    ///
+    /// # Errors
+    /// [`BackendError`] with the one cause when it could not be set up; then it has ended.
+    pub(crate) async fn settle(
+        mut self,
+        midwife: &dyn Midwife,
+        ledger: &dyn Ledger,
+    ) -> Result<ProcessId, BackendError> {
+        let settled = self.follow(midwife, ledger).await;
+        if settled.is_err() {
+            self.end().await;
+        }
+        // Reaps it whenever it ends; a bundle lives as long as its bottle.
+        tokio::spawn(async move { self.child.wait().await });
+        settled
+    }
+
+    /// Ends what there is of it. The ledger may lack it, and nobody will ask for it again.
+    async fn end(&mut self) {
+        // A failure here would hide the one that led here; what is left over is found by its label.
+        let _ = self.child.kill().await;
+        let (scope, role, slug) = (self.scope.clone(), self.role, self.slug.clone());
+        let rest = move || {
+            let found = labels::find(&scope).unwrap_or_default();
+            for labelled in found.into_iter().filter(|found| found.role == role && found.slug == slug) {
+                let _ = labelled.process.kill(DIES_WITHIN);
+            }
+        };
+        let _ = tokio::task::spawn_blocking(rest).await;
+    }
+
+    async fn follow(
+        &mut self,
+        midwife: &dyn Midwife,
+        ledger: &dyn Ledger,
+    ) -> Result<ProcessId, BackendError> {
+        let what = self.role.flag();
+        let failed = |error: io::Error| BackendError::failed(format!("{what} could not be set up: {error}"));
+        let mut stays = None;
+        loop {
+            match self.starter.report().await.map_err(failed)? {
+                Some(Report::AwaitsIds) => {
+                    let pid = self.child.id().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+                    midwife.map_ids(pid).map_err(failed)?;
+                    self.starter.go_on().await.map_err(failed)?;
+                }
+                Some(Report::Born { pid }) => {
+                    if let Some(process) = ProcessId::of(pid).map_err(failed)? {
+                        ledger.record(resource(&self.slug, self.role.kind(), process.to_string()))?;
+                        stays = Some(process);
+                    }
+                }
+                Some(Report::Ready) => {
+                    return stays.ok_or_else(|| failed(io::Error::other("it ended at once")));
+                }
+                Some(Report::Failed(failure)) => return Err(explain(&failure)),
+                None => return Err(failed(io::Error::other("it ended without a word; see its log"))),
+            }
+        }
+    }
+}
+
+/// A socket for a guest's channel, bound here so that it is there before the guest is.
+///
+/// # Errors
+/// When it cannot be bound.
+pub(crate) fn listen(socket: &Path) -> Result<UnixListener, BackendError> {
+    let failed =
+        |error: io::Error| BackendError::failed(format!("cannot listen on {}: {error}", socket.display()));
+    match fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    UnixListener::bind(socket).map_err(failed)
+}
+
+/// The descriptors that go with a guest's specification.
+pub(crate) fn descriptors(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
+    [listener.as_fd()]
+}
+
+/// Setup failures that a person can do something about.
+fn explain(failure: &SetupFailure) -> BackendError {
+    let error = BackendError::failed(format!("the bottle could not be set up: {failure}"));
+    match crate::backend::linux::check::fix_for(failure) {
+        Some(fix) => {
+            BackendError { kind: crate::backend::BackendErrorKind::Unavailable, ..error }.with_hint(fix)
+        }
+        None => error,
+    }
+}
+
+fn open_log(state: &Path, role: Role) -> io::Result<File> {
+    let folder = state.join("logs");
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let path = folder.join(format!("{}.log", role.flag().trim_start_matches('_')));
+    if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_MAX) {
+        fs::rename(&path, path.with_extension("log.old"))?;
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}

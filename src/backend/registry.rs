@@ -1,0 +1,25 @@
+//! The backends by name. A bottle's record keeps its backend's name, so that resume and cleanup find it.
+
+use super::Backend;
+use super::fake::FakeBackend;
+use super::linux::LinuxBackend;
+use crate::host::Host;
+
+/// Every backend of this build, the preferred one first. The fake one stands last: it is never chosen,
+/// only named.
+#[must_use]
+pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
+    vec![Box::new(LinuxBackend::new(host)), Box::new(FakeBackend::new(host))]
+}
+
+/// The backend of this name.
+#[must_use]
+pub fn by_name(host: &Host, name: &str) -> Option<Box<dyn Backend>> {
+    all(host).into_iter().find(|backend| backend.name() == name)
+}
+
+/// The backends that may be chosen when none is named, the preferred one first.
+#[must_use]
+pub fn choosable(host: &Host) -> Vec<Box<dyn Backend>> {
+    all(host).into_iter().filter(|backend| backend.capabilities().isolates).collect()
+}

@@ -1,0 +1,103 @@
+//! Setups that fail say one cause and leave nothing running.
+
+use bottle::backend::{BackendErrorKind, Exposed, Prepared};
+
+use crate::stand::{Stand, every_backend, every_isolating_backend};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_setup_that_fails_names_its_step_and_leaves_no_process() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.planned("broken");
+        stand.backend.make_network(&bottle.site()).await.expect("network");
+        // A file where a folder has to be: the new process finds out, long after it was started.
+        let inner = stand.host.user_home.join("file/inner");
+        std::fs::create_dir_all(inner.parent().expect("parent")).expect("made");
+        std::fs::write(&inner, "x").expect("written");
+        let exposed = |path: &std::path::Path| Exposed { path: path.to_owned(), why: "a test".to_owned() };
+        let exposed = vec![exposed(&inner), exposed(std::path::Path::new("/proc/self/../stat"))];
+        let prepared = Prepared { exposed, ..Prepared::default() };
+        let error = stand.backend.start_guest(&bottle.site(), &prepared).await.expect_err("fails");
+        assert!(error.message.contains("/proc/self/../stat"), "{}: {error}", stand.name());
+        let left = bottle.found().await;
+        assert!(
+            left.iter().all(|resource| !resource.kind.ends_with("process")),
+            "{}: {left:?}",
+            stand.name()
+        );
+        bottle.remove().await;
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connecting_to_nothing_is_an_error_that_names_it() {
+    for stand in every_backend().await {
+        let bottle = stand.planned("absent");
+        let error = stand.backend.connect_guest(bottle.slug()).await.err().expect("nothing is there");
+        assert!(error.message.contains("absent"), "{}: {error}", stand.name());
+        let error = stand.backend.connect_bundle(bottle.slug()).await.err().expect("nothing is there");
+        assert!(error.message.contains("absent"), "{}: {error}", stand.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_is_killed_is_gone_with_everything_in_it() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("killed").await;
+        bottle.shell("sleep 61.5 >/dev/null 2>&1 & true").await;
+        let processes: Vec<_> =
+            bottle.ledger.all().into_iter().filter(|resource| resource.kind == "guest-process").collect();
+        assert_eq!(processes.len(), 1, "{}", stand.name());
+        stand.backend.remove(&processes).await.expect("killed");
+        let sleeping = std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok).any(|entry| {
+            std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\x0061.5\0")
+        });
+        assert!(!sleeping, "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
+    for step in ["prepare", "make_network", "start_bundle", "start_guest", "connect_guest", "remove"] {
+        let stand = Stand::new("fake", &[("BOTTLE_FAKE_FAIL", step)]);
+        let bottle = stand.planned("struck");
+        let backend = &stand.backend;
+        let mut struck = Vec::new();
+        struck.push(("prepare", backend.prepare(&bottle.plan).await.is_err()));
+        struck.push(("make_network", backend.make_network(&bottle.site()).await.is_err()));
+        if step != "make_network" {
+            let guest = backend.start_guest(&bottle.site(), &Prepared::default()).await;
+            struck.push(("start_guest", guest.is_err()));
+        }
+        if !["make_network", "start_guest"].contains(&step) {
+            struck.push(("connect_guest", backend.connect_guest(bottle.slug()).await.is_err()));
+        }
+        struck.push(("remove", backend.remove(&bottle.ledger.all()).await.is_err()));
+        for (name, failed) in struck {
+            assert_eq!(failed, name == step, "{name} with {step}");
+        }
+        if step == "remove" {
+            let healthy = bottle::backend::registry::by_name(
+                &bottle::host::Host { env: Default::default(), ..stand.host.clone() },
+                "fake",
+            );
+            healthy.expect("fake").remove(&bottle.ledger.all()).await.expect("removed");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_does_not_fit_is_refused_before_anything_exists() {
+    for stand in every_backend().await {
+        let mut bottle = stand.planned("misfit");
+        if stand.name() == "fake" {
+            bottle.plan.agent.argv = vec!["/bin/sh".to_owned()];
+        } else {
+            bottle.plan.resources.nested = true;
+        }
+        let error = stand.backend.fits(&bottle.plan).expect_err("refused");
+        assert_eq!(error.kind, BackendErrorKind::Unsupported, "{}", stand.name());
+        assert!(error.hint.is_some(), "{}", stand.name());
+    }
+}

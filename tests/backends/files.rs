@@ -1,0 +1,99 @@
+//! What an agent may write, and where.
+
+use bottle::backend::{Exposed, Prepared};
+use bottle::plan::Resources;
+use bottle_contract::session::guest::Exit;
+use jiff::Timestamp;
+
+use crate::stand::{every_backend, every_isolating_backend, run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn home_and_workspace_are_writable_and_the_system_is_not() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("writes").await;
+        let output = bottle
+            .shell(
+                "for f in /home/agent/f /workspace/f /tmp/f /var/tmp/f /run/f /dev/shm/f; do \
+                     touch $f || echo cannot $f; done; \
+                 for f in / /etc /usr /usr/bin /dev /proc /sys /run/bottle/door /bin /lib; do \
+                     touch $f/f 2>/dev/null && echo wrote $f; done; \
+                 rm -f /etc/passwd /run/bottle/bottle 2>/dev/null; \
+                 echo x >/etc/passwd; echo x >/run/bottle/bottle; pwd; true",
+            )
+            .await;
+        let lines: Vec<&str> = output.lines().filter(|line| !line.contains("cannot create")).collect();
+        assert_eq!(lines, ["/workspace"], "{}: {output}", stand.name());
+        let workspace = stand.backend.kept_workspace(bottle.slug()).expect("workspace");
+        assert!(workspace.join("f").exists(), "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exposed_paths_are_seen_at_their_place_read_only_and_nothing_beside_them() {
+    for stand in every_isolating_backend().await {
+        let tools = stand.host.user_home.join("tools/v1");
+        std::fs::create_dir_all(tools.join("bin")).expect("made");
+        std::fs::write(tools.join("bin/tool"), "the tool").expect("written");
+        std::fs::write(stand.host.user_home.join("secret"), "a secret").expect("written");
+        let link = stand.host.user_home.join("tools/current");
+        std::os::unix::fs::symlink("v1", &link).expect("link");
+        let exposed = |path: &std::path::Path| Exposed { path: path.to_owned(), why: "a test".to_owned() };
+        let prepared = Prepared { exposed: vec![exposed(&tools), exposed(&link)], ..Prepared::default() };
+        let bottle = stand.bottle_with("exposed", prepared, Resources::default()).await;
+        let person = stand.host.user_home.display();
+        let output = bottle
+            .shell(&format!(
+                "cat {person}/tools/current/bin/tool; echo; ls -A {person}; \
+                 touch {person}/tools/v1/f {person}/f 2>/dev/null && echo wrote; true"
+            ))
+            .await;
+        assert_eq!(output, "the tool\ntools\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_is_seen_and_closed_folders_are_removed() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("work").await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        let since = Timestamp::now();
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        let slug = bottle.slug();
+        assert!(!stand.backend.holds_work(slug, since).await.expect("looked"), "{}", stand.name());
+        bottle.shell("mkdir -p a/b; echo x >a/b/c; cd ~ && mkdir -p shut/in && echo x >shut/in/f && chmod 0 shut/in shut").await;
+        assert!(stand.backend.holds_work(slug, since).await.expect("looked"), "{}", stand.name());
+        bottle.remove().await;
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_are_bounded() {
+    for stand in every_isolating_backend().await {
+        let resources = Resources { pids: Some(24), ..Resources::default() };
+        let bottle = stand.bottle_with("bounded", Prepared::default(), resources).await;
+        let output = bottle
+            .shell(
+                "sh -c 'i=0; while [ $i -lt 60 ]; do sleep 5 & i=$((i+1)); done' 2>/tmp/e; \
+                 read -r line </tmp/e; echo \"$line\"",
+            )
+            .await;
+        assert!(output.contains("Cannot fork"), "{}: {output:?}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exit_codes_come_out_as_they_are() {
+    for stand in every_backend().await {
+        let bottle = stand.bottle("codes").await;
+        let channel = bottle.provisioned().await;
+        let (argv, code): (&[&str], _) =
+            if stand.name() == "fake" { (&["exit", "7"], 7) } else { (&["/bin/sh", "-c", "exit 7"], 7) };
+        let (_, exit) = run(&channel, argv).await.expect("ran");
+        assert_eq!(exit, Exit::Code(code), "{}", stand.name());
+        bottle.remove().await;
+    }
+}

@@ -1,0 +1,217 @@
+//! What a bottle cannot see, reach or do. Only on backends that isolate.
+
+use std::collections::BTreeMap;
+
+use crate::stand::every_isolating_backend;
+
+/// `/proc/self/status` as a table.
+fn status(text: &str) -> BTreeMap<&str, &str> {
+    text.lines().filter_map(|line| line.split_once(":\t")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_process_has_a_capability_or_can_gain_one() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("bare").await;
+        for process in ["self", "1"] {
+            let bottle = stand.bottle(&format!("bare-{process}")).await;
+            let text = bottle.shell(&format!("cat /proc/{process}/status")).await;
+            let status = status(&text);
+            for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+                assert_eq!(status[set], "0000000000000000", "{} {process} {set}", stand.name());
+            }
+            assert_eq!(status["NoNewPrivs"], "1", "{} {process}", stand.name());
+            assert_eq!(status["Seccomp"], "2", "{} {process}", stand.name());
+            assert_eq!(status["Uid"], "1000\t1000\t1000\t1000", "{} {process}", stand.name());
+            bottle.remove().await;
+        }
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_is_nobody_privileged_outside() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("outside").await;
+        let channel = bottle.provisioned().await;
+        let sleeper = tokio::spawn(async move {
+            crate::stand::run(&channel, &["sleep", "63.25"]).await.expect("ran");
+        });
+        let uid = loop {
+            if let Some(uid) = outside_uid_of("63.25") {
+                break uid;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        };
+        let own = rustix::process::getuid().as_raw();
+        if own == 0 {
+            assert!((0x7000_0000..0x7100_0000).contains(&uid), "{}: {uid}", stand.name());
+        } else {
+            assert_eq!(uid, own, "{}", stand.name());
+        }
+        bottle.remove().await;
+        sleeper.abort();
+    }
+}
+
+fn outside_uid_of(argument: &str) -> Option<u32> {
+    let processes = std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok);
+    processes.map(|entry| entry.path()).find_map(|path| {
+        let line = std::fs::read(path.join("cmdline")).ok()?;
+        if line != format!("sleep\0{argument}\0").as_bytes() {
+            return None;
+        }
+        let status = std::fs::read_to_string(path.join("status")).ok()?;
+        status.lines().find_map(|l| l.strip_prefix("Uid:\t")?.split('\t').next()?.parse().ok())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_outside_is_unreachable_whatever_the_way() {
+    let script = "import socket, errno\n\
+        for family, kind, address in [\n\
+          (socket.AF_INET, socket.SOCK_STREAM, ('198.51.100.1', 443)),\n\
+          (socket.AF_INET, socket.SOCK_DGRAM, ('203.0.113.1', 53)),\n\
+          (socket.AF_INET, socket.SOCK_STREAM, ('169.254.169.254', 80)),\n\
+          (socket.AF_INET6, socket.SOCK_STREAM, ('2001:db8::1', 443))]:\n\
+        \x20 s = socket.socket(family, kind); s.settimeout(3)\n\
+        \x20 try: s.connect(address); print('open', address)\n\
+        \x20 except OSError as e: print(errno.errorcode[e.errno])\n\
+        for family in [socket.AF_PACKET, 40, 38]:\n\
+        \x20 try: socket.socket(family, socket.SOCK_RAW); print('made', family)\n\
+        \x20 except OSError as e: print(errno.errorcode[e.errno])\n\
+        try: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('made raw')\n\
+        except OSError as e: print(errno.errorcode[e.errno])\n\
+        print(sorted(name for _, name in socket.if_nameindex()))\n";
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        eprintln!("skipped: there is no /usr/bin/python3 to try it with");
+        return;
+    }
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("island").await;
+        let output = bottle.shell(&format!("/usr/bin/python3 -c \"{script}\"")).await;
+        let lines: Vec<&str> = output.lines().collect();
+        let mut expected = vec!["ENETUNREACH"; 4];
+        expected.extend(["EPERM"; 4]);
+        expected.push("['lo']");
+        assert_eq!(lines, expected, "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hosts_files_and_processes_are_not_there() {
+    for stand in every_isolating_backend().await {
+        let secret = stand.host.home.join("secret");
+        let bottle = stand.bottle("blind").await;
+        std::fs::write(&secret, "a secret").expect("written");
+        let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
+        let output = bottle
+            .shell(&format!(
+                "for f in {} {home} /root /etc/shadow /etc/gshadow /etc/ssh /etc/sudoers /var/lib /var/log /mnt \
+                     /boot /run/user /run/docker.sock /sys/class /dev/kvm /dev/mem /dev/sda /dev/vda; do \
+                     [ -e $f ] && echo there $f; done; \
+                 ls -d /proc/[0-9]* | wc -l; cat /proc/keys /proc/cmdline /proc/kallsyms | wc -c; \
+                 ls /run/bottle; cat /etc/hostname; ls -A /home",
+                secret.display()
+            ))
+            .await;
+        let lines: Vec<&str> = output.lines().map(str::trim).collect();
+        let processes: usize = lines[0].parse().unwrap_or_else(|_| panic!("{output}"));
+        assert!(processes <= 5, "{}: {processes} processes", stand.name());
+        assert_eq!(lines[1..], ["0", "bottle", "door", "blind", "agent"], "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pid_1_is_closed_to_the_agent() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("closed").await;
+        let output = bottle
+            .shell(
+                "for f in environ mem maps fd/0 exe cwd root/etc; do \
+                     if cat /proc/1/$f >/dev/null 2>&1 || readlink /proc/1/$f >/dev/null 2>&1; then \
+                     echo open $f; fi; done; ls /proc/1/fd 2>/dev/null; \
+                 tr '\\0' ' ' </proc/1/cmdline; echo; kill -9 1; kill -STOP 1; sleep 0.1; echo alive; \
+                 tr '\\0' '\\n' </proc/self/environ",
+            )
+            .await;
+        let mut lines = output.lines();
+        let label = lines.next().expect("a command line");
+        assert!(label.starts_with("bottle __guest ") && label.trim_end().ends_with(" closed"), "{label}");
+        assert_eq!(lines.next(), Some("alive"), "{}: {output}", stand.name());
+        let names: Vec<&str> = lines.filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+        assert!(names.iter().all(|name| ["PATH", "PWD"].contains(name)), "{}: {names:?}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_namespaces_mounts_and_set_id_programs_give_nothing() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("stuck").await;
+        let output = bottle
+            .shell(
+                "for w in -U -m -n -p -i -u -C; do unshare $w true 2>/dev/null && echo unshared $w; done; \
+                 mount -t tmpfs none /tmp 2>/dev/null && echo mounted; \
+                 umount /proc/keys 2>/dev/null && echo uncovered; \
+                 umount -l /etc 2>/dev/null && echo uncovered; \
+                 chroot / true 2>/dev/null && echo chrooted; \
+                 mknod /tmp/d c 1 1 2>/dev/null && echo made; \
+                 su -c id root </dev/null 2>/dev/null && echo became root; \
+                 hostname other 2>/dev/null && echo renamed; \
+                 (echo 1 >/proc/sys/kernel/core_pattern) 2>/dev/null && echo set; \
+                 cp /bin/sh /tmp/s && chmod 4755 /tmp/s && /tmp/s -p -c 'id -u'",
+            )
+            .await;
+        assert_eq!(output, "1000\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_bottles_do_not_meet() {
+    for stand in every_isolating_backend().await {
+        let (one, other) = (stand.bottle("one").await, stand.bottle("other").await);
+        let channel = one.provisioned().await;
+        let script = "echo mine >/tmp/f; echo mine >/home/agent/f; \
+                      /usr/bin/python3 -c \"import socket, time; s = socket.socket(); s.bind(('127.0.0.1', 7000)); \
+                      s.listen(); print('up', flush=True); time.sleep(60)\"";
+        let server =
+            tokio::spawn(
+                async move { crate::stand::run(&channel, &["/bin/sh", "-c", script]).await.map(drop) },
+            );
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let output = other
+            .shell(
+                "ls /tmp /home/agent /workspace | grep -c f$; \
+                 /usr/bin/python3 -c \"import socket; s = socket.socket(); print(s.connect_ex(('127.0.0.1', 7000)))\"",
+            )
+            .await;
+        // Connection refused: the other's loopback has no listener.
+        assert_eq!(output, "0\n111\n", "{}", stand.name());
+        one.remove().await;
+        other.remove().await;
+        server.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_work_as_they_do_on_any_machine() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("usual").await;
+        let output = bottle
+            .shell(
+                "id -un; hostname; getent hosts egress | tr -s ' '; head -c4 /dev/urandom | wc -c; \
+                 echo x >/dev/null && echo null; ls /dev/fd/1 /dev/pts >/dev/null && echo fds; \
+                 ps -e | grep -c bottle; cat /etc/resolv.conf; readlink /etc/ssl/certs/ca-certificates.crt; \
+                 git --version >/dev/null && echo git; wc -c </etc/machine-id",
+            )
+            .await;
+        let expected = "agent\nusual\n127.9.9.9 egress supervise git-gate\n4\nnull\nfds\n1\nnameserver 127.9.9.9\n\
+                        /run/bottle/ca-bundle.pem\ngit\n33\n";
+        assert_eq!(output, expected, "{}", stand.name());
+        bottle.remove().await;
+    }
+}

@@ -1,0 +1,19 @@
+//! One function per promise of the backend trait, run on every backend that is here. A skip is said aloud.
+//!
+//! ```text
+//! stand       a backend over a throw-away home, a bottle on it, and what can be asked of its guest
+//! life        what is made, found again and removed
+//! isolation   what a bottle cannot see, reach or do; on backends that isolate
+//! files       what an agent may write, and where
+//! failure     setups that fail leave nothing
+//! ordinary    all of it once more, as a user who is not root
+//! ```
+
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
+
+mod failure;
+mod files;
+mod isolation;
+mod life;
+mod ordinary;
+mod stand;

@@ -1,0 +1,223 @@
+//! A backend over a throw-away home, and bottles on it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use bottle::backend::{Backend, BackendError, ByteStream, Ledger, Prepared, Resource, Site, registry};
+use bottle::host::Host;
+use bottle::plan::{AgentProcess, Egress, Identity, Plan, Resources, Workspace};
+use bottle_channel::{Channel, Event, Side};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDOUT};
+use bottle_contract::session::{Hello, Role};
+
+/// A backend and its home.
+pub(crate) struct Stand {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) host: Host,
+    _folder: tempfile::TempDir,
+}
+
+/// Every backend that is here, each over its own home. Those that are not are named.
+pub(crate) async fn every_backend() -> Vec<Stand> {
+    let mut stands = Vec::new();
+    for name in ["fake", "linux"] {
+        let stand = Stand::new(name, &[]);
+        let check = stand.backend.check().await;
+        if check.usable {
+            stands.push(stand);
+        } else {
+            eprintln!("skipped: {name} is not usable here: {:?}", check.findings);
+        }
+    }
+    stands
+}
+
+/// Every backend that keeps what it promises about isolation.
+pub(crate) async fn every_isolating_backend() -> Vec<Stand> {
+    let mut stands = every_backend().await;
+    stands.retain(|stand| stand.backend.capabilities().isolates);
+    stands
+}
+
+impl Stand {
+    /// This backend over a home of its own.
+    pub(crate) fn new(name: &str, env: &[(&str, &str)]) -> Self {
+        let folder = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        let host = Host {
+            env: env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            cwd: "/".into(),
+            home: folder.path().join("home"),
+            user_home: folder.path().join("person"),
+            runtime: folder.path().join("run"),
+            program: env!("CARGO_BIN_EXE_bottle").into(),
+        };
+        let backend = registry::by_name(&host, name).expect("a backend of that name");
+        Self { backend, host, _folder: folder }
+    }
+
+    /// The name, for messages.
+    pub(crate) fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    /// A bottle whose pid 1 is up; nothing is provisioned.
+    pub(crate) async fn bottle(&self, slug: &str) -> Bottle<'_> {
+        self.bottle_with(slug, Prepared::default(), Resources::default()).await
+    }
+
+    /// The same, with what is exposed and limited.
+    pub(crate) async fn bottle_with(
+        &self,
+        slug: &str,
+        prepared: Prepared,
+        resources: Resources,
+    ) -> Bottle<'_> {
+        let mut bottle = self.planned(slug);
+        bottle.plan.resources = resources;
+        self.backend.make_network(&bottle.site()).await.expect("network");
+        self.backend.start_guest(&bottle.site(), &prepared).await.expect("guest");
+        bottle
+    }
+
+    /// A bottle of which nothing exists but its state folder.
+    pub(crate) fn planned(&self, slug: &str) -> Bottle<'_> {
+        let plan = plan(slug, self.name());
+        let state = self.host.state().join(slug);
+        std::fs::create_dir_all(&state).expect("state");
+        Bottle { stand: self, plan, state, ledger: Recorded::default() }
+    }
+}
+
+/// A bottle. Removed when dropped, as far as its ledger knows.
+pub(crate) struct Bottle<'a> {
+    pub(crate) stand: &'a Stand,
+    pub(crate) plan: Plan,
+    pub(crate) state: PathBuf,
+    pub(crate) ledger: Recorded,
+}
+
+impl Bottle<'_> {
+    pub(crate) fn site(&self) -> Site<'_> {
+        Site { plan: &self.plan, state: &self.state, ledger: &self.ledger }
+    }
+
+    pub(crate) fn slug(&self) -> &Slug {
+        &self.plan.identity.slug
+    }
+
+    /// A stream to pid 1, spoken on.
+    pub(crate) async fn connect(&self) -> Channel {
+        let stream: ByteStream = self.stand.backend.connect_guest(self.slug()).await.expect("connect");
+        let hello = Hello::of(Role::Keeper);
+        let (channel, _, peer) = Channel::establish(stream, Side::Dialed, hello).await.expect("greeted");
+        assert_eq!(peer.role, Role::Guest);
+        channel
+    }
+
+    /// Connects and provisions with nothing.
+    pub(crate) async fn provisioned(&self) -> Channel {
+        let channel = self.connect().await;
+        let nothing = Provision { env: BTreeMap::new(), files: Vec::new() };
+        let mut stream = channel.open(&GuestRequest::Provision(nothing)).await.expect("open");
+        assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
+        channel
+    }
+
+    /// What a shell inside says to this script; standard error with it.
+    pub(crate) async fn shell(&self, script: &str) -> String {
+        let channel = self.provisioned().await;
+        let (output, _) = run(&channel, &["/bin/sh", "-c", script]).await.expect("shell");
+        output
+    }
+
+    /// Everything that exists of this bottle, by label.
+    pub(crate) async fn found(&self) -> Vec<Resource> {
+        let all = self.stand.backend.enumerate().await.expect("enumerated");
+        all.into_iter().filter(|resource| resource.slug == *self.slug()).collect()
+    }
+
+    /// Removes all of it.
+    pub(crate) async fn remove(&self) {
+        let all: Vec<Resource> = self.found().await.into_iter().chain(self.ledger.all()).collect();
+        self.stand.backend.remove(&all).await.expect("removed");
+    }
+}
+
+/// Runs a program inside to its end: what it said and how it ended.
+pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exit), GuestEvent> {
+    let process = Process {
+        argv: argv.iter().map(ToString::to_string).collect(),
+        env: BTreeMap::new(),
+        cwd: None,
+        terminal: None,
+        stdin: false,
+        user: None,
+    };
+    let mut stream = channel.open(&GuestRequest::Exec(process)).await.expect("open");
+    let mut output = Vec::new();
+    loop {
+        match stream.next().await.expect("an end") {
+            Event::Data { fd: STDOUT | STDERR, bytes } => output.extend_from_slice(&bytes),
+            Event::Data { fd, .. } => panic!("bytes for descriptor {fd}"),
+            event => match event.parse().expect("event") {
+                GuestEvent::Exited(exit) => return Ok((String::from_utf8_lossy(&output).into_owned(), exit)),
+                GuestEvent::Started { .. } => {}
+                other => return Err(other),
+            },
+        }
+    }
+}
+
+/// A ledger that a test can read.
+#[derive(Default)]
+pub(crate) struct Recorded(Mutex<Vec<Resource>>);
+
+impl Recorded {
+    pub(crate) fn all(&self) -> Vec<Resource> {
+        self.0.lock().expect("ledger").clone()
+    }
+}
+
+impl Ledger for Recorded {
+    fn record(&self, resource: Resource) -> Result<(), BackendError> {
+        self.0.lock().expect("ledger").push(resource);
+        Ok(())
+    }
+}
+
+fn plan(slug: &str, backend: &str) -> Plan {
+    Plan {
+        identity: Identity {
+            slug: slug.parse().expect("slug"),
+            label: None,
+            color: None,
+            agent: "tester".parse().expect("name"),
+            bottles: Vec::new(),
+            cwd: "/".into(),
+        },
+        backend: backend.to_owned(),
+        workspace: Workspace::Empty,
+        agent: AgentProcess {
+            argv: vec!["true".to_owned()],
+            terminal: None,
+            stdin: false,
+            prompt: None,
+            task: None,
+        },
+        env: BTreeMap::new(),
+        files: Vec::new(),
+        egress: Egress {
+            routes: "routes: []\n".to_owned(),
+            log: Default::default(),
+            log_keep: 1 << 20,
+            ca_bundle: None,
+            upstream_proxy: None,
+        },
+        secrets: Vec::new(),
+        resources: Resources::default(),
+        detached: false,
+        manifest_hash: String::new(),
+    }
+}
