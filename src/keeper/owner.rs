@@ -59,7 +59,7 @@ impl Owned<'_> {
             ended: watch::Sender::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
-        tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
+        let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()));
         let _ = report.message(&KeeperEvent::Running { slug }).await;
@@ -71,6 +71,8 @@ impl Owned<'_> {
             watch.until_its_output_is_read(&first).await;
         }
         end.seen = shared.attached.borrow().ever;
+        // From here on the door closes because the bottle ends: nothing to warn of.
+        hearing.abort();
         let agent = watch.agent;
         let scene = ending::Scene {
             backend: self.backend,
@@ -177,8 +179,6 @@ async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
             }
         }
     }
-    if shared.ended.borrow().is_none() {
-        let sentence = "the door's guard ended: nothing leaves the bottle any more".to_owned();
-        shared.notices.tell(Notice::DoorDown(sentence));
-    }
+    let sentence = "the door's guard ended: nothing leaves the bottle any more".to_owned();
+    shared.notices.tell(Notice::DoorDown(sentence));
 }
