@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle_channel::{Channel, ChannelError, Side, Stream};
+use bottle_channel::{Channel, ChannelError, Event, Side, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{
     CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile,
@@ -73,13 +73,18 @@ pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stre
     }
 }
 
-/// Waits for the agent's end on the stream of [`start_agent`]; absent when pid 1 went away first.
+/// Waits for the agent's end on the stream of [`start_agent`] or of an attach, whose output is passed
+/// over; absent when pid 1 went away first.
 pub async fn agent_end(agent: &mut Stream) -> Option<Exit> {
     loop {
-        match agent.receive::<GuestEvent>().await {
-            Ok(GuestEvent::Exited(exit)) => return Some(exit),
-            Ok(_) => {}
-            Err(_) => return None,
+        match agent.next().await? {
+            Event::Message(message) => {
+                if let Ok(GuestEvent::Exited(exit)) = serde_json::from_slice(&message) {
+                    return Some(exit);
+                }
+            }
+            Event::Data { .. } => {}
+            Event::End | Event::Reset(_) => return None,
         }
     }
 }
