@@ -17,6 +17,7 @@
 //! proposal   what an agent may propose, and how it is laid over the live routes
 //! audit      decisions as chained lines
 //! dns        the resolver's answers
+//! terminal   what an agent writes, made fit for a person's terminal
 //! yaml       how every document is read and written: strict, bounded, with positions
 //! session    the frames between host, guest and bundle
 //! ```
@@ -33,4 +34,5 @@ pub mod proposal;
 pub mod route;
 pub mod secret;
 pub mod session;
+pub mod terminal;
 pub mod yaml;
