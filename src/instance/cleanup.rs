@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
 
-use super::record::{Mode, Record};
+use super::record::{Mode, Record, Status};
 use super::store::{State, Store};
 use crate::backend::{Backend, LAYERS, Resource};
 use crate::host::Host;
@@ -142,11 +142,14 @@ async fn look_at_dead(
             resources.push(resource);
         }
     }
+    let ended = record.status == Status::Ended;
     let holds_work = match record.workspace_ready {
+        // Its keeper looked, and removed the workspace with the rest.
+        Some(_) if ended => false,
         Some(since) => backend.holds_work(&record.slug, since).await.unwrap_or(true),
         None => false,
     };
-    let why = if record.agent_exit.is_some() { "ended; only its logs are left" } else { "has no keeper" };
+    let why = if ended { "ended; only its logs are left" } else { "has no keeper" };
     found.orphans.push(orphan(record, why, holds_work, resources));
 }
 
@@ -203,7 +206,12 @@ fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
         .filter(|entry| {
             let name = entry.file_name();
             let slug = name.to_str().and_then(|n| n.strip_suffix(".sock")).and_then(|n| n.parse().ok());
-            slug.is_some_and(|slug| !matches!(store.state(&slug), Some(State::Alive(_))))
+            // A bottle that waits for its next keeper keeps its place.
+            slug.is_some_and(|slug| match store.state(&slug) {
+                Some(State::Alive(_)) => false,
+                Some(State::Dead(record)) => record.mode == Mode::Attached,
+                _ => true,
+            })
         })
         .map(|entry| entry.path())
         .collect()

@@ -17,6 +17,8 @@ pub(super) struct Shared {
     pub(super) notices: Notices,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) attached: watch::Sender<Attached>,
+    /// Connections open now.
+    pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
 }
 
@@ -67,10 +69,12 @@ async fn greet(socket: UnixStream, shared: Arc<Shared>) {
 
 /// Serves one connection until it is gone.
 pub(super) async fn serve(channel: Channel, mut incoming: Incoming, shared: Arc<Shared>) {
+    shared.connected.send_modify(|connected| *connected += 1);
     while let Some(request) = incoming.next().await {
         tokio::spawn(answer(request, shared.clone()));
     }
     drop(channel);
+    shared.connected.send_modify(|connected| *connected -= 1);
 }
 
 async fn answer(request: Request, shared: Arc<Shared>) {

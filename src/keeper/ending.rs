@@ -157,6 +157,9 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<Stri
         claim.update(|record| {
             record.agent_exit = exit;
             record.status = Status::Ended;
+            if left.is_empty() {
+                record.resources.clear();
+            }
         })
     } else {
         claim.remove()

@@ -56,6 +56,7 @@ impl Owned<'_> {
             notices: Notices::new(),
             commands,
             attached: watch::Sender::default(),
+            connected: watch::Sender::default(),
             ended: watch::Sender::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
@@ -86,7 +87,8 @@ impl Owned<'_> {
         let _ = std::fs::remove_file(&socket);
         shared.ended.send_replace(Some(ended));
         // Whoever listens gets the end written; one that does not read holds nobody up.
-        let _ = tokio::time::timeout(LAST_WORDS, first.closed()).await;
+        let mut connected = shared.connected.subscribe();
+        let _ = tokio::time::timeout(LAST_WORDS, connected.wait_for(|connected| *connected == 0)).await;
         Ok(())
     }
 }
