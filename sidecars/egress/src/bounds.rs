@@ -38,6 +38,13 @@ pub(crate) const HEADERS: usize = 256;
 /// The longest silence inside a request's body while the proxy is waiting for it.
 pub(crate) const REQUEST_BODY_IDLE: Duration = Duration::from_secs(120);
 
+/// Bytes of a refused request that are still read, so that its sender comes to read the answer. The
+/// first request of a coding agent has about 100 KB.
+pub(crate) const DRAIN_BYTES: usize = 4 << 20;
+
+/// For how long they are.
+pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
+
 /// The longest time a write to the bottle makes no progress: a reader that stopped reading.
 pub(crate) const WRITE_STALL: Duration = Duration::from_secs(300);
 

@@ -1,18 +1,15 @@
 //! Step 7, the sending: what was decided on goes upstream and its answer comes back as it flows.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::Body as HttpBody;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::body::{self, Body, BodyError, Patient};
-use super::credentials::Exchange;
 use super::headers;
 use crate::bounds;
 use crate::door::bridge;
@@ -86,44 +83,6 @@ where
     parts.version = Version::default();
     let patient = Patient::new(arriving, bounds::RESPONSE_BODY_IDLE);
     Response::from_parts(parts, patient.boxed_unsync())
-}
-
-/// The body of a request from the bottle.
-pub(crate) fn arriving(body: Incoming, exchange: Exchange) -> Body {
-    let body = Patient::new(body, bounds::REQUEST_BODY_IDLE);
-    Arriving { body, exchange }.boxed_unsync()
-}
-
-/// A body whose trailers are held to the same rules as the headers.
-struct Arriving {
-    body: Patient<Incoming>,
-    exchange: Exchange,
-}
-
-impl HttpBody for Arriving {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &mut frame
-            && let Some(trailers) = frame.trailers_mut()
-        {
-            self.exchange.trailers(trailers);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 impl Outgoing {

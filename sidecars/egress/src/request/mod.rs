@@ -10,6 +10,7 @@
 //! forwarded by one state of them.
 
 pub(crate) mod answer;
+mod arriving;
 pub(crate) mod body;
 mod credentials;
 mod facts;
@@ -33,6 +34,7 @@ use crate::live::{self, Current};
 use crate::report::Passed;
 use crate::report::record::Asked;
 use crate::upstream::Target;
+use arriving::Arriving;
 use body::Body;
 use credentials::Exchange;
 use forward::Outgoing;
@@ -51,6 +53,7 @@ pub(crate) async fn handle(
     let current = egress.live.current();
     let upgrade = hyper::upgrade::on(&mut request);
     let (parts, body) = request.into_parts();
+    let body = Arriving::new(body, parts.version, &parts.headers);
     if facts::asks_the_door(&way, &parts) {
         return about_the_door(&current, &parts);
     }
@@ -126,7 +129,7 @@ async fn forwarded(
     egress: &Arc<Egress>,
     permit: Permit,
     parts: Parts,
-    (body, upgrade): (Incoming, OnUpgrade),
+    (body, upgrade): (Arriving, OnUpgrade),
     started: Instant,
 ) -> Result<Response<Body>, Refusal> {
     let Permit { asked, target, path_and_query, exchange, websocket } = permit;
@@ -138,7 +141,7 @@ async fn forwarded(
     let passed = Passed::begin(asked, query, started);
     let mut telling = Telling::begin(egress, passed, place);
     let mut headers = parts.headers;
-    let body = forward::arriving(body, exchange.clone());
+    let body = body.under(exchange.clone());
     let hidden = exchange.headers(&mut headers);
     let body = telling.request(&headers, hidden.as_ref(), body);
     let outgoing = Outgoing { method: parts.method, path_and_query, headers, body };

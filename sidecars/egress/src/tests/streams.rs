@@ -49,6 +49,25 @@ async fn big_bodies_pass_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
+    let door = DoorFixture::open().await;
+    let mut sender = http1(&door, SITE).await;
+    // The first is refused before a byte is sent on, the second breaks off upstream.
+    for (host, path, expected) in [("evil.example.org", "/", 403), (SITE, "/close", 502)] {
+        let chunk = Bytes::from(vec![b'u'; 64 << 10]);
+        let frames = (0..24).map(move |_| Ok(Frame::data(chunk.clone())));
+        let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
+        let request = Request::post(path).header("host", host).body(body).expect("request");
+        sender.ready().await.expect("the connection lives on");
+        let (status, body) = read(sender.send_request(request).await.expect("an answer")).await;
+        assert_eq!(status, expected, "{body:?}");
+    }
+    sender.ready().await.expect("the connection lives on");
+    let (status, _) = read(sender.send_request(get(SITE, "/a")).await.expect("answer")).await;
+    assert_eq!(status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
     let door = DoorFixture::open().await;
     let answer = http1(&door, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
