@@ -1,0 +1,92 @@
+//! The egress daemon as a process, provisioned as the bundle would.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use bottle_channel::{Channel, Side};
+use bottle_contract::credential::{Binding, Scheme};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, LogLevel, Provision, Routes};
+use bottle_contract::session::{Hello, Role};
+use bottle_egress::daemon::EgressConfig;
+use bottle_egress::door::listen::Door;
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+use crate::HOST;
+use crate::peer::{Peer, Place};
+use crate::site::Site;
+
+/// A running door.
+pub(crate) struct Running {
+    pub(crate) peer: Peer,
+    process: Child,
+    _channel: Channel,
+    _folder: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Running {
+    /// What the process holds in memory.
+    pub(crate) fn resident_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+/// Starts and provisions it.
+pub(crate) async fn start(site: &Site) -> Result<Running> {
+    let folder = tempfile::tempdir()?;
+    let config = EgressConfig {
+        door: Door::Socket { folder: folder.path().to_owned() },
+        logs: folder.path().to_owned(),
+        identity: None,
+    };
+    let (ours, theirs) = StdUnixStream::pair()?;
+    let process = Command::new(std::env::current_exe()?)
+        .args(["__egress", "bench", "bench", &serde_json::to_string(&config)?])
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()?;
+    ours.set_nonblocking(true)?;
+    let io = UnixStream::from_std(ours)?;
+    let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
+    let request = BundleRequest::Provision(Box::new(provision(site)));
+    let answer = channel.open(&request).await?.receive::<BundleEvent>().await?;
+    let BundleEvent::Ready { ca_certificate } = answer else { bail!("not ready: {answer:?}") };
+    let peer = Peer::proxy(Place::Unix(folder.path().join("9099")), &ca_certificate)?;
+    Ok(Running { peer, process, _channel: channel, _folder: folder })
+}
+
+fn provision(site: &Site) -> Provision {
+    let binding = Binding {
+        slot: "key".into(),
+        host: HOST.into(),
+        scheme: Scheme::Bearer,
+        header: "authorization".into(),
+    };
+    let yaml = format!(
+        "routes:\n- host: {HOST}\n  connect_to: '{}'\n  auth: {{scheme: Bearer, slot: key}}\n",
+        site.server.address()
+    );
+    Provision {
+        slug: "bench".parse().expect("a good slug"),
+        routes: Routes { revision: 1, yaml },
+        credentials: vec![Credential { binding, value: Some("real-key".into()) }],
+        known_secrets: vec![],
+        upstream_roots: site.authority.pem().to_owned(),
+        upstream_proxy: None,
+        host_addresses: vec![],
+        log: LogLevel::Off,
+        log_keep: 0,
+    }
+}

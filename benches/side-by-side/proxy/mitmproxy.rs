@@ -1,0 +1,85 @@
+//! mitmproxy from PyPI, with an addon that does the same.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::HOST;
+use crate::peer::{Peer, Place};
+use crate::site::Site;
+
+/// How long Python may take to get going.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+/// A running mitmproxy.
+pub(crate) struct Running {
+    pub(crate) peer: Peer,
+    process: Child,
+    _folder: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Installs it when it is not there, and starts it.
+pub(crate) async fn start(site: &Site) -> Result<Running> {
+    let program = installed()?;
+    let folder = tempfile::tempdir()?;
+    let roots = folder.path().join("roots.pem");
+    site.authority.write_pem(&roots)?;
+    let addon = folder.path().join("addon.py");
+    std::fs::write(&addon, include_str!("addon.py"))?;
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let set = |key: &str, value: String| ["--set".to_owned(), format!("{key}={value}")];
+    let process = Command::new(program)
+        .args(["--quiet", "--listen-host", "127.0.0.1", "--listen-port", &port.to_string()])
+        .arg("--scripts")
+        .arg(&addon)
+        .args(set("confdir", folder.path().display().to_string()))
+        .args(set("ssl_verify_upstream_trusted_ca", roots.display().to_string()))
+        .args(set("flow_detail", "0".into()))
+        .env("BENCH_HOST", HOST)
+        .env("BENCH_SITE", site.server.address().port().to_string())
+        .stdin(Stdio::null())
+        .spawn()?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let ca = folder.path().join("mitmproxy-ca-cert.pem");
+    wait(address, &ca).await?;
+    let peer = Peer::proxy(Place::Tcp(address), &std::fs::read_to_string(ca)?)?;
+    Ok(Running { peer, process, _folder: folder })
+}
+
+async fn wait(address: SocketAddr, ca: &Path) -> Result<()> {
+    let until = std::time::Instant::now() + STARTS_WITHIN;
+    while !ca.exists() || tokio::net::TcpStream::connect(address).await.is_err() {
+        ensure!(std::time::Instant::now() < until, "mitmproxy did not start");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+fn installed() -> Result<PathBuf> {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/mitmproxy");
+    let program = peers.join("bin/mitmdump");
+    if !program.exists() {
+        println!("installing mitmproxy from PyPI into {}", peers.display());
+        run(Command::new("python3").args(["-m", "venv"]).arg(&peers))?;
+        run(Command::new(peers.join("bin/pip")).args(["install", "--quiet", "mitmproxy"]))?;
+    }
+    Ok(program)
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("run {command:?}"))?;
+    ensure!(status.success(), "{command:?} failed");
+    Ok(())
+}

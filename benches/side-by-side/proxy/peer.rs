@@ -1,0 +1,93 @@
+//! Somebody to send load to: where it listens and whose certificates it shows.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
+
+use crate::HOST;
+use crate::site::Site;
+
+/// Where a peer listens.
+pub(crate) enum Place {
+    /// The door's proxy port, as a bottle's guest reaches it.
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// A proxy, or the site itself.
+pub(crate) struct Peer {
+    place: Place,
+    proxy: bool,
+    trust: RootCertStore,
+}
+
+type Io = Either<UnixStream, TcpStream>;
+
+impl Peer {
+    /// A proxy that shows certificates under `ca`.
+    pub(crate) fn proxy(place: Place, ca: &str) -> Result<Self> {
+        Ok(Self { place, proxy: true, trust: roots(ca)? })
+    }
+
+    /// The site itself.
+    pub(crate) fn direct(site: &Site) -> Result<Self> {
+        let place = Place::Tcp(site.server.address());
+        Ok(Self { place, proxy: false, trust: roots(site.authority.pem())? })
+    }
+
+    /// A TLS connection to the host, through the proxy where this is one.
+    pub(crate) async fn connect(&self, tls: &TlsConnector) -> Result<TlsStream<Io>> {
+        let mut io = match &self.place {
+            Place::Unix(path) => Either::Left(UnixStream::connect(path).await?),
+            Place::Tcp(address) => {
+                let tcp = TcpStream::connect(address).await?;
+                tcp.set_nodelay(true)?;
+                Either::Right(tcp)
+            }
+        };
+        if self.proxy {
+            let ask = format!("CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n");
+            io.write_all(ask.as_bytes()).await?;
+            let mut answer = [0; 1024];
+            let mut read = 0;
+            while !answer[..read].ends_with(b"\r\n\r\n") {
+                let more = io.read(&mut answer[read..]).await?;
+                ensure!(more > 0, "no answer to CONNECT");
+                read += more;
+            }
+            ensure!(answer.starts_with(b"HTTP/1.1 200"), "CONNECT was refused");
+        }
+        let name = ServerName::try_from(HOST).context("name")?;
+        Ok(tls.connect(name, io).await?)
+    }
+
+    /// TLS with this protocol, and without resumption: every new connection is a whole one.
+    pub(crate) fn tls(&self, alpn: &[u8]) -> Result<TlsConnector> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(self.trust.clone())
+            .with_no_client_auth();
+        config.alpn_protocols = vec![alpn.to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Arc::new(config).into())
+    }
+}
+
+fn roots(pem: &str) -> Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    Ok(roots)
+}

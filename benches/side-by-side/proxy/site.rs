@@ -1,0 +1,32 @@
+//! The site that both proxies lead to.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use bottle_test_support::authority::{Alpn, Authority, Leaf};
+use bottle_test_support::body::whole;
+use bottle_test_support::server::{Server, handler};
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_TYPE, HeaderValue};
+
+use crate::HOST;
+
+/// A running site.
+pub(crate) struct Site {
+    pub(crate) authority: Authority,
+    pub(crate) server: Server,
+}
+
+/// Starts it: 1 KiB of JSON, whatever is asked.
+pub(crate) fn start() -> Result<Site> {
+    let authority = Authority::new("bench site")?;
+    let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;
+    let json = Bytes::from(format!("{{\"text\":\"{}\"}}", "x".repeat(1024 - 11)));
+    let answer = handler(Arc::new(json), |json, _request| async move {
+        let mut response = Response::new(whole(Bytes::clone(&json)));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Some(response)
+    });
+    Ok(Site { authority, server: Server::start(0, Some(tls), answer)? })
+}
