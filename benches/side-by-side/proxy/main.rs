@@ -4,6 +4,8 @@
 //! the same machine, from the same generator, against the same site. The ratio counts, not the numbers:
 //! generator and site share the cores with the proxy, which costs the faster one more.
 //!
+//! The door is reached over its unix socket, as a bottle's guest reaches it, mitmproxy over loopback.
+//!
 //! `cargo bench -p bottle-egress --bench proxy`. mitmproxy comes from PyPI into `target/peers`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
 
@@ -50,6 +52,7 @@ async fn compare() -> Result<()> {
     let door = door::start(&site).await?;
     let other = mitmproxy::start(&site).await?;
     let direct = Peer::direct(&site)?;
+    println!("door resident idle: {:.1} MiB", door.resident_mib()?);
     println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON, intercepted TLS\n");
     for (load, goal) in [(Load::KeptHttp1, "20 x"), (Load::KeptHttp2, "20 x"), (Load::NewConnections, "10 x")]
     {
