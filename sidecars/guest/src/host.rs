@@ -124,8 +124,13 @@ async fn handle(guest: Arc<Guest>, channel: Channel, request: Request) {
             answer(&stream, &GuestEvent::Status { agent, troubles }).await;
         }
         GuestRequest::Probe(request) => {
-            let attempts = probe::run(&request).await;
-            answer(&stream, &GuestEvent::Probed { attempts }).await;
+            let probed = match guest.environment() {
+                Ok(environment) => {
+                    Ok(GuestEvent::Probed { attempts: probe::run(&request, environment).await })
+                }
+                Err(failure) => Err(failure),
+            };
+            finish(&stream, probed).await;
         }
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,

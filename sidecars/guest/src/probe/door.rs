@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bottle_contract::names::{DNS_PORT, DOOR_LOOPBACK, EGRESS_HOST, EGRESS_PORT, HTTP_PORT};
 use bottle_contract::session::guest::{Attempt, Reach};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::attempt;
@@ -20,23 +20,31 @@ const ANSWER: usize = 16 * 1024;
 const UNLISTED: &str = "not-on-the-list.invalid";
 
 pub(super) async fn attempts() -> Vec<Attempt> {
-    let (proxy, transparent, name) = tokio::join!(proxied(), transparent(), resolve());
-    vec![proxy, transparent, name]
+    let (proxy, tunnel, transparent, name) = tokio::join!(proxied(), tunnelled(), transparent(), resolve());
+    vec![proxy, tunnel, transparent, name]
 }
 
 async fn proxied() -> Attempt {
     let request = format!("GET http://{UNLISTED}/ HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
     let via = format!("http through {EGRESS_HOST}:{EGRESS_PORT}");
-    refused("a site that is not listed", via, EGRESS_PORT, &request).await
+    refused("a site that is not listed", via, EGRESS_PORT, &[&request]).await
+}
+
+/// A tunnel is granted to anybody; what is asked inside is not.
+async fn tunnelled() -> Attempt {
+    let connect = format!("CONNECT {UNLISTED}:443 HTTP/1.1\r\nHost: {UNLISTED}:443\r\n\r\n");
+    let inside = format!("GET / HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
+    let via = format!("tunnel through {EGRESS_HOST}:{EGRESS_PORT}");
+    refused("a site that is not listed", via, EGRESS_PORT, &[&connect, &inside]).await
 }
 
 async fn transparent() -> Attempt {
     let request = format!("GET / HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
-    refused("a site that is not listed", "http without a proxy".to_owned(), HTTP_PORT, &request).await
+    refused("a site that is not listed", "http without a proxy".to_owned(), HTTP_PORT, &[&request]).await
 }
 
-async fn refused(target: &str, via: String, port: u16, request: &str) -> Attempt {
-    match tokio::time::timeout(PATIENCE, ask(port, request)).await {
+async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Attempt {
+    match tokio::time::timeout(PATIENCE, ask(port, requests)).await {
         Ok(Ok(answer)) => {
             let (reach, seen) = judge(&answer);
             attempt(target, via, reach, seen)
@@ -47,12 +55,37 @@ async fn refused(target: &str, via: String, port: u16, request: &str) -> Attempt
     }
 }
 
-async fn ask(port: u16, request: &str) -> std::io::Result<String> {
+/// Sends the requests, each after the head of the answer before; the last answer.
+async fn ask(port: u16, requests: &[&str]) -> std::io::Result<String> {
     let mut connection = TcpStream::connect((DOOR_LOOPBACK, port)).await?;
-    connection.write_all(request.as_bytes()).await?;
+    converse(&mut connection, requests).await
+}
+
+async fn converse<IO>(connection: &mut IO, requests: &[&str]) -> std::io::Result<String>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some((last, first)) = requests.split_last() else { return Ok(String::new()) };
+    for request in first {
+        connection.write_all(request.as_bytes()).await?;
+        let head = read_head(connection).await?;
+        if !head.starts_with("HTTP/1.1 200") {
+            return Ok(head);
+        }
+    }
+    connection.write_all(last.as_bytes()).await?;
     let mut answer = Vec::new();
     connection.take(ANSWER as u64).read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// To the empty line and not a byte further: what follows belongs to the tunnel.
+async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < ANSWER {
+        head.push(connection.read_u8().await?);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
 /// Only the door's own refusal counts: its status together with its reason.
@@ -117,6 +150,30 @@ mod tests {
         assert_eq!(judge("HTTP/1.1 200 OK\r\n\r\n").0, Reach::Open);
         assert_eq!(judge("HTTP/1.1 403 Forbidden\r\n\r\nX-Bottle-Reason: x").0, Reach::Open);
         assert_eq!(judge("").0, Reach::Closed);
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_inside_a_tunnel_is_judged_and_a_refused_tunnel_too() {
+        let refusal = "HTTP/1.1 403 Forbidden\r\nx-bottle-reason: host-not-allowed\r\n\r\n";
+        for (first, last, reach) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", refusal, Reach::Closed),
+            ("HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nleaked", Reach::Open),
+            (refusal, "", Reach::Closed),
+        ] {
+            let (mut here, mut there) = tokio::io::duplex(4096);
+            let door = tokio::spawn(async move {
+                let mut heard = [0; 4];
+                there.read_exact(&mut heard).await.expect("the first request");
+                there.write_all(first.as_bytes()).await.expect("its answer");
+                if !last.is_empty() {
+                    there.read_exact(&mut heard).await.expect("the second request");
+                    there.write_all(last.as_bytes()).await.expect("its answer");
+                }
+            });
+            let answer = converse(&mut here, &["one!", "two!"]).await.expect("an answer");
+            assert_eq!(judge(&answer).0, reach, "{answer:?}");
+            door.await.expect("the door");
+        }
     }
 
     #[test]

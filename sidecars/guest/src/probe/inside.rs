@@ -1,9 +1,12 @@
 //! What lies inside the bottle: its environment, its `/proc`, its files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, Reach};
+use rustix::process::{DumpableBehavior, dumpable_behavior};
 
 use super::attempt;
 
@@ -22,24 +25,49 @@ const ENGINE_SOCKETS: [&str; 4] = [
     "/run/podman/podman.sock",
 ];
 
-pub(super) fn attempts() -> Vec<Attempt> {
-    vec![environment(), guard(), processes(), homes(), engines()]
+/// How the tokens of well-known services begin; nothing else does.
+const TOKEN_STARTS: [&str; 18] = [
+    "sk-",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xapp-",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "ya29.",
+    "npm_",
+    "hf_",
+    "eyJ",
+    "-----BEGIN",
+];
+
+pub(super) fn attempts(given: &BTreeMap<String, Secret>) -> Vec<Attempt> {
+    vec![environment(given), guard(), processes(), homes(), engines()]
 }
 
 /// Placeholders are fine; a value that looks real is named, never shown.
-fn environment() -> Attempt {
-    let named = std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.to_str()?.to_owned();
-        let suspicious = SECRET_NAMES.iter().any(|part| name.contains(part));
-        (suspicious && !is_placeholder(&value.to_string_lossy())).then_some(name)
-    });
-    let named: Vec<_> = named.collect();
+fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
+    let suspicious = given.iter().filter(|(name, value)| is_suspicious(name, value.expose()));
+    let named: Vec<&str> = suspicious.map(|(name, _)| name.as_str()).collect();
     let target = "secrets in the environment";
     if named.is_empty() {
         attempt(target, "env", Reach::Closed, "none")
     } else {
         attempt(target, "env", Reach::Open, format!("values in {}", named.join(", ")))
     }
+}
+
+fn is_suspicious(name: &str, value: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let named = SECRET_NAMES.iter().any(|part| name.contains(part));
+    let shaped = TOKEN_STARTS.iter().any(|start| value.starts_with(start));
+    (named || shaped) && !is_placeholder(value)
 }
 
 /// Values that say of themselves that they are none.
@@ -49,7 +77,17 @@ fn is_placeholder(value: &str) -> bool {
 
 /// Pid 1 was given everything over its channel; nobody else may read its memory or environment.
 fn guard() -> Attempt {
-    unreadable("the bottle's own guard", "/proc/1/environ")
+    let (target, file) = ("the bottle's own guard", "/proc/1/environ");
+    if std::process::id() != 1 {
+        return unreadable(target, file);
+    }
+    // A process may always look at itself, so reading the file from here shows nothing; what keeps
+    // others out is this.
+    match dumpable_behavior() {
+        Ok(DumpableBehavior::NotDumpable) => attempt(target, file, Reach::Closed, "closed to everybody else"),
+        Ok(_) => attempt(target, file, Reach::Open, "open to processes of the same user"),
+        Err(error) => attempt(target, file, Reach::Unknown, error.to_string()),
+    }
 }
 
 fn unreadable(target: &str, path: &str) -> Attempt {
@@ -103,6 +141,24 @@ mod tests {
     fn what_can_be_read_is_open() {
         assert_eq!(unreadable("this process", "/proc/self/environ").result, Reach::Open);
         assert_eq!(unreadable("nothing", "/proc/self/no-such-file").result, Reach::Closed);
+    }
+
+    #[test]
+    fn suspicious_variables_are_named_and_never_shown() {
+        let given: BTreeMap<String, Secret> = [
+            ("GH_TOKEN", "anything at all"),
+            ("PLAIN", "ghp_0123456789"),
+            ("api_key", "value"),
+            ("ANTHROPIC_API_KEY", "sk-ant-placeholder"),
+            ("PATH", "/usr/bin"),
+            ("EMPTY_TOKEN", ""),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), Secret::new(value.to_owned())))
+        .collect();
+        let found = environment(&given);
+        assert_eq!((found.result, found.seen.as_str()), (Reach::Open, "values in GH_TOKEN, PLAIN, api_key"));
+        assert_eq!(environment(&BTreeMap::new()).result, Reach::Closed);
     }
 
     #[test]

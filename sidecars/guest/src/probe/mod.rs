@@ -12,14 +12,18 @@ mod door;
 mod inside;
 mod network;
 
+use std::collections::BTreeMap;
+
+use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
 
-/// Tries everything, side by side. The order of the answer is always the same.
-pub async fn run(probe: &Probe) -> Vec<Attempt> {
+/// Tries everything, side by side. The order of the answer is always the same. `environment` is what
+/// every process of the bottle gets; of a suspicious variable the name is shown and never the value.
+pub async fn run(probe: &Probe, environment: &BTreeMap<String, Secret>) -> Vec<Attempt> {
     let (network, door) = tokio::join!(network::attempts(probe), door::attempts());
     let mut attempts = network;
     attempts.extend(door);
-    attempts.extend(inside::attempts());
+    attempts.extend(inside::attempts(environment));
     attempts
 }
 

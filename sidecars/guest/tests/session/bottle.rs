@@ -10,28 +10,44 @@ use bottle_contract::session::guest::{
     Attach, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT, Size, Stop,
 };
 use bottle_contract::session::{Hello, Role};
-use bottle_guest::{GuestConfig, Programs, Transport};
+use bottle_guest::{DoorConfig, GuestConfig, Programs, Transport};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
+/// The ports of the door, if it has one: numbers with a comma between.
+const DOOR: &str = "GUEST_TEST_DOOR";
+
 /// Names the folder of the bottle that the guest's process is for.
 const FOLDER: &str = "GUEST_TEST_FOLDER";
 
 /// An ordinary user as pid 1, without capabilities once the program runs: what a backend makes.
-const INIT: [&str; 7] =
-    ["--user", "--map-user=1000", "--map-group=1000", "--pid", "--fork", "--kill-child", "--mount-proc"];
+const INIT: [&str; 8] = [
+    "--user",
+    "--map-user=1000",
+    "--map-group=1000",
+    "--net",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+];
 
 #[test]
 #[ignore = "this is the guest's own process; the other tests start it"]
 fn guest_process() {
     let folder = PathBuf::from(std::env::var_os(FOLDER).expect("started by a test"));
     let listener = UnixListener::bind(folder.join("guest.sock")).expect("the guest's socket");
+    let door = std::env::var(DOOR).ok().map(|ports| DoorConfig {
+        sockets: folder.join("door"),
+        address: std::net::Ipv4Addr::LOCALHOST,
+        ports: ports.split(',').map(|port| port.parse().expect("a port")).collect(),
+    });
     let code = bottle_guest::run(GuestConfig {
         transport: Transport::Listener(listener),
         root: folder.join("root"),
-        door: None,
+        door,
         resolver: false,
         programs: Programs::Any,
         account: None,
@@ -63,9 +79,19 @@ impl Bottle {
         }))
     }
 
+    /// A guest with a door of these ports on the loopback address.
+    pub(crate) fn start_with_door(ports: &str) -> Self {
+        Self::start_with(|exe| {
+            let mut command = Command::new(exe);
+            command.env(DOOR, ports);
+            command
+        })
+    }
+
     fn start_with(command: impl Fn(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("root/workspace")).unwrap();
+        std::fs::create_dir(folder.path().join("door")).unwrap();
         let process = command(&std::env::current_exe().unwrap())
             .args(["bottle::guest_process", "--exact", "--ignored", "--nocapture"])
             .env(FOLDER, folder.path())
@@ -79,6 +105,11 @@ impl Bottle {
 
     pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("root")
+    }
+
+    /// The bundle's side of a port of the door.
+    pub(crate) fn door_socket(&self, port: u16) -> PathBuf {
+        self.folder.path().join("door").join(port.to_string())
     }
 
     /// A new host connection.

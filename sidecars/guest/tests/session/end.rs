@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Probe, Reach};
 
 use crate::bottle::{Bottle, Seen, all, ask, attach, provision, run, shell, stop};
 
@@ -76,6 +76,18 @@ async fn pid_1_reaps_hides_its_memory_and_takes_everything_along() {
     for code in 0..20 {
         let seen = run(&channel, shell(&format!("(exit 1 &) ; exit {code}")), None).await;
         assert_eq!(seen.exit(), Some(Exit::Code(code)));
+    }
+
+    // The namespace has a network of its own with nothing in it.
+    let probed = ask(&channel, &GuestRequest::Probe(Probe::default())).await;
+    let GuestEvent::Probed { attempts } = probed else { panic!("{probed:?}") };
+    let closed = |via: &str| {
+        let found = attempts.iter().filter(|attempt| attempt.via.starts_with(via));
+        found.map(|attempt| (attempt.result, &attempt.seen)).collect::<Vec<_>>()
+    };
+    for via in ["tcp 198.51.100.1:", "tcp 169.254.169.254:", "udp 203.0.113.1:", "env", "/proc/1/environ"] {
+        let found = closed(via);
+        assert!(matches!(found[..], [(Reach::Closed, _), ..]), "{via}: {found:?}");
     }
 
     let _agent = channel.open(&GuestRequest::StartAgent(shell("trap '' TERM; sleep 1000"))).await.unwrap();

@@ -3,6 +3,7 @@
 
 mod bottle;
 mod copies;
+mod door;
 mod end;
 mod host;
 mod processes;
