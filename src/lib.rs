@@ -19,4 +19,5 @@ pub mod launch;
 pub mod manifest;
 mod nearest;
 pub mod plan;
+pub mod provider;
 pub mod resolve;

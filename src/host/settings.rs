@@ -22,6 +22,8 @@ pub struct Settings {
     pub detach_keys: Option<DetachKeys>,
     /// `terminal.pass`: what an agent's output may do to the person's terminal beyond text and colours.
     pub terminal_pass: Vec<Pass>,
+    /// `home_allow`: paths of the person's home that host mode may show, read-only; `~` is that home.
+    pub home_allow: Vec<PathBuf>,
 }
 
 impl Default for Settings {
@@ -30,6 +32,7 @@ impl Default for Settings {
             backend: None,
             detach_keys: DetachKeys::parse(DetachKeys::DEFAULT).ok(),
             terminal_pass: Vec::new(),
+            home_allow: Vec::new(),
         }
     }
 }
@@ -103,7 +106,14 @@ impl Settings {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => return Err(SettingsError::Unreadable { path, source }),
         };
-        parse(&text).map_err(|(problem, hint)| SettingsError::Wrong { path, problem, hint })
+        let mut settings =
+            parse(&text).map_err(|(problem, hint)| SettingsError::Wrong { path, problem, hint })?;
+        for allowed in &mut settings.home_allow {
+            if let Ok(below) = allowed.strip_prefix("~") {
+                *allowed = host.user_home.join(below);
+            }
+        }
+        Ok(settings)
     }
 }
 
@@ -160,7 +170,7 @@ struct Written {
     egress: Option<Reserved>,
     logs: Option<Reserved>,
     keep_days: Option<Reserved>,
-    home_allow: Option<Reserved>,
+    home_allow: Vec<PathBuf>,
 }
 
 #[derive(Deserialize, Default)]
@@ -183,7 +193,6 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         ("egress", written.egress),
         ("logs", written.logs),
         ("keep_days", written.keep_days),
-        ("home_allow", written.home_allow),
     ] {
         if value.is_some() {
             let hint = format!("remove `{key}`; it has no effect in this version");
@@ -194,7 +203,17 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         "none" => None,
         keys => Some(DetachKeys::parse(keys).map_err(|why| (format!(" detach_keys: {why}"), None))?),
     };
-    Ok(Settings { backend: written.backend, detach_keys, terminal_pass: written.terminal.pass })
+    let relative = |path: &&PathBuf| !path.is_absolute() && !path.starts_with("~");
+    if let Some(path) = written.home_allow.iter().find(relative) {
+        let hint = Some("write it from `/` or from `~/`".to_owned());
+        return Err((format!(" home_allow: {} is no absolute path", path.display()), hint));
+    }
+    Ok(Settings {
+        backend: written.backend,
+        detach_keys,
+        terminal_pass: written.terminal.pass,
+        home_allow: written.home_allow,
+    })
 }
 
 fn problem(error: YamlError) -> Problem {
@@ -227,14 +246,16 @@ mod tests {
 
     #[test]
     fn everything_written_is_taken() {
-        let settings =
-            parse("backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n");
+        let settings = parse(
+            "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\nhome_allow: [~/x]\n",
+        );
         assert_eq!(
             settings,
             Ok(Settings {
                 backend: Some("linux".to_owned()),
                 detach_keys: DetachKeys::parse("ctrl-p,ctrl-q").ok(),
                 terminal_pass: vec![Pass::Title, Pass::Notify],
+                home_allow: vec!["~/x".into()],
             })
         );
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
@@ -249,7 +270,13 @@ mod tests {
         assert!(problem.contains("`docker` is not available yet"), "{problem}");
         let (problem, _) = parse("detach_keys: ctrl-é\n").expect_err("an error");
         assert!(problem.contains("is no key"), "{problem}");
-        for text in ["backend: [a]\n", "backend: a\nbackend: b\n", "terminal: {pass: [sound]}\n", "- a\n"] {
+        for text in [
+            "backend: [a]\n",
+            "backend: a\nbackend: b\n",
+            "terminal: {pass: [sound]}\n",
+            "- a\n",
+            "home_allow: [x/y]\n",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -5,6 +5,7 @@
 //! life        what is made, found again and removed
 //! isolation   what a bottle cannot see, reach or do; on backends that isolate
 //! files       what an agent may write, and where
+//! programs    agents installed on the host run inside
 //! failure     setups that fail leave nothing
 //! ordinary    all of it once more, as a user who is not root
 //! ```
@@ -16,4 +17,5 @@ mod files;
 mod isolation;
 mod life;
 mod ordinary;
+mod programs;
 mod stand;

@@ -47,7 +47,11 @@ use super::{
     Resource, Site,
 };
 use crate::host::Host;
+use crate::host::settings::Settings;
 use crate::plan::Plan;
+use crate::provider;
+
+pub(crate) use self::root::is_system;
 
 /// Processes and threads of a bottle when the plan says nothing: a large build, with room.
 const PROCESSES: u64 = 4096;
@@ -157,9 +161,10 @@ impl Backend for LinuxBackend {
         Ok(())
     }
 
-    async fn prepare(&self, _plan: &Plan) -> Result<Prepared, BackendError> {
-        let _ = &self.host;
-        Ok(Prepared::default())
+    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
+        let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
+        let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
+        provider::command::prepare(&self.host, program, &settings.home_allow)
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {

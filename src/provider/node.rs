@@ -1,0 +1,43 @@
+//! What a script of a Node package needs beside its own file.
+
+use std::path::{Component, Path, PathBuf};
+
+/// The folder with a script's package and everything it may load.
+///
+/// A global installation keeps a package's dependencies inside the package, so that folder is enough.
+/// Everywhere else they lie side by side in the outermost `node_modules`.
+pub(super) fn unit(script: &Path) -> Option<PathBuf> {
+    let modules = outermost_modules(script)?;
+    if modules.parent().is_none_or(|parent| !parent.ends_with("lib")) {
+        return Some(modules);
+    }
+    let mut names = script.strip_prefix(&modules).ok()?.components();
+    let first = names.next()?;
+    let package = modules.join(first);
+    let scoped = matches!(first, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"@"));
+    Some(if scoped { package.join(names.next()?) } else { package })
+}
+
+fn outermost_modules(script: &Path) -> Option<PathBuf> {
+    let folders: Vec<&Path> = script.ancestors().skip(1).collect();
+    folders.into_iter().rev().find(|folder| folder.ends_with("node_modules")).map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_comes_with_what_it_may_load_and_no_more() {
+        for (script, expected) in [
+            ("/n/lib/node_modules/pi/dist/cli.js", Some("/n/lib/node_modules/pi")),
+            ("/n/lib/node_modules/@s/pi/dist/cli.js", Some("/n/lib/node_modules/@s/pi")),
+            ("/n/lib/node_modules/@s/pi/node_modules/x/cli.js", Some("/n/lib/node_modules/@s/pi")),
+            ("/p/node_modules/@s/pi/dist/cli.js", Some("/p/node_modules")),
+            ("/p/node_modules/.pnpm/pi@1/node_modules/pi/cli.js", Some("/p/node_modules")),
+            ("/p/bin/pi", None),
+        ] {
+            assert_eq!(unit(Path::new(script)).as_deref(), expected.map(Path::new), "{script}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a Python program needs beside its own file: its environment, the interpreter's installation, and
+//! sources that were installed in place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most that is read of a settings file.
+const SETTINGS_MAX: usize = 64 << 10;
+
+/// A virtual environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Environment {
+    /// Its folder.
+    pub(super) folder: PathBuf,
+    /// The folder of the interpreter it was made with.
+    pub(super) base: Option<PathBuf>,
+}
+
+impl Environment {
+    /// The environment that a program in this folder belongs to.
+    pub(super) fn around(bin: &Path) -> Option<Self> {
+        let folder = bin.parent()?;
+        let settings = read(&folder.join("pyvenv.cfg"))?;
+        let base = settings.lines().find_map(|line| {
+            let (key, value) = line.split_once('=')?;
+            (key.trim() == "home").then(|| PathBuf::from(value.trim()))
+        });
+        Some(Self { folder: folder.to_owned(), base })
+    }
+
+    /// Folders outside that its `.pth` files add to what can be imported: sources installed in place.
+    pub(super) fn linked(&self) -> Vec<PathBuf> {
+        let mut linked = Vec::new();
+        for packages in site_packages(&self.folder) {
+            let Ok(entries) = fs::read_dir(packages) else { continue };
+            for entry in entries.filter_map(Result::ok) {
+                let path = entry.path();
+                if path.extension().is_some_and(|extension| extension == "pth") {
+                    let text = read(&path).unwrap_or_default();
+                    let folders = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
+                    linked.extend(folders.map(PathBuf::from).filter(|folder| folder.is_dir()));
+                }
+            }
+        }
+        linked.retain(|folder| !folder.starts_with(&self.folder));
+        linked.sort();
+        linked.dedup();
+        linked
+    }
+}
+
+/// The installation that an interpreter belongs to: the folder with its `lib/pythonX.Y`.
+pub(super) fn installation(interpreter: &Path) -> Option<PathBuf> {
+    let name = interpreter.file_name()?.to_str()?;
+    if !name.starts_with("python") && !name.starts_with("pypy") {
+        return None;
+    }
+    let folder = interpreter.parent().filter(|bin| bin.ends_with("bin"))?.parent()?;
+    has_library(folder).then(|| folder.to_owned())
+}
+
+fn has_library(folder: &Path) -> bool {
+    libraries(folder).next().is_some()
+}
+
+fn site_packages(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    libraries(folder).map(|library| library.join("site-packages"))
+}
+
+fn libraries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder.join("lib")).into_iter().flatten().filter_map(Result::ok);
+    entries
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with("python") || name.starts_with("pypy")
+        })
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+}
+
+fn read(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    String::from_utf8(bytes.into_iter().take(SETTINGS_MAX).collect()).ok()
+}

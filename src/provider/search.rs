@@ -1,0 +1,75 @@
+//! Finding a program as the person's shell would, and looking through the shims of version managers.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::host::Host;
+
+/// The folders of the person's `PATH`, in order; relative ones are left out.
+pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
+    let path = host.env.get(std::ffi::OsStr::new("PATH"));
+    path.map(|path| std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect())
+        .unwrap_or_default()
+}
+
+/// The first executable of this name in the person's `PATH`.
+pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
+    folders(host).into_iter().map(|folder| folder.join(name)).find_map(|candidate| {
+        if !is_executable(&candidate) {
+            return None;
+        }
+        match Shims::around(&candidate) {
+            // A shim whose program is not in the version in use is no program, as for the shell.
+            Some(shims) => shims.program(host, name),
+            None => Some(candidate),
+        }
+    })
+}
+
+/// Whether it is a file that somebody may run.
+pub(super) fn is_executable(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+/// pyenv's folder of scripts that start the program of the version in use; rbenv and nodenv are alike.
+struct Shims {
+    root: PathBuf,
+    variable: &'static str,
+    file: &'static str,
+}
+
+impl Shims {
+    fn around(program: &Path) -> Option<Self> {
+        let folder = program.parent()?;
+        let root =
+            folder.parent().filter(|root| folder.ends_with("shims") && root.join("versions").is_dir())?;
+        let (variable, file) = match root.file_name()?.to_str()? {
+            ".rbenv" | "rbenv" => ("RBENV_VERSION", ".ruby-version"),
+            ".nodenv" | "nodenv" => ("NODENV_VERSION", ".node-version"),
+            _ => ("PYENV_VERSION", ".python-version"),
+        };
+        Some(Self { root: root.to_owned(), variable, file })
+    }
+
+    fn program(&self, host: &Host, name: &str) -> Option<PathBuf> {
+        self.versions(host).iter().find_map(|version| {
+            let program = self.root.join("versions").join(version).join("bin").join(name);
+            is_executable(&program).then_some(program)
+        })
+    }
+
+    /// The versions in use: the variable's, the nearest file's above the working directory, the global ones.
+    fn versions(&self, host: &Host) -> Vec<String> {
+        let text = match host.var(self.variable) {
+            Some(text) => text.replace(':', "\n"),
+            None => {
+                let near =
+                    host.cwd.ancestors().find_map(|folder| fs::read_to_string(folder.join(self.file)).ok());
+                near.or_else(|| fs::read_to_string(self.root.join("version")).ok()).unwrap_or_default()
+            }
+        };
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.contains('/'));
+        lines.filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    }
+}

@@ -1,0 +1,95 @@
+//! Agents installed on the host run inside, unchanged.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bottle::plan::Resources;
+use bottle_contract::session::guest::Exit;
+
+use crate::stand::{Stand, run};
+
+/// The linux backend with these folders in front of the `PATH` of whoever runs the tests.
+async fn stand_with(folder: &Path) -> Option<Stand> {
+    let own = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&own)));
+    let stand = Stand::new("linux", &[("PATH", path.expect("path").to_str().expect("UTF-8"))]);
+    let check = stand.backend.check().await;
+    if !check.usable {
+        eprintln!("skipped: linux is not usable here: {:?}", check.findings);
+        return None;
+    }
+    Some(stand)
+}
+
+/// What a program of the host says when it is run inside as the agent's own.
+async fn says(stand: &Stand, argv: &[&str]) -> String {
+    let mut bottle = stand.planned("installed");
+    bottle.plan.agent.argv = argv.iter().map(ToString::to_string).collect();
+    let prepared = stand.backend.prepare(&bottle.plan).await.expect("prepared");
+    let program = prepared.program.clone().expect("found on the host");
+    let path: Vec<String> = prepared.path.iter().map(|folder| folder.display().to_string()).collect();
+    let bottle = stand.bottle_with("installed", prepared, Resources::default()).await;
+    let channel = bottle.provisioned().await;
+    let path = format!("PATH={}:/usr/local/bin:/usr/bin:/bin", path.join(":"));
+    let full: Vec<&str> =
+        ["/usr/bin/env", &path, &program].into_iter().chain(argv[1..].iter().copied()).collect();
+    let (output, exit) = run(&channel, &full).await.expect("ran");
+    assert_eq!(exit, Exit::Code(0), "{output}");
+    bottle.remove().await;
+    output
+}
+
+fn executable(path: &Path, content: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path.parent().expect("parent")).expect("folders");
+    std::fs::write(path, content).expect("written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("folder");
+    // A program of root's is for everyone to run, as those of a system are.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).expect("open");
+    let path = folder.path().canonicalize().expect("real");
+    (folder, path)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_a_virtual_environment_finds_its_modules() {
+    let (_folder, place) = folder();
+    let venv = place.join("venv");
+    let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: python3 here makes no virtual environment");
+        return;
+    }
+    let library =
+        std::fs::read_dir(venv.join("lib")).expect("lib").next().expect("one").expect("read").path();
+    std::fs::write(library.join("site-packages/tool.py"), "import json, ssl, sys\nprint(sys.prefix)\n")
+        .expect("written");
+    let shebang = format!("#!{}\nimport tool\n", venv.join("bin/python").display());
+    executable(&venv.join("bin/tool"), &shebang);
+    let Some(stand) = stand_with(&venv.join("bin")).await else { return };
+    assert_eq!(says(&stand, &["tool"]).await, format!("{}\n", venv.display()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_of_a_node_package_finds_its_neighbours() {
+    if Command::new("node").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no node here");
+        return;
+    }
+    let (_folder, place) = folder();
+    let modules = place.join("lib/node_modules/@scope/tool");
+    executable(
+        &modules.join("dist/cli.js"),
+        "#!/usr/bin/env node\nconsole.log(require('dep')(process.argv[2]))\n",
+    );
+    executable(&modules.join("node_modules/dep/index.js"), "module.exports = word => 'dep says ' + word\n");
+    std::fs::create_dir(place.join("bin")).expect("made");
+    std::os::unix::fs::symlink("../lib/node_modules/@scope/tool/dist/cli.js", place.join("bin/tool"))
+        .expect("link");
+    let Some(stand) = stand_with(&place.join("bin")).await else { return };
+    assert_eq!(says(&stand, &["tool", "hello"]).await, "dep says hello\n");
+}
