@@ -5,6 +5,7 @@
 //! life        what is made, found again and removed
 //! isolation   what a bottle cannot see, reach or do; on backends that isolate
 //! files       what an agent may write, and where
+//! door        the bundle, and the door with and without it
 //! programs    agents installed on the host run inside
 //! failure     setups that fail leave nothing
 //! ordinary    all of it once more, as a user who is not root
@@ -12,6 +13,7 @@
 
 #![allow(clippy::print_stderr, reason = "a skipped test says so")]
 
+mod door;
 mod failure;
 mod files;
 mod isolation;

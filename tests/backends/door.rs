@@ -1,0 +1,90 @@
+//! The bundle: started, found, connected to, and what becomes of the door without it.
+
+use bottle_channel::{Channel, Side};
+use bottle_contract::names::EGRESS_PORT;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, LogLevel, Provision, Routes};
+use bottle_contract::session::{Hello, Role};
+
+use crate::stand::{Bottle, every_backend, every_isolating_backend, run};
+
+/// Tries the door from inside: the number of the error, or 0.
+const KNOCK: &str = "import socket; s = socket.socket(); s.settimeout(5); \
+    e = s.connect_ex(('egress', 9099)); \
+    e or s.sendall(b'GET http://198.51.100.1/ HTTP/1.1\\r\\nHost: 198.51.100.1\\r\\n\\r\\n'); \
+    print(e, s.recv(12) if not e else b'')";
+
+async fn bundle(bottle: &Bottle<'_>) -> Channel {
+    let stream = bottle.stand.backend.connect_bundle(bottle.slug()).await.expect("connect");
+    let hello = Hello::of(Role::Keeper);
+    let (channel, _, peer) = Channel::establish(stream, Side::Dialed, hello).await.expect("greeted");
+    assert_eq!(peer.role, Role::Bundle);
+    channel
+}
+
+async fn provision(bottle: &Bottle<'_>, channel: &Channel) {
+    let request = BundleRequest::Provision(Box::new(Provision {
+        slug: bottle.slug().clone(),
+        routes: Routes { revision: 1, yaml: bottle.plan.egress.routes.clone() },
+        credentials: Vec::new(),
+        known_secrets: Vec::new(),
+        upstream_roots: String::new(),
+        upstream_proxy: None,
+        host_addresses: Vec::new(),
+        log: LogLevel::Off,
+        log_keep: 1 << 20,
+    }));
+    let mut stream = channel.open(&request).await.expect("open");
+    match stream.receive::<BundleEvent>().await.expect("answer") {
+        BundleEvent::Ready { ca_certificate } => assert!(ca_certificate.contains("BEGIN CERTIFICATE")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
+    for stand in every_backend().await {
+        let bottle = stand.planned("guarded");
+        stand.backend.make_network(&bottle.site()).await.expect("network");
+        stand.backend.start_bundle(&bottle.site()).await.expect("bundle");
+        bundle(&bottle).await.close();
+        bundle(&bottle).await.close();
+        let recorded = bottle.ledger.all();
+        assert!(recorded.iter().any(|resource| resource.kind == "bundle-process"), "{}", stand.name());
+        let found = bottle.found().await;
+        for kind in ["bundle-process", "egress-process"] {
+            assert!(found.iter().any(|resource| resource.kind == kind), "{} {kind}: {found:?}", stand.name());
+        }
+        // By what the ledger knows alone, which has no word of the daemons.
+        stand.backend.remove(&recorded).await.expect("removed");
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        assert!(stand.backend.connect_bundle(bottle.slug()).await.is_err(), "{}", stand.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_door_is_closed_before_its_bundle_is_ready_and_after_it_died() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("door").await;
+        let guest = bottle.provisioned().await;
+        let knock = ["/usr/bin/python3", "-c", KNOCK];
+        let is_closed = |output: &str| !output.contains("HTTP/1.1");
+
+        let (output, _) = run(&guest, &knock).await.expect("ran");
+        assert!(is_closed(&output), "{} without a bundle: {output}", stand.name());
+        stand.backend.start_bundle(&bottle.site()).await.expect("bundle");
+        let channel = bundle(&bottle).await;
+        let (output, _) = run(&guest, &knock).await.expect("ran");
+        assert!(is_closed(&output), "{} before it was provisioned: {output}", stand.name());
+        provision(&bottle, &channel).await;
+        assert!(stand.host.runtime.join("door/door").join(EGRESS_PORT.to_string()).exists());
+        let (output, _) = run(&guest, &knock).await.expect("ran");
+        assert!(output.contains("HTTP/1.1"), "{} with a bundle: {output}", stand.name());
+
+        let mut processes = bottle.ledger.all();
+        processes.retain(|resource| resource.kind == "bundle-process");
+        stand.backend.remove(&processes).await.expect("killed");
+        let (output, _) = run(&guest, &knock).await.expect("ran");
+        assert!(is_closed(&output), "{} after it died: {output}", stand.name());
+        bottle.remove().await;
+    }
+}
