@@ -6,6 +6,7 @@
 mod many;
 mod memory;
 mod processes;
+mod sandbox;
 mod scene;
 mod start;
 
@@ -14,7 +15,8 @@ use anyhow::{Result, bail};
 /// A name, what it is, and what runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
+    ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("many", "two hundred bottles at once", many::run),

@@ -29,7 +29,7 @@ pub(crate) fn run() -> Result<()> {
     ensure!(running == count, "{running} of {count} run");
     let execs = each(count, "exec in each", &|n| Ok(scene.bottle(&["exec", &label(n), "--", "true"])?.took))?;
     println!("{}", execs.line());
-    let held = processes::of_home(&scene.root());
+    let held = processes::of_home(&scene.label());
     let private: u64 = held.iter().map(|process| process.resident.saturating_sub(process.shared)).sum();
     println!(
         "{} processes of ours, {:.1} MiB private in all, {:.2} MiB a bottle",
@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<()> {
     let stops = each(count, "stop", &|n| Ok(scene.bottle(&["stop", &label(n)])?.took))?;
     println!("{count} bottles stopped after {:.2} s", stopping.elapsed().as_secs_f64());
     println!("{}", stops.line());
-    let left = processes::of_home(&scene.root()).len();
+    let left = processes::of_home(&scene.label()).len();
     ensure!(left == 0, "{left} processes are left");
     Ok(())
 }

@@ -13,7 +13,7 @@ pub(crate) fn run() -> Result<()> {
     let scene = Scene::new(&["sleep", "3600"])?;
     scene.start_detached("idle")?;
     std::thread::sleep(SETTLE);
-    let mut held = processes::of_home(&scene.root());
+    let mut held = processes::of_home(&scene.label());
     held.sort_by(|a, b| a.role.cmp(&b.role));
     for process in &held {
         println!(

@@ -13,18 +13,18 @@ pub(crate) struct Process {
     pub(crate) shared: u64,
 }
 
-/// Every process of the program in one of its roles that has `root` in its environment or arguments.
-pub(crate) fn of_home(root: &str) -> Vec<Process> {
+/// Every process of the program whose label names this home: `bottle __ROLE HOME SLUG`.
+pub(crate) fn of_home(home: &str) -> Vec<Process> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    pids.filter_map(|entry| read(&entry.file_name().to_string_lossy(), root)).collect()
+    pids.filter_map(|entry| read(&entry.file_name().to_string_lossy(), home)).collect()
 }
 
-fn read(pid: &str, root: &str) -> Option<Process> {
+fn read(pid: &str, home: &str) -> Option<Process> {
     pid.parse::<u32>().ok()?;
     let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-    let role = arguments.split('\0').find(|argument| argument.starts_with("__"))?.to_owned();
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    if !arguments.contains(root) && !String::from_utf8_lossy(&environment).contains(root) {
+    let mut arguments = arguments.split('\0').skip(1);
+    let role = arguments.next().filter(|role| role.starts_with("__"))?.to_owned();
+    if arguments.next() != Some(home) {
         return None;
     }
     let memory = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;

@@ -37,8 +37,8 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", "linux", "--yes"])
     }
 
-    /// The home's folder, which stands on the command line of every process that belongs to it.
-    pub(crate) fn root(&self) -> String {
-        self.home.root().display().to_string()
+    /// What the command lines of this home's processes call it.
+    pub(crate) fn label(&self) -> String {
+        bottle::host::home_hash(&self.home.bottle_home())
     }
 }

@@ -1,0 +1,88 @@
+//! The sandbox alone, against bubblewrap with the same namespaces and the same things to see.
+//!
+//! Ours is timed from its start until its pid 1 says that it is ready, by the trial that `doctor`
+//! makes. Bubblewrap has no such word, so it is timed until the first word of an `echo` inside, and
+//! the time of an `echo` without it, taken in turn, is subtracted. Goal: 1.0 ×.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle::backend::Backend;
+use bottle::backend::linux::LinuxBackend;
+use bottle::host::Host;
+use bottle_test_support::measure::interleaved;
+use bottle_test_support::program::Program;
+
+const ROUNDS: usize = 100;
+
+/// Folders of the host that a bottle sees too.
+const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc"];
+
+pub(crate) fn run() -> Result<()> {
+    let mut host = Host::of_this_process()?;
+    Program::bottle()?.path().clone_into(&mut host.program);
+    let backend = LinuxBackend::new(&host);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ours = || -> Result<Duration> {
+        let started = Instant::now();
+        let check = runtime.block_on(backend.check());
+        let took = started.elapsed();
+        ensure!(check.usable, "the linux backend cannot run here: {:?}", check.findings);
+        Ok(took)
+    };
+    let Some(bwrap) = find("bwrap") else {
+        println!("skipped: bwrap is not installed, so there is nothing to compare with");
+        return Ok(());
+    };
+    let samples = interleaved(
+        ROUNDS,
+        vec![
+            ("bottle's sandbox, ready", Box::new(ours)),
+            ("bwrap, echo inside", Box::new(|| first_word(&mut bubblewrap(&bwrap)))),
+            ("echo alone", Box::new(|| first_word(&mut Command::new("/bin/echo")))),
+        ],
+    )?;
+    for sample in &samples {
+        println!("{}", sample.line());
+    }
+    let [ours, bwrap, echo] = samples.iter().map(|sample| sample.median()).collect::<Vec<_>>()[..] else {
+        return Ok(());
+    };
+    let ratio = ours.as_secs_f64() / bwrap.saturating_sub(echo).as_secs_f64();
+    println!("{ratio:.2} × bwrap's sandbox; goal 1.0 ×");
+    Ok(())
+}
+
+/// Bubblewrap set up as near to a bottle as it can be.
+fn bubblewrap(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--unshare-all", "--unshare-user", "--new-session", "--uid", "1000", "--gid", "1000"]);
+    for folder in SYSTEM.into_iter().filter(|folder| Path::new(folder).exists()) {
+        command.args(["--ro-bind", folder, folder]);
+    }
+    command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
+    command.args(["--tmpfs", "/home", "--tmpfs", "/workspace", "--cap-drop", "ALL", "--", "/bin/echo"]);
+    command
+}
+
+/// From the start of `command`, whose last word is `echo`, until it says something; it is then waited for.
+fn first_word(command: &mut Command) -> Result<Duration> {
+    let started = Instant::now();
+    let mut child = command.arg("ready").stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut output = child.stdout.take().context("its output")?;
+    let mut word = [0; 6];
+    output.read_exact(&mut word).context("it said nothing")?;
+    let took = started.elapsed();
+    ensure!(child.wait()?.success(), "{command:?} failed");
+    Ok(took)
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    ["/usr/bin", "/usr/local/bin", "/bin"]
+        .map(|folder| Path::new(folder).join(program))
+        .into_iter()
+        .find(|p| p.is_file())
+}
