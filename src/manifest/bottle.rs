@@ -14,8 +14,9 @@ use super::git_gate::GitGateLayer;
 use super::located::{Located, START};
 use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;
-use super::schema::{BottleSchema, Entries, OneOrMany};
+use super::schema::BottleSchema;
 use super::secret_ref::is_variable;
+use super::shapes::{Entries, OneOrMany};
 use super::source::Source;
 use super::yaml;
 

@@ -102,7 +102,7 @@ fn upstream_proxy(text: Located<String>) -> Result<Located<UpstreamProxy>, Fault
     if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
         return Err(fault("must end after the port").hint(example));
     }
-    Ok(Located::new(UpstreamProxy::Url(url.to_string()), text.at))
+    Ok(Located::new(UpstreamProxy::Url(text.value.clone()), text.at))
 }
 
 impl fmt::Display for UpstreamProxy {

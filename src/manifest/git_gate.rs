@@ -1,21 +1,16 @@
 //! `git-gate` as written in one layer: a git identity, and the repositories that may be used.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use bottle_contract::names::Name;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use url::Url;
 
 use super::agent::named;
 use super::error::Fault;
-use super::host_path;
+use super::git_key::KeySource;
 use super::located::Located;
-use super::provider::secret;
-use super::schema::{
-    GitGateSchema, KeyProviderSchema, KeySchema, OnMatchSchema, RefsSchema, RepoSchema, UserSchema,
-};
-use super::secret_ref::SecretRef;
+use super::schema::{GitGateSchema, OnMatchSchema, RefsSchema, RepoSchema, UserSchema};
 
 /// `git-gate` of one layer.
 #[derive(Debug, Clone, Default)]
@@ -74,48 +69,12 @@ impl RepoUrl {
     }
 }
 
-/// Where a repository's credential comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "provider")]
-pub enum KeySource {
-    /// A private key file on the host, as in [`host_path::on_host`].
-    Static {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A deploy key made for the launch, by a forge's API.
-    DeployKey {
-        /// Which forge.
-        forge: Forge,
-        /// The API's address where it is not the forge's own.
-        api_url: Option<String>,
-        /// The token for the API.
-        token_ref: SecretRef,
-        /// Whether the key may only read.
-        read_only: bool,
-    },
-    /// A token, for https.
-    Token {
-        /// The token.
-        token_ref: SecretRef,
-    },
-}
-
-/// A forge that can make deploy keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Forge {
-    /// Gitea and Forgejo.
-    Gitea,
-    /// GitHub.
-    Github,
-}
-
 /// What may move. All globs are over full names (`refs/heads/feature/*`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RefRules {
-    /// Empty: any branch except the upstream's default branch.
-    pub allow: Vec<String>,
+    /// What is allowed; none: any branch except the upstream's default branch. An empty list is nothing.
+    #[serde(serialize_with = "allowed")]
+    pub allow: Option<Vec<String>>,
     /// Taken away from what is allowed.
     pub deny: Vec<String>,
     /// Whether a branch may move other than forward.
@@ -124,6 +83,14 @@ pub struct RefRules {
     pub delete: bool,
     /// Whether tags may come.
     pub tags: bool,
+}
+
+/// The default in words: an empty list would read as nothing.
+fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    match allow {
+        Some(globs) => globs.serialize(serializer),
+        None => serializer.serialize_str("any branch except the upstream's default"),
+    }
 }
 
 /// What a finding in a push does.
@@ -170,7 +137,7 @@ impl RepoLayer {
         let path = |key: &str| format!("git-gate.repos.{name}.{key}");
         Ok(Self {
             url: schema.url.map(|text| url(&path("url"), text)).transpose()?,
-            key: schema.key.map(|schema| key(&path("key"), schema)).transpose()?,
+            key: schema.key.map(|schema| KeySource::from_schema(&path("key"), schema)).transpose()?,
             host_key: schema.host_key.map(|text| configured(&path("host_key"), text)).transpose()?,
             alias: schema.alias.map(|text| alias(&path("alias"), text)).transpose()?,
             refs: schema.refs.map(|schema| refs(&path("refs"), schema)).transpose()?,
@@ -246,73 +213,15 @@ fn alias(path: &str, text: Located<String>) -> Result<Located<String>, Fault> {
     }
 }
 
-fn key(path: &str, schema: Located<KeySchema>) -> Result<Located<KeySource>, Fault> {
-    let at = schema.at;
-    let KeySchema { provider, path: file, api_url, token_ref, read_only } = schema.value;
-    let word = match provider {
-        KeyProviderSchema::Static => "static",
-        KeyProviderSchema::Gitea => "gitea",
-        KeyProviderSchema::Github => "github",
-        KeyProviderSchema::Token => "token",
-    };
-    let refuse = |key: &str, at| {
-        Err(Fault::new(at, format!("`{path}.{key}` has no meaning for the provider `{word}`")))
-    };
-    let deploys = matches!(provider, KeyProviderSchema::Gitea | KeyProviderSchema::Github);
-    match (&file, &token_ref, &api_url, &read_only) {
-        (Some(file), ..) if provider != KeyProviderSchema::Static => return refuse("path", file.at),
-        (_, Some(token), ..) if provider == KeyProviderSchema::Static => {
-            return refuse("token_ref", token.at);
-        }
-        (_, _, Some(url), _) if !deploys => return refuse("api_url", url.at),
-        (_, _, _, Some(flag)) if !deploys => return refuse("read_only", flag.at),
-        _ => {}
-    }
-    let lacks = |key: &str| {
-        Fault::new(at, format!("`{path}` lacks the key `{key}`, which the provider `{word}` needs"))
-    };
-    let token = || {
-        let text = token_ref.clone().ok_or_else(|| lacks("token_ref"))?;
-        Ok(secret(&format!("{path}.token_ref"), text)?.value)
-    };
-    let source = match provider {
-        KeyProviderSchema::Static => {
-            let file = file.ok_or_else(|| lacks("path"))?;
-            let path = host_path::on_host(&file.value)
-                .map_err(|error| Fault::new(file.at, format!("`{path}.path` {error}")))?;
-            KeySource::Static { path }
-        }
-        KeyProviderSchema::Token => KeySource::Token { token_ref: token()? },
-        KeyProviderSchema::Gitea | KeyProviderSchema::Github => KeySource::DeployKey {
-            forge: if provider == KeyProviderSchema::Gitea { Forge::Gitea } else { Forge::Github },
-            token_ref: token()?,
-            api_url: api_url.map(|url| api_address(&format!("{path}.api_url"), url)).transpose()?,
-            read_only: read_only.is_some_and(|flag| flag.value),
-        },
-    };
-    Ok(Located::new(source, at))
-}
-
-fn api_address(path: &str, text: Located<String>) -> Result<String, Fault> {
-    match Url::parse(&text.value) {
-        Ok(url) if url.scheme() == "https" && url.username().is_empty() && url.password().is_none() => {
-            Ok(text.value)
-        }
-        _ => {
-            Err(Fault::new(text.at, format!("`{path}` must be an `https://` URL without user and password")))
-        }
-    }
-}
-
 fn refs(path: &str, schema: Located<RefsSchema>) -> Result<Located<RefRules>, Fault> {
     let at = schema.at;
     let schema = schema.value;
-    let globs = |key: &str, globs: Option<Vec<Located<String>>>| -> Result<Vec<String>, Fault> {
-        globs.unwrap_or_default().into_iter().map(|glob| full_ref(&format!("{path}.{key}"), glob)).collect()
+    let globs = |key: &str, globs: Vec<Located<String>>| -> Result<Vec<String>, Fault> {
+        globs.into_iter().map(|glob| full_ref(&format!("{path}.{key}"), glob)).collect()
     };
     let rules = RefRules {
-        allow: globs("allow", schema.allow)?,
-        deny: globs("deny", schema.deny)?,
+        allow: schema.allow.map(|allow| globs("allow", allow)).transpose()?,
+        deny: globs("deny", schema.deny.unwrap_or_default())?,
         force: schema.force.unwrap_or(false),
         delete: schema.delete.unwrap_or(false),
         tags: schema.tags.unwrap_or(false),

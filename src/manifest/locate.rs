@@ -10,9 +10,7 @@
 //! is never passed over for the next place, where the same name may mean something else.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
@@ -21,6 +19,7 @@ use bottle_contract::yaml::MAX_DOCUMENT;
 use super::agent::AgentManifest;
 use super::bottle::BottleLayer;
 use super::error::ManifestError;
+use super::plain_file;
 use super::shipped;
 use super::source::{Kind, Place, Source};
 use crate::host::Host;
@@ -250,14 +249,7 @@ fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
         return Err(fault(format!("is a link that leads out of {}", root.display()))
             .hint("put the file itself there"));
     }
-    // Neither follows a link that appears now nor waits for the writer of a pipe.
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or_default();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(&real).map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(fault("is not a file".to_owned()));
-    }
-    let bytes = read_bounded(file).map_err(unreadable)?;
+    let bytes = plain_file::read(&real, MAX_DOCUMENT as u64).map_err(unreadable)?;
     if bytes.len() > MAX_DOCUMENT {
         return Err(fault(format!(
             "is larger than {} KiB, the most a manifest may have",
@@ -269,11 +261,4 @@ fn read(source: &Source, root: &Path) -> Result<String, ManifestError> {
             1 + error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count();
         fault(format!("is not UTF-8 text (line {line})"))
     })
-}
-
-/// At most one byte more than a manifest may have.
-fn read_bounded(file: File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(MAX_DOCUMENT as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -5,8 +5,8 @@
 //!   frontmatter  the file → YAML and body, positions kept
 //!   yaml         YAML → a tree in which every value knows its place
 //!   decode       tree → the wire types of schema, strictly
-//!   schema       what may be written: every key of both kinds
-//! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `resources` are parts
+//!   schema       what may be written: every key of both kinds; `keys` says what to offer instead
+//! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
 //! skills     a skill's name → the files it stands for
 //! ```
 //!
@@ -22,13 +22,17 @@ pub mod env_value;
 pub mod error;
 pub mod frontmatter;
 pub mod git_gate;
+pub mod git_key;
 pub mod host_path;
+mod keys;
 pub mod locate;
 pub mod located;
+mod plain_file;
 pub mod provider;
 pub mod resources;
 mod schema;
 pub mod secret_ref;
+mod shapes;
 mod shipped;
 pub mod skills;
 pub mod source;
@@ -40,3 +44,6 @@ pub use error::ManifestError;
 pub use locate::{Homes, Listing, Manifests};
 pub use located::{Located, Position};
 pub use source::{Kind, Place, Source};
+
+#[cfg(test)]
+mod tests;

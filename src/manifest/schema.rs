@@ -5,14 +5,12 @@
 //! contract's own wire type, so that a bottle's `egress.routes` and the generated `routes.yaml` can
 //! never come to mean different things.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use bottle_contract::route::{Narrowing, RouteSpec};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::IgnoredAny;
 
 use super::located::Located;
+use super::shapes::{Entries, OneOrMany};
 
 /// An agent's frontmatter.
 #[derive(Debug, Default, Deserialize)]
@@ -22,7 +20,7 @@ pub(super) struct AgentSchema {
     pub(super) skills: Option<Vec<Located<String>>>,
     #[serde(rename = "git-gate")]
     pub(super) git_gate: Option<AgentGitGateSchema>,
-    // Claude Code's own subagent fields: see `SUBAGENT_KEYS`. A flattened map would take them all in,
+    // Claude Code's own subagent fields: see `keys`. A flattened map would take them all in,
     // and every misspelt key with them.
     #[serde(rename = "name")]
     _name: Option<IgnoredAny>,
@@ -55,32 +53,6 @@ pub(super) struct AgentSchema {
     #[serde(rename = "initialPrompt")]
     _initial_prompt: Option<IgnoredAny>,
 }
-
-/// The fields of Claude Code's subagent files, accepted and ignored so that one file can serve both.
-const SUBAGENT_KEYS: &[&str] = &[
-    "name",
-    "description",
-    "tools",
-    "disallowedTools",
-    "model",
-    "permissionMode",
-    "maxTurns",
-    "mcpServers",
-    "hooks",
-    "memory",
-    "background",
-    "effort",
-    "isolation",
-    "color",
-    "initialPrompt",
-];
-
-/// Keys of a bottle that are refused until something enforces them.
-const LATER_KEYS: &[&str] = &["budget", "cutoff"];
-
-/// The keys of a bottle that people try in an agent.
-const BOTTLE_KEYS: &[&str] =
-    &["extends", "env", "agent_provider", "egress", "supervise", "backend", "resources", "budget", "cutoff"];
 
 /// `git-gate` in an agent.
 #[derive(Debug, Default, Deserialize)]
@@ -236,105 +208,4 @@ pub(super) struct ResourcesSchema {
     pub(super) pids: Option<Located<u64>>,
     pub(super) disk: Option<Located<String>>,
     pub(super) nested: Option<Located<bool>>,
-}
-
-/// A string, or a list of strings.
-#[derive(Debug)]
-pub(super) enum OneOrMany {
-    One(String),
-    Many(Vec<Located<String>>),
-}
-
-impl OneOrMany {
-    /// Both forms as the list they mean.
-    pub(super) fn into_list(this: Located<Self>) -> Vec<Located<String>> {
-        match this.value {
-            Self::One(only) => vec![Located::new(only, this.at)],
-            Self::Many(list) => list,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NamesVisitor;
-
-        impl<'de> Visitor<'de> for NamesVisitor {
-            type Value = OneOrMany;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a name or a list of names")
-            }
-
-            fn visit_str<E>(self, only: &str) -> Result<OneOrMany, E> {
-                Ok(OneOrMany::One(only.to_owned()))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<OneOrMany, A::Error> {
-                let mut list = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    list.push(item);
-                }
-                Ok(OneOrMany::Many(list))
-            }
-        }
-
-        deserializer.deserialize_any(NamesVisitor)
-    }
-}
-
-/// A map with names of the person's choosing, in the order of the file.
-#[derive(Debug)]
-pub(super) struct Entries<T>(pub(super) Vec<(Located<String>, Located<T>)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
-            type Value = Entries<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
-        }
-
-        deserializer.deserialize_map(EntriesVisitor(PhantomData))
-    }
-}
-
-/// The keys worth offering out of those that are known: not what is tolerated, nor what must wait.
-pub(super) fn offered_keys(known: &[&'static str]) -> Vec<&'static str> {
-    let agent = known.contains(&"skills");
-    let hidden = |key: &str| {
-        if agent { SUBAGENT_KEYS.contains(&key) } else { LATER_KEYS.contains(&key) }
-    };
-    known.iter().copied().filter(|key| !hidden(key)).collect()
-}
-
-/// What to say about a key that belongs in the other kind of manifest, at the root of a file.
-pub(super) fn misplaced_key(path: &str, key: &str, known: &[&str]) -> Option<&'static str> {
-    if !path.is_empty() {
-        return None;
-    }
-    let agent = known.contains(&"skills");
-    if agent && BOTTLE_KEYS.contains(&key) {
-        Some(
-            "it belongs in a bottle: an agent says who works, and may come from a project, which must not say what the agent may reach",
-        )
-    } else if !agent && key == "bottle" {
-        Some("a bottle takes over others with `extends`")
-    } else if !agent && key == "skills" {
-        Some("skills belong in an agent")
-    } else {
-        None
-    }
 }

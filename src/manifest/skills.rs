@@ -4,15 +4,16 @@
 //! under a project. It is copied into the bottle, so it is counted and measured first, and nothing in
 //! it may be a link that leads out of it: a link to `~/.ssh` would carry a key to the agent.
 
-use std::fs::{Metadata, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Name;
 use serde::Serialize;
 
 use super::locate::Homes;
+use super::plain_file;
 
 /// The most files of one skill.
 pub const MAX_FILES: usize = 1_000;
@@ -113,12 +114,7 @@ impl Skill {
     /// [`SkillError`] when it has changed or cannot be read.
     pub fn read(file: &SkillFile) -> Result<Vec<u8>, SkillError> {
         let unreadable = |error| SkillError::Unreadable { path: file.source.clone(), error };
-        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-        let flags = i32::try_from(flags.bits()).unwrap_or_default();
-        let open =
-            OpenOptions::new().read(true).custom_flags(flags).open(&file.source).map_err(unreadable)?;
-        let mut bytes = Vec::new();
-        open.take(file.size + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let bytes = plain_file::read(&file.source, file.size).map_err(unreadable)?;
         if bytes.len() as u64 == file.size {
             Ok(bytes)
         } else {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use bottle_contract::yaml::{self, Spanned};
+use bottle_contract::yaml::{self, Spanned, YamlError};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::error::Fault;
@@ -47,12 +47,20 @@ impl Value {
 
 /// Parses one document. An empty one is an empty map.
 pub(super) fn parse(text: &str) -> Result<Node, Fault> {
-    let root: Node = yaml::from_str(text)
-        .map_err(|error| Fault::new(error.at.unwrap_or(START), format!("broken YAML: {}", error.problem)))?;
+    let root: Node = yaml::from_str(text).map_err(|error| fault(&error))?;
     Ok(match root.value {
         Value::Null => Node { at: START, value: Value::Map(Vec::new()) },
         _ => root,
     })
+}
+
+fn fault(error: &YamlError) -> Fault {
+    let fault = Fault::new(error.at.unwrap_or(START), format!("the YAML cannot be read: {}", error.problem));
+    // What every unquoted sentence with a colon in it meets, subagents' descriptions first.
+    if error.problem.contains("mapping values are not allowed") {
+        return fault.hint("put text that holds `: ` in quotes");
+    }
+    fault
 }
 
 impl<'de> Deserialize<'de> for Node {

@@ -1,0 +1,102 @@
+//! What a node consists of, as serde asks for it: items, entries, a single word.
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor,
+};
+
+use super::At;
+use super::error::DecodeError;
+use crate::manifest::located::Located;
+use crate::manifest::yaml::{Node, Value};
+
+/// A list's items.
+pub(super) struct Items<'a> {
+    items: std::iter::Enumerate<std::slice::Iter<'a, Node>>,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn new(items: &'a [Node]) -> Self {
+        Self { items: items.iter().enumerate() }
+    }
+}
+
+impl<'de> SeqAccess<'de> for Items<'_> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
+        let Some((index, item)) = self.items.next() else { return Ok(None) };
+        seed.deserialize(At(item)).map(Some).map_err(|error| error.within(format!("[{index}]")))
+    }
+}
+
+/// A map's entries.
+pub(super) struct Fields<'a> {
+    entries: &'a [(Located<String>, Node)],
+    next: usize,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(entries: &'a [(Located<String>, Node)]) -> Self {
+        Self { entries, next: 0 }
+    }
+}
+
+impl<'de> MapAccess<'de> for Fields<'_> {
+    type Error = DecodeError;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
+        let Some((key, _)) = self.entries.get(self.next) else { return Ok(None) };
+        let node = Node { at: key.at, value: Value::Text(key.value.clone()) };
+        seed.deserialize(At(&node)).map(Some).map_err(|error| error.placed(key.at))
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, DecodeError> {
+        let (key, value) = self
+            .entries
+            .get(self.next)
+            .ok_or_else(|| de::Error::custom("a value was asked for before its key"))?;
+        self.next += 1;
+        seed.deserialize(At(value)).map_err(|error| error.within(key.value.clone()))
+    }
+}
+
+/// A choice written as a word.
+pub(super) struct Word<'a>(pub(super) &'a str);
+
+impl<'de, 'a> EnumAccess<'de> for Word<'a> {
+    type Error = DecodeError;
+    type Variant = Self;
+
+    fn variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<(T::Value, Self), DecodeError> {
+        let word: StrDeserializer<'a, DecodeError> = self.0.into_deserializer();
+        Ok((seed.deserialize(word)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Word<'_> {
+    type Error = DecodeError;
+
+    fn unit_variant(self) -> Result<(), DecodeError> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, DecodeError> {
+        Err(de::Error::custom("a choice is a single word"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, DecodeError> {
+        Err(de::Error::custom("a choice is a single word"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, DecodeError> {
+        Err(de::Error::custom("a choice is a single word"))
+    }
+}

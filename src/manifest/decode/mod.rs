@@ -1,0 +1,171 @@
+//! The tree → the wire types of [`super::schema`], strictly.
+//!
+//! A serde deserializer over [`Node`] that converts nothing: a string is not a number, a number is not
+//! a string, an empty value is not a missing one. What it adds to serde's errors is the path
+//! (`egress.routes[2].host`), the place, the type that was found, and the key that was probably meant.
+
+mod access;
+mod error;
+mod spanned;
+#[cfg(test)]
+mod tests;
+
+use serde::de::{DeserializeOwned, Deserializer, Visitor};
+
+use super::error::Fault;
+use super::yaml::{Node, Value};
+use access::{Fields, Items, Word};
+use error::DecodeError;
+use spanned::{SPANNED, WithPlace};
+
+/// Reads `node` as a `T`.
+pub(super) fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
+    T::deserialize(At(node)).map_err(DecodeError::into_fault)
+}
+
+/// A node as a deserializer.
+#[derive(Clone, Copy)]
+struct At<'a>(&'a Node);
+
+impl At<'_> {
+    fn wrong<T>(self, wanted: &str) -> Result<T, DecodeError> {
+        Err(DecodeError::wrong_type(self.0, wanted))
+    }
+
+    fn integer<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.0.value {
+            Value::Integer(n) => match (u64::try_from(n), i64::try_from(n)) {
+                (Ok(n), _) => visitor.visit_u64(n),
+                (_, Ok(n)) => visitor.visit_i64(n),
+                _ => Err(DecodeError::predicate("is out of range".to_owned(), None)),
+            },
+            _ => self.wrong("a whole number"),
+        }
+    }
+
+    fn text<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.0.value {
+            Value::Text(text) => visitor.visit_str(text),
+            _ => self.wrong("a string"),
+        }
+    }
+
+    fn list<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.0.value {
+            Value::List(items) => visitor.visit_seq(Items::new(items)),
+            _ => self.wrong("a list"),
+        }
+    }
+
+    fn map<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.0.value {
+            Value::Map(entries) => visitor.visit_map(Fields::new(entries)),
+            _ => self.wrong("a map"),
+        }
+    }
+}
+
+/// Methods that read one kind of value and place whatever goes wrong in it.
+macro_rules! placed {
+    ($($method:ident => $read:ident),+ $(,)?) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+            self.$read(visitor).map_err(|error| error.placed(self.0.at))
+        }
+    )+};
+}
+
+impl<'de> Deserializer<'de> for At<'_> {
+    type Error = DecodeError;
+
+    placed! {
+        deserialize_i8 => integer, deserialize_i16 => integer, deserialize_i32 => integer,
+        deserialize_i64 => integer, deserialize_u8 => integer, deserialize_u16 => integer,
+        deserialize_u32 => integer, deserialize_u64 => integer,
+        deserialize_str => text, deserialize_string => text, deserialize_char => text,
+        deserialize_identifier => text,
+        deserialize_seq => list, deserialize_map => map,
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match &self.0.value {
+            Value::Null => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(_) => self.integer(visitor),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(text) => visitor.visit_str(text),
+            Value::List(_) => self.list(visitor),
+            Value::Map(_) => self.map(visitor),
+        }
+        .map_err(|error| error.placed(self.0.at))
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.0.value {
+            Value::Bool(value) => visitor.visit_bool(value),
+            _ => self.wrong("true or false"),
+        }
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        match self.0.value {
+            // Exact for every integer a manifest means; a larger one is caught by the value's own bound.
+            #[allow(clippy::cast_precision_loss)]
+            Value::Integer(n) => visitor.visit_f64(n as f64),
+            Value::Float(n) => visitor.visit_f64(n),
+            _ => self.wrong("a number"),
+        }
+        .map_err(|error: DecodeError| error.placed(self.0.at))
+    }
+
+    /// A key that is written has a value: empty is an error of the value's type, never “absent”.
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        if name == SPANNED {
+            visitor.visit_newtype_struct(WithPlace(self.0))
+        } else {
+            visitor.visit_newtype_struct(self)
+        }
+        .map_err(|error| error.placed(self.0.at))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, DecodeError> {
+        match &self.0.value {
+            Value::Text(word) => visitor.visit_enum(Word(word)),
+            _ => self.wrong("a string"),
+        }
+        .map_err(|error| error.placed(self.0.at))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
+        visitor.visit_unit()
+    }
+
+    serde::forward_to_deserialize_any! {
+        i128 u128 bytes byte_buf unit unit_struct tuple tuple_struct
+    }
+}
