@@ -15,15 +15,17 @@ use bottle_contract::route::Route;
 use bottle_contract::session::bundle::LogLevel;
 
 use super::DEFAULT_PIDS;
-use super::linearise::Layer;
+use super::linearise::{Layer, ancestors};
 use super::origin::{Origin, Traced};
 use super::resolved::{Egress, GitUser, Provider, Repo, Resources, Settings};
 use crate::manifest::env_value::EnvValue;
-use crate::manifest::git_gate::{KeySource, OnMatch, RefRules, RepoLayer, RepoUrl};
+use crate::manifest::git_gate::{OnMatch, RefRules, RepoLayer, RepoUrl};
+use crate::manifest::git_key::KeySource;
 use crate::manifest::provider::{ProviderLayer, SettingsLayer, Template};
 use crate::manifest::{AgentManifest, Located, ManifestError};
 
 /// What the layers say together.
+#[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Folded {
     pub(super) env: BTreeMap<String, Traced<EnvValue>>,
     pub(super) provider: Provider,
@@ -121,7 +123,8 @@ fn repos(layers: &[Layer]) -> Result<BTreeMap<Name, Repo>, ManifestError> {
         match &layer.body.git_gate.repos {
             None => {}
             Some(repos) if repos.value.is_empty() => {
-                speaking.retain(|earlier| !layer.ancestors.contains(&earlier.body.name));
+                let ancestors = ancestors(layers, layer);
+                speaking.retain(|earlier| !ancestors.contains(&earlier.body.name));
             }
             Some(_) => speaking.push(layer),
         }

@@ -9,20 +9,18 @@ use std::sync::Arc;
 use bottle_contract::names::Name;
 
 use super::error::{ResolveError, names_hint};
+use super::origin::Via;
 use crate::manifest::{BottleLayer, ManifestError, Position, Source};
 
-/// The most files one selection may reach, and so the deepest chain: far above any honest tree, far
-/// below what would trouble the stack.
+/// The most files one selection may reach: far above any honest tree.
 const MAX_LAYERS: usize = 1_000;
 
 /// A file in its place in the line.
 #[derive(Debug)]
 pub(super) struct Layer {
     pub(super) body: BottleLayer,
-    /// The bottles that led here, from the one that was picked; empty for a pick.
-    pub(super) via: Arc<[Name]>,
-    /// Every bottle it extends, however far.
-    pub(super) ancestors: BTreeSet<Name>,
+    /// The bottles that led here; none for a pick.
+    pub(super) via: Option<Arc<Via>>,
 }
 
 /// Who asked for a bottle.
@@ -61,60 +59,83 @@ pub(super) type Load<'a> = dyn FnMut(&Name, &WantedBy) -> Result<BottleLayer, Re
 
 /// Brings the picks and everything they extend into a line.
 pub(super) fn linearise(picks: &[(Name, WantedBy)], load: &mut Load<'_>) -> Result<Vec<Layer>, ResolveError> {
-    let mut walk = Walk { load, trail: Vec::new(), line: Vec::new() };
+    let mut walk = Walk { load, trail: Vec::new(), line: Vec::new(), placed: BTreeSet::new() };
     for (name, wanted_by) in picks {
-        walk.visit(name, wanted_by)?;
+        walk.enter(name, wanted_by)?;
+        while walk.step()? {}
     }
     Ok(walk.line)
 }
 
+/// A depth-first walk with its stack in sight: a chain may be as long as it likes.
 struct Walk<'a, 'b> {
     load: &'a mut Load<'b>,
-    /// The bottles between a pick and the one being visited.
-    trail: Vec<Name>,
+    /// The bottles that have been entered and not left, each extended by the one before.
+    trail: Vec<Visit>,
     line: Vec<Layer>,
+    /// The names in the line.
+    placed: BTreeSet<Name>,
+}
+
+/// A bottle that has been entered.
+struct Visit {
+    layer: Layer,
+    /// The parent to enter next.
+    next: usize,
 }
 
 impl Walk<'_, '_> {
-    fn visit(&mut self, name: &Name, wanted_by: &WantedBy) -> Result<(), ResolveError> {
-        if self.line.iter().any(|layer| layer.body.name == *name) {
+    /// Reads a bottle and puts it on the trail, unless it stands in the line already.
+    fn enter(&mut self, name: &Name, wanted_by: &WantedBy) -> Result<(), ResolveError> {
+        if self.placed.contains(name) {
             return Ok(());
         }
+        self.refuse_cycle(name, wanted_by)?;
         if self.line.len() + self.trail.len() == MAX_LAYERS {
             return Err(wanted_by.fault(format!("more than {MAX_LAYERS} bottles are combined")).into());
         }
         let body = (self.load)(name, wanted_by)?;
-        let via: Arc<[Name]> = self.trail.as_slice().into();
-        self.trail.push(name.clone());
-        for parent in &body.extends {
-            let wanted_by = WantedBy::File { source: body.source.clone(), at: parent.at };
-            self.refuse_cycle(&parent.value, &wanted_by)?;
-            self.visit(&parent.value, &wanted_by)?;
-        }
-        self.trail.pop();
-        let ancestors = self.ancestors(&body);
-        self.line.push(Layer { body, via, ancestors });
+        let via = self.trail.last().map(|visit| Via::after(&visit.layer));
+        self.trail.push(Visit { layer: Layer { body, via }, next: 0 });
         Ok(())
     }
 
-    fn refuse_cycle(&self, parent: &Name, wanted_by: &WantedBy) -> Result<(), ManifestError> {
-        let Some(start) = self.trail.iter().position(|name| name == parent) else { return Ok(()) };
-        let chain = &self.trail[start..];
-        if let [itself] = chain {
-            return Err(wanted_by.fault(format!("the bottle `{itself}` extends itself")));
+    /// Enters the next parent of the bottle at the trail's end, or leaves it for the line. False when
+    /// the trail is at its end.
+    fn step(&mut self) -> Result<bool, ResolveError> {
+        let Some(visit) = self.trail.last_mut() else { return Ok(false) };
+        if let Some(parent) = visit.layer.body.extends.get(visit.next).cloned() {
+            visit.next += 1;
+            let wanted_by = WantedBy::File { source: visit.layer.body.source.clone(), at: parent.at };
+            self.enter(&parent.value, &wanted_by)?;
+        } else if let Some(visit) = self.trail.pop() {
+            self.placed.insert(visit.layer.body.name.clone());
+            self.line.push(visit.layer);
         }
-        let chain: Vec<&str> = chain.iter().chain([parent]).map(Name::as_str).collect();
-        Err(wanted_by.fault(format!("bottles extend each other in a circle: {}", chain.join(" → "))))
+        Ok(true)
     }
 
-    /// Parents and theirs; every parent stands in the line already.
-    fn ancestors(&self, body: &BottleLayer) -> BTreeSet<Name> {
-        let mut ancestors = BTreeSet::new();
-        for parent in &body.extends {
-            ancestors.insert(parent.value.clone());
-            let layer = self.line.iter().find(|layer| layer.body.name == parent.value);
-            ancestors.extend(layer.into_iter().flat_map(|layer| layer.ancestors.iter().cloned()));
-        }
-        ancestors
+    fn refuse_cycle(&self, name: &Name, wanted_by: &WantedBy) -> Result<(), ManifestError> {
+        let trail = || self.trail.iter().map(|visit| &visit.layer.body.name);
+        let Some(start) = trail().position(|entered| entered == name) else { return Ok(()) };
+        let chain: Vec<&str> = trail().skip(start).chain([name]).map(Name::as_str).collect();
+        Err(wanted_by.fault(match chain.as_slice() {
+            [itself, _] => format!("the bottle `{itself}` extends itself"),
+            chain => format!("bottles extend each other in a circle: {}", chain.join(" → ")),
+        }))
     }
+}
+
+/// Every bottle that a layer of the line extends, however far.
+pub(super) fn ancestors(line: &[Layer], layer: &Layer) -> BTreeSet<Name> {
+    let mut ancestors = BTreeSet::new();
+    let mut open: Vec<&Layer> = vec![layer];
+    while let Some(layer) = open.pop() {
+        for parent in &layer.body.extends {
+            if ancestors.insert(parent.value.clone()) {
+                open.extend(line.iter().find(|layer| layer.body.name == parent.value));
+            }
+        }
+    }
+    ancestors
 }

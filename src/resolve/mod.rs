@@ -20,6 +20,8 @@ mod fold;
 mod linearise;
 mod origin;
 mod resolved;
+#[cfg(test)]
+mod tests;
 mod weak;
 
 use std::collections::BTreeSet;
@@ -28,7 +30,7 @@ use bottle_contract::names::Name;
 
 pub use error::ResolveError;
 pub use explain::explain;
-pub use origin::{Origin, Traced};
+pub use origin::{Origin, Traced, Via};
 pub use resolved::{
     Egress, GitUser, LayerRef, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources, Settings,
 };

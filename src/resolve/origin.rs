@@ -20,8 +20,8 @@ pub enum Origin {
         source: Source,
         /// The place.
         at: Position,
-        /// The bottles that led there by `extends`, from the one that was picked; empty for itself.
-        via: Arc<[Name]>,
+        /// The bottles that led there by `extends`; none for one that was picked.
+        via: Option<Arc<Via>>,
     },
 }
 
@@ -29,12 +29,38 @@ impl Origin {
     /// A place in an agent's file.
     #[must_use]
     pub fn of_agent(agent: &AgentManifest, at: Position) -> Self {
-        Self::File { source: agent.source.clone(), at, via: Arc::new([]) }
+        Self::File { source: agent.source.clone(), at, via: None }
     }
 
     /// A place in a layer's file.
     pub(super) fn of_layer(layer: &Layer, at: Position) -> Self {
-        Self::File { source: layer.body.source.clone(), at, via: Arc::clone(&layer.via) }
+        Self::File { source: layer.body.source.clone(), at, via: layer.via.clone() }
+    }
+}
+
+/// A bottle that extends another, and how it was reached itself. Layers that were reached the same way
+/// share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Via {
+    /// The bottle whose file names the next under `extends`.
+    pub name: Name,
+    /// What led to it; none for one that was picked.
+    pub from: Option<Arc<Via>>,
+}
+
+impl Via {
+    /// The way to what `layer` extends.
+    pub(super) fn after(layer: &Layer) -> Arc<Self> {
+        Arc::new(Self { name: layer.body.name.clone(), from: layer.via.clone() })
+    }
+
+    /// The bottles on the way, from the one that was picked.
+    #[must_use]
+    pub fn names(&self) -> Vec<&Name> {
+        let mut names: Vec<&Name> =
+            std::iter::successors(Some(self), |via| via.from.as_deref()).map(|via| &via.name).collect();
+        names.reverse();
+        names
     }
 }
 
@@ -43,7 +69,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::File { source, at, via } = self else { return f.write_str("default") };
         write!(f, "{source}:{}", at.line)?;
-        for (index, name) in via.iter().enumerate() {
+        for (index, name) in via.iter().flat_map(|via| via.names()).enumerate() {
             write!(f, "{}{name}", if index == 0 { " via " } else { " → " })?;
         }
         Ok(())
