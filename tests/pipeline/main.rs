@@ -1,5 +1,49 @@
-//! Manifest in, resolved manifest or error out; a case is a folder.
+//! Manifest in, resolved manifest or error out. A case is a file or a folder; what is expected lies
+//! beside it.
+//!
+//! ```text
+//! refused/{agent,bottle}/NAME.md   one manifest that must be refused, with its error in NAME.snap
+//! cases/NAME/select.txt            AGENT [--bottle B]..., as on the command line
+//! cases/NAME/{home,user,work}/     $BOTTLE_HOME, the person's home, the working directory
+//! cases/NAME/expected.snap         the resolved manifest as `info --explain` shows it, or the error
+//! ```
 
 #![allow(missing_docs)]
 
+mod cases;
+mod hostile;
+mod refused;
 mod shipped;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+/// A folder of this test.
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pipeline").join(name)
+}
+
+/// What is in a folder, sorted.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let listed = folder.read_dir().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.expect("entry").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Runs every case, whatever becomes of the others, and fails with the names of those that failed.
+fn each(cases: &[PathBuf], run: impl Fn(&Path)) {
+    assert!(!cases.is_empty(), "there are no cases");
+    let failed: Vec<_> =
+        cases.iter().filter(|case| catch_unwind(AssertUnwindSafe(|| run(case))).is_err()).collect();
+    assert!(failed.is_empty(), "failed: {failed:#?}");
+}
+
+/// Compares with the snapshot of that name in that folder.
+fn expect(folder: &Path, name: &str, text: &str) {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(folder);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(name, text));
+}

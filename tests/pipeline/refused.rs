@@ -1,0 +1,39 @@
+//! Single manifests that must be refused: with file, line, column, and what to write instead.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bottle::manifest::{AgentManifest, BottleLayer, ManifestError, Place, Source};
+
+use super::{each, entries, expect, folder};
+
+fn refuse(case: &Path, parse: impl Fn(Source, &str) -> Option<ManifestError>) {
+    let text = std::fs::read_to_string(case).expect("text");
+    let file = case.file_name().expect("name");
+    let source = Source { place: Place::Home, path: Arc::from(Path::new(file)) };
+    let error = parse(source, &text).unwrap_or_else(|| panic!("{} was accepted", case.display()));
+    assert!(error.position.is_some(), "no position: {error}");
+    assert!(!error.to_string().contains("hunter2"), "a value is shown: {error}");
+    let name = case.file_stem().and_then(|stem| stem.to_str()).expect("name");
+    expect(case.parent().expect("folder"), name, &error.to_string());
+}
+
+fn manifests(kind: &str) -> Vec<std::path::PathBuf> {
+    let mut files = entries(&folder("refused").join(kind));
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "md"));
+    files
+}
+
+#[test]
+fn bottles() {
+    each(&manifests("bottle"), |case| {
+        refuse(case, |source, text| BottleLayer::parse("case".parse().expect("name"), source, text).err());
+    });
+}
+
+#[test]
+fn agents() {
+    each(&manifests("agent"), |case| {
+        refuse(case, |source, text| AgentManifest::parse("case".parse().expect("name"), source, text).err());
+    });
+}
