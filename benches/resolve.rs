@@ -1,0 +1,95 @@
+//! How long a selection takes that reaches a tree of 200 manifest files, from names to the resolved value.
+//!
+//! The goal is 20 ms: resolving is on the way of every start. Run with `cargo bench --bench resolve`.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bottle::manifest::{Homes, Manifests};
+use bottle::resolve::{Selection, explain, resolve};
+use criterion::Criterion;
+
+/// Files in the tree.
+const FILES: usize = 200;
+/// What a start can spare.
+const GOAL: Duration = Duration::from_millis(20);
+
+/// A tree of [`FILES`] bottles, each but the first with one or two parents, of the size people write.
+fn tree(home: &Path) -> Manifests {
+    let bottles = home.join("bottles");
+    fs::create_dir_all(&bottles).expect("folder");
+    fs::create_dir_all(home.join("agents")).expect("folder");
+    fs::write(home.join("agents/coder.md"), "---\nbottle: b199\n---\nWork.\n").expect("agent");
+    for index in 0..FILES {
+        fs::write(bottles.join(format!("b{index}.md")), bottle(index)).expect("bottle");
+    }
+    Manifests::new(Homes { bottle_home: home.to_owned(), user_home: home.to_owned(), cwd: home.join("work") })
+}
+
+fn bottle(index: usize) -> String {
+    let mut text = String::from("---\n");
+    let parents: Vec<String> = [index.checked_sub(1), index.checked_sub(7)]
+        .into_iter()
+        .flatten()
+        .map(|parent| format!("b{parent}"))
+        .collect();
+    if !parents.is_empty() {
+        writeln!(text, "extends: [{}]", parents.join(", ")).expect("text");
+    }
+    writeln!(text, "env:").expect("text");
+    for variable in 0..8 {
+        writeln!(text, "  VARIABLE_{variable}: value-{index}").expect("text");
+    }
+    writeln!(text, "egress:\n  routes:").expect("text");
+    for route in 0..3 {
+        writeln!(text, "    - host: host-{route}.b{index}.example.com").expect("text");
+        writeln!(text, "      auth: {{scheme: Bearer, token_ref: TOKEN_{index}}}").expect("text");
+        writeln!(text, "      matches:\n        - methods: [GET, HEAD]").expect("text");
+        writeln!(
+            text,
+            "          paths: [{{type: prefix, value: /v{route}}}, {{type: exact, value: /health}}]"
+        )
+        .expect("text");
+    }
+    text.push_str("resources: {pids: 512}\n---\nA bottle of the tree.\n");
+    text
+}
+
+fn main() {
+    let home = tempfile::tempdir().expect("temporary folder");
+    let manifests = tree(home.path());
+    let selection = Selection { agent: "coder".parse().expect("name"), bottles: Vec::new() };
+    let resolved = resolve(&selection, &manifests).expect("resolved");
+    assert_eq!(resolved.manifest.layers.len(), FILES);
+
+    let mut criterion = Criterion::default().configure_from_args();
+    criterion.bench_function("resolve, 200 files", |bencher| {
+        bencher.iter(|| resolve(&selection, &manifests).expect("resolved"));
+    });
+    criterion.bench_function("explain, 200 files", |bencher| bencher.iter(|| explain(&resolved.manifest)));
+    criterion.final_summary();
+    report(&selection, &manifests);
+}
+
+/// The one number that the goal is about, as the median of what a person would wait.
+#[allow(clippy::print_stdout)]
+fn report(selection: &Selection, manifests: &Manifests) {
+    let mut times: Vec<Duration> = (0..51)
+        .map(|_| {
+            let start = Instant::now();
+            let resolved = resolve(selection, manifests).expect("resolved");
+            let time = start.elapsed();
+            drop(resolved);
+            time
+        })
+        .collect();
+    times.sort();
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    let verdict = if median <= GOAL { "reached" } else { "missed" };
+    println!(
+        "{FILES} files resolved in {median:.2?} (median of {}; worst {worst:.2?}); goal {GOAL:?}: {verdict}",
+        times.len()
+    );
+}
