@@ -26,6 +26,7 @@ pub(crate) struct Agent {
     stage: Mutex<Stage>,
     started: Notify,
     seat: Mutex<Seat>,
+    left: Notify,
 }
 
 #[derive(Default)]
@@ -110,6 +111,20 @@ impl Agent {
         if seat.turn == turn {
             seat.holder = None;
             self.log.lead(None);
+            self.left.notify_waiters();
+        }
+    }
+
+    /// Waits until nobody has the seat: after the agent's end, until its last output and its exit are on
+    /// their way.
+    pub(crate) async fn vacant(&self) {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            left.as_mut().enable();
+            if self.seat().holder.is_none() {
+                return;
+            }
+            left.await;
         }
     }
 

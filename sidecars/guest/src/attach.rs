@@ -19,6 +19,7 @@ pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
             () = show(&guest, &sender, cursor, None) => {}
             () = watch(receiver) => {}
         }
+        end(&sender).await;
     } else {
         let turn = guest.agent.sit_down(sender.clone(), request.size).await;
         guest.agent.lead(turn, cursor);
@@ -26,8 +27,12 @@ pub(crate) async fn attach(guest: Arc<Guest>, request: Attach, stream: Stream) {
             () = show(&guest, &sender, cursor, Some(turn)) => {}
             () = type_in(&guest, receiver, turn) => {}
         }
+        end(&sender).await;
         guest.agent.stand_up(turn);
     }
+}
+
+async fn end(sender: &StreamSender) {
     // Fails when the stream is gone, and then nobody is there to hear it.
     let _ = sender.end().await;
 }

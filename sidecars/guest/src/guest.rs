@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use bottle_channel::Channel;
 use bottle_contract::names::WORKSPACE;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::Process;
@@ -63,6 +64,7 @@ pub(crate) struct Guest {
     environment: OnceLock<BTreeMap<String, Secret>>,
     troubles: Mutex<Vec<String>>,
     stopped: watch::Sender<bool>,
+    host: Mutex<Option<Channel>>,
 }
 
 impl Guest {
@@ -75,6 +77,7 @@ impl Guest {
             environment: OnceLock::new(),
             troubles: Mutex::default(),
             stopped: watch::Sender::new(false),
+            host: Mutex::default(),
         }
     }
 
@@ -103,6 +106,23 @@ impl Guest {
     /// All of that.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A new host speaks; the one before is closed.
+    pub(crate) fn meet(&self, host: Channel) {
+        let before = self.host.lock().unwrap_or_else(PoisonError::into_inner).replace(host);
+        if let Some(before) = before {
+            before.close();
+        }
+    }
+
+    /// Closes the host's connection after everything queued was sent.
+    pub(crate) async fn part(&self) {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(host) = host {
+            host.close();
+            host.closed().await;
+        }
     }
 
     /// Everything is ended; pid 1 may go.

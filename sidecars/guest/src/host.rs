@@ -38,7 +38,8 @@ pub(crate) async fn serve(guest: &Arc<Guest>, transport: Transport) -> io::Resul
         Transport::Stream(stream) => {
             stream.set_nonblocking(true)?;
             if let Some((channel, incoming)) = greet(UnixStream::from_std(stream)?).await {
-                take_requests(guest.clone(), channel, incoming).await;
+                guest.meet(channel);
+                take_requests(guest.clone(), incoming).await;
             }
         }
     }
@@ -46,7 +47,6 @@ pub(crate) async fn serve(guest: &Arc<Guest>, transport: Transport) -> io::Resul
 }
 
 async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
-    let mut current: Option<Channel> = None;
     loop {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
@@ -57,10 +57,8 @@ async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
             }
         };
         let Some((channel, incoming)) = greet(stream).await else { continue };
-        if let Some(before) = current.replace(channel.clone()) {
-            before.close();
-        }
-        tokio::spawn(take_requests(guest.clone(), channel, incoming));
+        guest.meet(channel);
+        tokio::spawn(take_requests(guest.clone(), incoming));
     }
 }
 
@@ -82,14 +80,14 @@ where
     }
 }
 
-async fn take_requests(guest: Arc<Guest>, channel: Channel, mut incoming: Incoming) {
+async fn take_requests(guest: Arc<Guest>, mut incoming: Incoming) {
     while let Some(request) = incoming.next().await {
         // As many at once as the channel lets streams be open.
-        tokio::spawn(handle(guest.clone(), channel.clone(), request));
+        tokio::spawn(handle(guest.clone(), request));
     }
 }
 
-async fn handle(guest: Arc<Guest>, channel: Channel, request: Request) {
+async fn handle(guest: Arc<Guest>, request: Request) {
     let parsed = match request.parse::<GuestRequest>() {
         Ok(parsed) => parsed,
         Err(error) => return request.refuse(&error.to_string()).await,
@@ -116,7 +114,6 @@ async fn handle(guest: Arc<Guest>, channel: Channel, request: Request) {
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;
             answer(&stream, &GuestEvent::Done).await;
-            channel.flush().await;
             guest.finish();
         }
         GuestRequest::Status => {

@@ -80,7 +80,7 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
             resolver::start(door.address).await.into_iter().for_each(|problem| guest.trouble(problem));
         }
     }
-    tokio::select! {
+    let ended = tokio::select! {
         ended = host::serve(&guest, transport) => {
             stop(&guest, DEFAULT_GRACE).await;
             ended
@@ -91,7 +91,9 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
         }
         () = guest.finished() => Ok(()),
         reaped = reaping => reaped.unwrap_or_else(|panic| Err(std::io::Error::other(panic))),
-    }
+    };
+    guest.part().await;
+    ended
 }
 
 /// A terminal that goes away or a key pressed in it must not end a guest that shares it (backends without

@@ -23,10 +23,8 @@ pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
         }
     }
     guest.children.kill_all().await;
-    // The attached client gets its last bytes and the exit, unless it is too slow for them.
-    tokio::time::sleep(Duration::ZERO).await;
-    let mut cursor = guest.agent.log.now();
     if guest.agent.process().is_some() {
-        let _ = tokio::time::timeout(LAST_OUTPUT, guest.agent.log.next(&mut cursor)).await;
+        // The client at the terminal gets the last bytes and the exit, unless it is too slow for them.
+        let _ = tokio::time::timeout(LAST_OUTPUT, guest.agent.vacant()).await;
     }
 }
