@@ -11,6 +11,7 @@ pub(crate) mod company;
 pub(crate) mod dial;
 pub(crate) mod names;
 pub(crate) mod pool;
+mod speak;
 pub(crate) mod trust;
 
 use std::net::IpAddr;

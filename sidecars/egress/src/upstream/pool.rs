@@ -9,15 +9,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use http::{HeaderValue, Request, Response, Uri, Version, header};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 use tokio_util::either::Either;
 
-use super::dial::{Dialer, UpstreamIo};
+use super::dial::Dialer;
+use super::speak::{for_http1, for_http2, http1_over, http2_over, in_time, unsendable};
 use super::trust::Trust;
 use super::{Target, UpstreamError};
 use crate::bounds;
@@ -254,89 +254,4 @@ impl Back {
             }
         });
     }
-}
-
-type Sent<B> = Result<Response<Incoming>, hyper::client::conn::TrySendError<Request<B>>>;
-
-async fn in_time<B>(
-    sent: impl Future<Output = Sent<B>>,
-) -> Result<Response<Incoming>, (String, Option<Request<B>>)> {
-    match timeout(bounds::RESPONSE_WITHIN, sent).await {
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(mut error)) => {
-            let unsent = error.take_message();
-            Err((describe(error.error()), unsent))
-        }
-        Err(_) => Err(("no answer in time".to_owned(), None)),
-    }
-}
-
-fn unsendable(error: http::Error) -> (String, Option<Request<Body>>) {
-    (error.to_string(), None)
-}
-
-/// hyper's errors say the kind and hide the cause; a person wants both.
-fn describe(error: &hyper::Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
-}
-
-/// HTTP/1.1 wants the path in the request line and the authority in the Host header.
-fn for_http1(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
-    let mut uri = Uri::builder();
-    if let Some(path) = request.uri().path_and_query() {
-        uri = uri.path_and_query(path.clone());
-    }
-    *request.uri_mut() = uri.build()?;
-    *request.version_mut() = Version::HTTP_11;
-    let host = HeaderValue::try_from(target.authority())?;
-    request.headers_mut().insert(header::HOST, host);
-    Ok(request)
-}
-
-/// HTTP/2 wants both in the URI and no Host header.
-fn for_http2(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
-    let mut uri = Uri::builder().scheme("https").authority(target.authority());
-    if let Some(path) = request.uri().path_and_query() {
-        uri = uri.path_and_query(path.clone());
-    }
-    *request.uri_mut() = uri.build()?;
-    *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().remove(header::HOST);
-    Ok(request)
-}
-
-async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendRequest<Body>> {
-    let (sender, connection) = http1::Builder::new()
-        .max_headers(bounds::HEADERS)
-        .max_header_size(bounds::HEADER_BYTES)
-        .max_buf_size(bounds::HEADER_BYTES)
-        .handshake(TokioIo::new(io))
-        .await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(error = describe(&error), "an upstream connection ended");
-        }
-    });
-    Ok(sender)
-}
-
-async fn http2_over(io: UpstreamIo) -> hyper::Result<http2::SendRequest<Body>> {
-    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(bounds::WINDOW)
-        .initial_connection_window_size(bounds::CONNECTION_WINDOW)
-        .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
-        .keep_alive_interval(bounds::PING_EVERY)
-        .keep_alive_timeout(bounds::PING_WITHIN)
-        .handshake(TokioIo::new(io))
-        .await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(error = describe(&error), "an upstream connection ended");
-        }
-    });
-    Ok(sender)
 }
