@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -61,20 +62,7 @@ impl ProcessId {
     /// # Errors
     /// When it may not be signalled, or lives on for longer than `patience`.
     pub fn kill(self, patience: Duration) -> io::Result<()> {
-        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-        let process = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(process) => process,
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        if !self.is_alive() {
-            return Ok(());
-        }
-        match pidfd_send_signal(&process, Signal::KILL) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
+        let Some(process) = self.signal(Signal::KILL)? else { return Ok(()) };
         let deadline = Instant::now() + patience;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -85,6 +73,32 @@ impl ProcessId {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Asks it to end what it does, as Ctrl-C would. One that has ended already is no error.
+    ///
+    /// # Errors
+    /// When it may not be signalled.
+    pub fn interrupt(self) -> io::Result<()> {
+        self.signal(Signal::INT).map(drop)
+    }
+
+    /// Signals it; nothing when it has ended.
+    fn signal(self, signal: Signal) -> io::Result<Option<OwnedFd>> {
+        let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
+        let process = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(rustix::io::Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if !self.is_alive() {
+            return Ok(None);
+        }
+        match pidfd_send_signal(&process, signal) {
+            Ok(()) => Ok(Some(process)),
+            Err(rustix::io::Errno::SRCH) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 }

@@ -35,6 +35,9 @@ pub struct Record {
     pub backend: String,
     /// Whether it needs its client.
     pub mode: Mode,
+    /// Whether its agent has a terminal.
+    #[serde(default)]
+    pub terminal: bool,
     /// How far it is.
     pub status: Status,
     /// When the launch began.

@@ -357,6 +357,7 @@ mod tests {
             copied_cwd: false,
             backend: "fake".to_owned(),
             mode: Mode::Attached,
+            terminal: false,
             status: Status::Starting,
             started_at: jiff::Timestamp::UNIX_EPOCH,
             keeper: None,

@@ -45,6 +45,9 @@ use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchOrder, Phase};
 /// How long the command that started a keeper may take to say what for.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long an interrupted launch lets the phase it is in come to its own end.
+const PHASE_ENDS_WITHIN: Duration = Duration::from_secs(3);
+
 /// The keeper's whole life. Its standard input is the socket of the command that started it.
 #[must_use]
 pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
@@ -159,7 +162,8 @@ async fn keep_adopted(
     }
 }
 
-/// Launches phase by phase; between two of them an interrupt or a lost client ends it.
+/// Launches phase by phase; between two of them an interrupt or a lost client ends it, and a phase that
+/// hangs does not hold that up for long.
 async fn launch_watched(
     host: &Host,
     backend: &dyn Backend,
@@ -178,7 +182,8 @@ async fn launch_watched(
             _ = first.channel.closed() => {}
         }
         stopped.store(true, std::sync::atomic::Ordering::SeqCst);
-        std::future::pending::<()>().await;
+        // What it is making then stands in the ledger and is undone with the rest.
+        tokio::time::sleep(PHASE_ENDS_WITHIN).await;
     };
     let enter = async |phase| {
         let told = report.message(&KeeperEvent::Phase(phase)).await;
@@ -248,6 +253,7 @@ fn record_of(plan: &Plan) -> Record {
         copied_cwd: plan.workspace != Workspace::Empty,
         backend: plan.backend.clone(),
         mode: if plan.detached { Mode::Detached } else { Mode::Attached },
+        terminal: plan.agent.terminal.is_some(),
         status: Status::Starting,
         started_at: jiff::Timestamp::now(),
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
