@@ -7,10 +7,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bottle_contract::yaml::{self, Reserved, YamlError};
+use bottle_contract::terminal::Pass;
+use bottle_contract::yaml::{self, Position, Reserved, Spanned, YamlError};
 use serde::Deserialize;
 
 use super::Host;
+use crate::manifest::resources::ByteSize;
 use crate::nearest::nearest;
 
 /// What a person set, complete.
@@ -21,18 +23,27 @@ pub struct Settings {
     /// `detach_keys`: the bytes that leave a session running; absent switches them off.
     pub detach_keys: Option<DetachKeys>,
     /// `terminal.pass`: what an agent's output may do to the person's terminal beyond text and colours.
-    pub terminal_pass: Vec<Pass>,
+    pub terminal_pass: Pass,
     /// `home_allow`: paths of the person's home that host mode may show, read-only; `~` is that home.
     pub home_allow: Vec<PathBuf>,
+    /// `logs.keep`: bytes of the door's log that are kept of each bottle.
+    pub log_keep: u64,
 }
+
+/// `logs.keep` when nobody sets it.
+const LOG_KEEP: u64 = 64 << 20;
+
+/// The least `logs.keep`: a ring of files smaller than this would lose what just happened.
+const LOG_KEEP_MIN: u64 = 1 << 20;
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             backend: None,
             detach_keys: DetachKeys::parse(DetachKeys::DEFAULT).ok(),
-            terminal_pass: Vec::new(),
+            terminal_pass: Pass::default(),
             home_allow: Vec::new(),
+            log_keep: LOG_KEEP,
         }
     }
 }
@@ -44,20 +55,6 @@ pub struct DetachKeys {
     bytes: Vec<u8>,
     /// As written, for messages.
     text: String,
-}
-
-/// One entry of `terminal.pass`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pass {
-    /// Writes to the clipboard.
-    Clipboard,
-    /// Desktop notifications.
-    Notify,
-    /// The window's title.
-    Title,
-    /// Pictures.
-    Images,
 }
 
 /// Settings that cannot be used.
@@ -163,20 +160,47 @@ fn key(word: &str) -> Result<u8, String> {
 #[serde(deny_unknown_fields, default)]
 struct Written {
     backend: Option<String>,
-    detach_keys: Option<String>,
+    detach_keys: Option<Spanned<String>>,
     terminal: Terminal,
-    docker: Option<Reserved>,
-    supervise: Option<Reserved>,
-    egress: Option<Reserved>,
-    logs: Option<Reserved>,
-    keep_days: Option<Reserved>,
-    home_allow: Vec<PathBuf>,
+    logs: Logs,
+    docker: Option<Spanned<Reserved>>,
+    supervise: Option<Spanned<Reserved>>,
+    egress: Option<Spanned<Reserved>>,
+    keep_days: Option<Spanned<Reserved>>,
+    home_allow: Vec<Spanned<PathBuf>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Terminal {
-    pass: Vec<Pass>,
+    pass: Vec<Passing>,
+}
+
+/// One entry of `terminal.pass`.
+#[derive(Deserialize, PartialEq)]
+#[serde(rename_all = "kebab-case")]
+enum Passing {
+    Clipboard,
+    Notify,
+    Title,
+    Images,
+}
+
+impl Terminal {
+    fn pass(&self) -> Pass {
+        Pass {
+            clipboard: self.pass.contains(&Passing::Clipboard),
+            notify: self.pass.contains(&Passing::Notify),
+            title: self.pass.contains(&Passing::Title),
+            images: self.pass.contains(&Passing::Images),
+        }
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Logs {
+    keep: Option<Spanned<String>>,
 }
 
 /// Line, column and problem, and the next step.
@@ -191,29 +215,50 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         ("docker", written.docker),
         ("supervise", written.supervise),
         ("egress", written.egress),
-        ("logs", written.logs),
         ("keep_days", written.keep_days),
     ] {
-        if value.is_some() {
+        if let Some(value) = value {
             let hint = format!("remove `{key}`; it has no effect in this version");
-            return Err((format!(" `{key}` is not available yet"), Some(hint)));
+            return Err((at(&value, &format!("`{key}` is not available yet")), Some(hint)));
         }
     }
-    let detach_keys = match written.detach_keys.as_deref().unwrap_or(DetachKeys::DEFAULT) {
-        "none" => None,
-        keys => Some(DetachKeys::parse(keys).map_err(|why| (format!(" detach_keys: {why}"), None))?),
+    let detach_keys = match written.detach_keys {
+        None => Settings::default().detach_keys,
+        Some(keys) if keys.value == "none" => None,
+        Some(keys) => {
+            let parsed = DetachKeys::parse(&keys.value);
+            Some(parsed.map_err(|why| (at(&keys, &format!("`detach_keys`: {why}")), None))?)
+        }
     };
-    let relative = |path: &&PathBuf| !path.is_absolute() && !path.starts_with("~");
-    if let Some(path) = written.home_allow.iter().find(relative) {
-        let hint = Some("write it from `/` or from `~/`".to_owned());
-        return Err((format!(" home_allow: {} is no absolute path", path.display()), hint));
+    let log_keep = written.logs.keep.map_or(Ok(LOG_KEEP), |text| log_keep(&text))?;
+    let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
+    let terminal_pass = written.terminal.pass();
+    Ok(Settings { backend: written.backend, detach_keys, terminal_pass, home_allow, log_keep })
+}
+
+fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
+    if path.value.is_absolute() || path.value.starts_with("~") {
+        return Ok(path.value);
     }
-    Ok(Settings {
-        backend: written.backend,
-        detach_keys,
-        terminal_pass: written.terminal.pass,
-        home_allow: written.home_allow,
-    })
+    let problem = at(&path, &format!("`home_allow`: {} is no absolute path", path.value.display()));
+    Err((problem, Some("write it from `/` or from `~/`".to_owned())))
+}
+
+fn log_keep(text: &Spanned<String>) -> Result<u64, Problem> {
+    let problem = |why: String| (at(text, &format!("`logs.keep` {why}, as in `64MiB`")), None);
+    match text.value.parse::<ByteSize>() {
+        Ok(ByteSize(bytes)) if bytes >= LOG_KEEP_MIN => Ok(bytes),
+        Ok(_) => Err(problem(format!("must be at least {}", ByteSize(LOG_KEEP_MIN)))),
+        Err(error) => Err(problem(error.to_string())),
+    }
+}
+
+/// `line:column: problem`.
+fn at<T>(place: &Spanned<T>, problem: &str) -> String {
+    match Position::of(place) {
+        Some(position) => format!("{position}: {problem}"),
+        None => format!(" {problem}"),
+    }
 }
 
 fn problem(error: YamlError) -> Problem {
@@ -247,15 +292,17 @@ mod tests {
     #[test]
     fn everything_written_is_taken() {
         let settings = parse(
-            "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\nhome_allow: [~/x]\n",
+            "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
+             logs: {keep: 8MiB}\nhome_allow: [~/x]\n",
         );
         assert_eq!(
             settings,
             Ok(Settings {
                 backend: Some("linux".to_owned()),
                 detach_keys: DetachKeys::parse("ctrl-p,ctrl-q").ok(),
-                terminal_pass: vec![Pass::Title, Pass::Notify],
+                terminal_pass: Pass { title: true, notify: true, ..Pass::default() },
                 home_allow: vec!["~/x".into()],
+                log_keep: 8 << 20,
             })
         );
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
@@ -276,6 +323,8 @@ mod tests {
             "terminal: {pass: [sound]}\n",
             "- a\n",
             "home_allow: [x/y]\n",
+            "logs: {keep: 8}\n",
+            "logs: {keep: 8k}\n",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
