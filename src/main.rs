@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Some("__bundle") => local::bundle::run(),
         Some("__egress") => bottle_egress::daemon::run(),
         Some("__keeper") => keep(),
+        Some("__probe") => bottle::cli::probe_from_inside(),
         Some("__fake-program") => fake::programs::run(std::env::args_os().skip(2)),
         _ => bottle::cli::run(std::env::args_os()),
     }

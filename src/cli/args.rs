@@ -5,8 +5,8 @@
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::list;
 use super::output::Color;
+use super::{attach, cleanup, cp, doctor, exec, info, list, logs, policy, probe, start, stop};
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
 #[derive(Debug, Parser)]
@@ -39,11 +39,24 @@ pub(crate) struct Global {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Start(start::Start),
+    Attach(attach::Attach),
+    Exec(exec::Exec),
+    Logs(logs::Logs),
+    Cp(cp::Cp),
+    Stop(stop::Stop),
     /// List what there is
     List(list::List),
+    Info(info::Info),
+    /// Questions about what the door lets through
+    #[command(subcommand)]
+    Policy(policy::Policy),
+    Probe(probe::Probe),
+    Doctor(doctor::Doctor),
+    Cleanup(cleanup::Cleanup),
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a manifest is wrong, 4 the backend is missing or refused,
-5 isolation could not be proven, 130 interrupted. Where an agent's or a command's own code is passed
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a manifest is wrong, 4 the backend is missing or refused, \
+5 isolation could not be proven, 130 interrupted. Where an agent's or a command's own code is passed \
 through: 125 bottle failed, 126 the program cannot be run, 127 it is not there.";

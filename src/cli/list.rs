@@ -2,13 +2,15 @@
 
 use clap::Subcommand;
 
+use super::choice::manifests;
 use super::error::CliError;
 use super::exit;
 use super::output::{Ink, Output};
-use super::shapes::ActiveBottle;
+use super::shapes::{ActiveBottle, NamedManifest};
 use crate::host::Host;
 use crate::instance::record::{Mode, Record, Status};
 use crate::instance::{Listed, State, Store};
+use crate::manifest::{Kind, Place};
 
 /// `list`: running bottles unless told otherwise.
 #[derive(Debug, clap::Args)]
@@ -21,12 +23,18 @@ pub(crate) struct List {
 enum What {
     /// Bottles that run or were kept (the default)
     Active,
+    /// Agents that can be started from here
+    Agents,
+    /// Bottle manifests that can be chosen
+    Bottles,
 }
 
 impl List {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self.what.unwrap_or(What::Active) {
             What::Active => active(host, output)?,
+            What::Agents => named(Kind::Agent, host, output)?,
+            What::Bottles => named(Kind::Bottle, host, output)?,
         }
         Ok(exit::DONE)
     }
@@ -44,6 +52,43 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     output.print_table(&["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS"], &rows)
 }
 
+/// Manifests by their file names; none is opened, so a broken one hides nothing.
+fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
+    let listing = manifests(host).list(kind);
+    for warning in &listing.warnings {
+        output.warn(warning);
+    }
+    let place = |place| match place {
+        Place::Shipped => "shipped",
+        Place::Home => "yours",
+        Place::Project => "this project",
+    };
+    let found: Vec<NamedManifest> = listing
+        .entries
+        .iter()
+        .map(|entry| NamedManifest {
+            name: entry.name.to_string(),
+            from: place(entry.source.place),
+            file: entry.source.to_string(),
+            replaces: entry.replaces.map(place),
+        })
+        .collect();
+    if output.json {
+        return output.print_json(&found);
+    }
+    let rows: Vec<Vec<String>> = found
+        .into_iter()
+        .map(|manifest| {
+            let from = match manifest.replaces {
+                Some(other) => format!("{} (replaces {other})", manifest.from),
+                None => manifest.from.to_owned(),
+            };
+            vec![manifest.name, from, super::output::inert(&manifest.file)]
+        })
+        .collect();
+    output.print_table(&["NAME", "FROM", "FILE"], &rows)
+}
+
 fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {
     let agent = bottle.agent.as_deref().unwrap_or("?");
     let label = match &bottle.label {
@@ -56,7 +101,7 @@ fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {
         (status, ..) => ink.yellow(status),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    vec![backend, bottle.slug.clone(), label, status]
+    vec![backend, ink.named(bottle.color.as_deref(), &bottle.slug), label, status]
 }
 
 fn active_bottle(listed: Listed) -> ActiveBottle {
@@ -84,6 +129,7 @@ fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
     ActiveBottle {
         slug: record.slug.to_string(),
         label: record.label,
+        color: record.color,
         agent: Some(record.agent.to_string()),
         bottles: record.bottles.iter().map(ToString::to_string).collect(),
         backend: Some(record.backend),
@@ -99,6 +145,7 @@ fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBott
     ActiveBottle {
         slug,
         label: None,
+        color: None,
         agent: None,
         bottles: Vec::new(),
         backend: None,

@@ -4,18 +4,32 @@
 //! ```text
 //! args      what may be typed          error, exit   what a command ends with
 //! output    what is printed, and how   shapes        the JSON a script may rely on
-//! terminal  the person's terminal      one file per command
+//! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
+//! choice    an agent and its bottles   connect       the keeper of a bottle
+//! and one file (or folder) for each command
 //! ```
 //! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
 
-#![allow(dead_code, unused_imports, reason = "the session commands that use it land next")]
-
 mod args;
+mod attach;
+mod choice;
+mod cleanup;
+mod connect;
+mod cp;
+mod doctor;
 mod error;
+mod exec;
 mod exit;
+mod info;
 mod list;
+mod logs;
 mod output;
+mod policy;
+mod probe;
+mod session;
 mod shapes;
+mod start;
+mod stop;
 mod terminal;
 
 use std::ffi::OsString;
@@ -24,6 +38,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
+
+pub use self::probe::inside as probe_from_inside;
 
 use self::args::{Cli, Command};
 use self::error::CliError;
@@ -54,7 +70,18 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = Host::of_this_process()?;
     match command {
+        Command::Start(start) => start.run(&host, output),
+        Command::Attach(attach) => attach.run(&host, output),
+        Command::Exec(exec) => exec.run(&host, output),
+        Command::Logs(logs) => logs.run(&host, output),
+        Command::Cp(cp) => cp.run(&host, output),
+        Command::Stop(stop) => stop.run(&host, output),
         Command::List(list) => list.run(&host, output),
+        Command::Info(info) => info.run(&host, output),
+        Command::Policy(policy) => policy.run(&host, output),
+        Command::Probe(probe) => probe.run(&host, output),
+        Command::Doctor(doctor) => doctor.run(&host, output),
+        Command::Cleanup(cleanup) => cleanup.run(&host, output),
     }
 }
 

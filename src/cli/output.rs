@@ -7,6 +7,7 @@
 use std::fmt::{self, Write as _};
 use std::io::{self, IsTerminal, Write};
 
+pub(crate) use bottle_contract::terminal::inert;
 use clap::builder::styling::{AnsiColor, Style};
 use dialoguer::console::measure_text_width;
 use serde::Serialize;
@@ -32,12 +33,11 @@ pub(crate) struct Ink(bool);
 /// `--color`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal, unless `NO_COLOR` is set.
+    // Plain comments: `--help` would list them.
+    // On a terminal, unless `NO_COLOR` is set or the terminal knows no colours.
     #[default]
     Auto,
-    /// Always.
     Always,
-    /// Never.
     Never,
 }
 
@@ -101,15 +101,18 @@ impl Output {
         }
     }
 
-    /// A word to the person, unless they asked for silence.
+    /// A word to the person, unless they asked for silence or for JSON alone.
     pub(crate) fn note(&self, text: impl fmt::Display) {
-        if !self.quiet {
+        if !self.quiet && !self.json {
             self.say(&format!("bottle: {}", inert(&text.to_string())));
         }
     }
 
     /// Something the person should know even in silence.
     pub(crate) fn warn(&self, text: impl fmt::Display) {
+        if self.json {
+            return self.say(&serde_json::json!({"warning": {"message": text.to_string()}}).to_string());
+        }
         self.say(&format!("{} {}", self.stderr.yellow("warning:"), inert(&text.to_string())));
     }
 
@@ -164,22 +167,23 @@ impl Ink {
         self.paint(Style::new().fg_color(Some(AnsiColor::Green.into())), text)
     }
 
+    /// In the colour a person gave a bottle; as it is when that is no colour's name.
+    pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
+        let color = match color {
+            Some("red") => AnsiColor::Red,
+            Some("green") => AnsiColor::Green,
+            Some("yellow") => AnsiColor::Yellow,
+            Some("blue") => AnsiColor::Blue,
+            Some("magenta") => AnsiColor::Magenta,
+            Some("cyan") => AnsiColor::Cyan,
+            _ => return text.to_owned(),
+        };
+        self.paint(Style::new().fg_color(Some(color.into())), text)
+    }
+
     pub(crate) fn cyan(self, text: &str) -> String {
         self.paint(Style::new().fg_color(Some(AnsiColor::Cyan.into())), text)
     }
-}
-
-/// Text from elsewhere on its way to a terminal: control characters escaped, except line breaks and tabs.
-pub(crate) fn inert(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => safe.push(c),
-            c if c.is_control() => safe.extend(c.escape_default()),
-            c => safe.push(c),
-        }
-    }
-    safe
 }
 
 /// Columns as wide as their widest cell; the last one ends where its text ends.
@@ -249,10 +253,5 @@ mod tests {
     #[test]
     fn a_pipe_gets_one_line_a_row_whatever_a_cell_holds() {
         assert_eq!(tab_separated(&rows(&[&["a", "b\tc"], &["d\ne", "f"]])), "a\tb c\nd e\tf");
-    }
-
-    #[test]
-    fn nothing_from_elsewhere_moves_the_cursor_or_hides_text() {
-        assert_eq!(inert("a\x1b[8mb\u{9b}2J\rc\n\td"), "a\\u{1b}[8mb\\u{9b}2J\\rc\n\td");
     }
 }

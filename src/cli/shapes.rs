@@ -1,13 +1,19 @@
 //! The JSON that scripts rely on. Fields are only ever added.
 
+use bottle_contract::decide::Reason;
+use bottle_contract::session::guest::{Attempt, Reach};
 use jiff::Timestamp;
 use serde::Serialize;
+
+use crate::backend::Finding;
 
 /// One line of `bottle list active --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ActiveBottle {
     pub(crate) slug: String,
     pub(crate) label: Option<String>,
+    /// As given with `--color-label`.
+    pub(crate) color: Option<String>,
     pub(crate) agent: Option<String>,
     pub(crate) bottles: Vec<String>,
     pub(crate) backend: Option<String>,
@@ -18,4 +24,80 @@ pub(crate) struct ActiveBottle {
     pub(crate) pending: u32,
     /// Why nothing more is known of it, when its record cannot be read.
     pub(crate) problem: Option<String>,
+}
+
+/// `bottle cleanup --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct CleanupReport {
+    /// Whether nothing was done.
+    pub(crate) dry_run: bool,
+    /// Bottles that ran and were stopped (`--all`).
+    pub(crate) stopped: Vec<String>,
+    /// What had no keeper any more.
+    pub(crate) removed: Vec<Leftover>,
+    /// Folders and sockets that nobody uses.
+    pub(crate) files: Vec<String>,
+    /// What was left alone, and why.
+    pub(crate) left: Vec<String>,
+    /// What failed; everything else was done.
+    pub(crate) errors: Vec<String>,
+}
+
+/// One bottle that `cleanup` removed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Leftover {
+    pub(crate) slug: String,
+    pub(crate) backend: String,
+    pub(crate) why: String,
+    /// Whether it was stopped and kept instead, for the work in it.
+    pub(crate) work_kept: bool,
+}
+
+/// One line of `bottle list agents --json` and `bottle list bottles --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct NamedManifest {
+    pub(crate) name: String,
+    /// Who put it there.
+    pub(crate) from: &'static str,
+    pub(crate) file: String,
+    /// Whose file of the same name it shadows.
+    pub(crate) replaces: Option<&'static str>,
+}
+
+/// One line of `bottle doctor --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct BackendHealth {
+    pub(crate) backend: &'static str,
+    pub(crate) usable: bool,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// One line of `bottle probe --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ProbeAttempt {
+    pub(crate) target: String,
+    pub(crate) via: String,
+    pub(crate) result: Reach,
+    /// What was seen.
+    pub(crate) seen: String,
+}
+
+impl From<&Attempt> for ProbeAttempt {
+    fn from(attempt: &Attempt) -> Self {
+        let Attempt { target, via, result, seen } = attempt.clone();
+        Self { target, via, result, seen }
+    }
+}
+
+/// `bottle policy check --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct PolicyAnswer {
+    /// `allow`, `refuse` or `ask`.
+    pub(crate) verdict: &'static str,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) sentence: String,
+    /// The host pattern of the route that decided.
+    pub(crate) route: Option<String>,
+    /// Where that route was written.
+    pub(crate) origin: Option<String>,
 }

@@ -1,0 +1,235 @@
+//! `bottle attach`: back to an agent that runs.
+
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
+
+use bottle_contract::terminal::Pass;
+
+use super::connect::{connect, lost, open_guest};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::Output;
+use super::session::{self, Outcome, Session, Signals, Style, Watch};
+use super::terminal::{self, Detach};
+use crate::host::{Host, Settings};
+use crate::instance::record::Record;
+use crate::instance::{State, Store};
+use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest};
+
+/// How long the keeper may take to let a client go.
+const DETACHED_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long a living guest may take to say so.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The agent's time between SIGTERM and SIGKILL when the person does not want to wait.
+const INTERRUPTED_GRACE_MS: u64 = 2000;
+
+/// SIGHUP.
+const HANGUP: u8 = 1;
+
+/// Join a running agent: what it printed last, then what comes
+///
+/// The exit code is the agent's, when it ends meanwhile.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Attach {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+    /// Watch only; Ctrl-C leaves
+    #[arg(long)]
+    read_only: bool,
+}
+
+impl Attach {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let settings = Settings::load(host)?;
+        super::block_on(async {
+            let channel = connect(host, &self.slug).await?;
+            let (terminal, title) = match Store::of(host).state(&self.slug) {
+                Some(State::Alive(record)) => (record.terminal, title_of(&record)),
+                _ => (false, self.slug.to_string()),
+            };
+            if terminal && !terminal::is_here() && !self.read_only {
+                return Err(CliError::usage("this agent works on a terminal, and there is none here")
+                    .about(&self.slug)
+                    .hint(format!("`bottle logs --follow {}` shows its output", self.slug)));
+            }
+            let style = if terminal && terminal::is_here() {
+                on_terminal(&settings, title, self.read_only)
+            } else {
+                Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
+            };
+            let joined =
+                Joined { channel, slug: self.slug.clone(), ours: false, pass: settings.terminal_pass };
+            joined.run(style, self.read_only, &mut catch()?, output).await
+        })
+    }
+}
+
+/// A raw terminal with the person's detach keys.
+pub(crate) fn on_terminal(settings: &Settings, title: String, watch_only: bool) -> Style {
+    let keys = settings.detach_keys.as_ref().map_or(&[][..], |keys| keys.bytes());
+    Style::Terminal { detach: Detach::new(keys), title: Some(title), watch_only }
+}
+
+/// The window's title: the label, else the slug.
+pub(crate) fn title_of(record: &Record) -> String {
+    record.label.clone().unwrap_or_else(|| record.slug.to_string())
+}
+
+/// The signals, caught.
+pub(crate) fn catch() -> Result<Signals, CliError> {
+    Signals::catch().map_err(|error| CliError::failed(format!("cannot catch signals: {error}")))
+}
+
+/// A client of a running bottle.
+pub(crate) struct Joined {
+    pub(crate) channel: Channel,
+    pub(crate) slug: Slug,
+    /// Whether this client started the bottle, so that it ends with us unless we detach.
+    pub(crate) ours: bool,
+    /// `terminal.pass` of the settings.
+    pub(crate) pass: Pass,
+}
+
+impl Joined {
+    /// The session with the agent, to the end of one of them; the exit code.
+    pub(crate) async fn run(
+        self,
+        style: Style,
+        read_only: bool,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        let on_terminal = matches!(style, Style::Terminal { .. });
+        let watch = Watch::start(&self.channel, !on_terminal, output);
+        let size = on_terminal.then(terminal::size);
+        let request = GuestRequest::Attach(AttachRequest { read_only, size });
+        let stream = open_guest(&self.channel, request).await?;
+        let session = Session { stream, style, pass: self.pass };
+        match session::run(session, signals, output).await? {
+            Outcome::Exited(exit) => self.ended(watch, Some(exit), output).await,
+            Outcome::Left => self.left(output).await,
+            Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
+            Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),
+            Outcome::Reset(why) => self.reset(why, watch, output).await,
+            Outcome::OutputClosed => Err(CliError::new(Kind::OutputClosed, "standard output was closed")),
+        }
+    }
+
+    /// The agent ended: waits for the bottle's own end, where that is ours to report.
+    async fn ended(self, watch: Watch, seen: Option<Exit>, output: &Output) -> Result<u8, CliError> {
+        let end = watch.until_the_end().await;
+        for line in end.summary() {
+            output.note(line);
+        }
+        let agent = seen.or_else(|| end.ended.as_ref().and_then(|ended| ended.agent));
+        if let Some(ended) = &end.ended {
+            tell(&self.slug, ended, output);
+        }
+        match agent {
+            Some(exit) => Ok(exit.shell_code()),
+            None => Err(CliError::failed("the bottle ended without a word of how its agent did")
+                .about(&self.slug)
+                .exit(exit::BOTTLE_FAILED)),
+        }
+    }
+
+    /// The detach keys: the bottle lives on.
+    async fn left(self, output: &Output) -> Result<u8, CliError> {
+        self.detach().await?;
+        output.note(format!("{0} runs on; `bottle attach {0}` comes back", self.slug));
+        Ok(exit::DONE)
+    }
+
+    /// Waits for the keeper's word: a connection that ends before it takes an attached bottle with it.
+    async fn detach(&self) -> Result<(), CliError> {
+        let mut stream = self.channel.open(&KeeperRequest::Detach).await.map_err(lost)?;
+        match tokio::time::timeout(DETACHED_WITHIN, stream.receive::<KeeperEvent>()).await {
+            Ok(Ok(KeeperEvent::Detached)) => Ok(()),
+            Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(format!("cannot detach: {why}"))),
+            Ok(Err(error)) => Err(lost(error)),
+            Ok(Ok(_)) | Err(_) => Err(lost("it did not answer")),
+        }
+    }
+
+    /// A signal ends this client; the bottle ends too if it is ours.
+    async fn interrupted(
+        self,
+        number: u8,
+        watch: Watch,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        // After a hang-up there is nobody to tell; the keeper ends what was ours by itself.
+        if self.ours && number != HANGUP {
+            output.note(format!("signal {number}: stopping {}", self.slug));
+            let stop = KeeperRequest::Stop { grace_ms: INTERRUPTED_GRACE_MS };
+            let _stop = self.channel.open(&stop).await.map_err(lost)?;
+            tokio::select! {
+                end = watch.until_the_end() => {
+                    if let Some(ended) = &end.ended {
+                        tell(&self.slug, ended, output);
+                    }
+                }
+                _ = signals.end() => output.note("not waiting any longer; the keeper goes on with it"),
+            }
+        }
+        Ok(128u8.saturating_add(number))
+    }
+
+    /// The stream is gone: another client took the agent over, or the bottle or its keeper died.
+    async fn reset(self, why: String, watch: Watch, output: &Output) -> Result<u8, CliError> {
+        if self.guest_answers().await {
+            if self.ours {
+                // It is in other hands now, and must not end with ours.
+                self.detach().await?;
+            }
+            output.note(format!("the session ended: {why}"));
+            return Ok(exit::DONE);
+        }
+        let end = watch.until_the_end().await;
+        let broken = |message: &str| CliError::failed(message).about(&self.slug).exit(exit::BOTTLE_FAILED);
+        match &end.ended {
+            Some(ended) => {
+                tell(&self.slug, ended, output);
+                match ended.agent {
+                    Some(exit) => Ok(exit.shell_code()),
+                    None => Err(broken("the bottle broke before its agent could end")),
+                }
+            }
+            None => Err(broken("the bottle's keeper died").hint(format!(
+                "`bottle list` shows what became of {}; `bottle cleanup` removes what is left",
+                self.slug
+            ))),
+        }
+    }
+
+    async fn guest_answers(&self) -> bool {
+        let ask = async {
+            let mut stream = open_guest(&self.channel, GuestRequest::Status).await.ok()?;
+            stream.receive::<GuestEvent>().await.ok()
+        };
+        let answer = tokio::time::timeout(ANSWERS_WITHIN, ask).await;
+        matches!(answer, Ok(Some(GuestEvent::Status { agent: AgentState::Running, .. })))
+    }
+}
+
+/// What the person should know of how a bottle ended.
+pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
+    match ended.cause {
+        EndCause::AgentExited => {}
+        EndCause::Stopped => output.note(format!("{slug} was stopped")),
+        EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),
+        EndCause::GuestDied => output.note(format!("{slug} broke: its first process died")),
+    }
+    if let Some(path) = &ended.kept {
+        output.note(format!("there is work in its workspace, kept at {path}"));
+    }
+    for left in &ended.left {
+        output.note(format!("could not be removed: {left}; `bottle cleanup` tries again"));
+    }
+}

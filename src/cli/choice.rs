@@ -1,0 +1,63 @@
+//! What `start`, `info` and `policy check` have in common: an agent, its bottles, and what they come to.
+
+use bottle_contract::names::Name;
+
+use super::error::{CliError, Kind};
+use crate::host::Host;
+use crate::manifest::{Homes, Kind as ManifestKind, Manifests};
+use crate::nearest::nearest;
+use crate::resolve::{ResolveError, Resolved, Selection, resolve};
+
+/// The manifests that can be named from here.
+pub(crate) fn manifests(host: &Host) -> Manifests {
+    Manifests::new(Homes::from(host))
+}
+
+/// The agent that was named, or how to name one.
+pub(crate) fn named(agent: Option<Name>, manifests: &Manifests) -> Result<Name, CliError> {
+    agent.ok_or_else(|| {
+        let names: Vec<String> =
+            manifests.list(ManifestKind::Agent).entries.iter().map(|entry| entry.name.to_string()).collect();
+        CliError::usage("no agent was named").about("AGENT").hint(format!(
+            "name one of {}, as in `bottle start {}`",
+            names.join(", "),
+            example(&names)
+        ))
+    })
+}
+
+fn example(names: &[String]) -> &str {
+    names.iter().find(|name| *name == "probe").or(names.first()).map_or("AGENT", String::as_str)
+}
+
+/// Resolves an agent and the bottles chosen for it.
+pub(crate) fn resolved(manifests: &Manifests, agent: Name, bottles: Vec<Name>) -> Result<Resolved, CliError> {
+    resolve(&Selection { agent, bottles }, manifests).map_err(CliError::from)
+}
+
+impl From<ResolveError> for CliError {
+    fn from(error: ResolveError) -> Self {
+        let (kind, subject) = match &error {
+            ResolveError::Manifest(manifest) => (Kind::Manifest, Some(manifest.file.clone())),
+            ResolveError::UnknownAgent { name, .. } | ResolveError::UnknownBottle { name, .. } => {
+                (Kind::Usage, Some(name.to_string()))
+            }
+            ResolveError::NoBottle { .. } => (Kind::Usage, Some("--bottle".to_owned())),
+        };
+        let hint = error.hint();
+        let failed = Self::new(kind, error.message()).hint_if(hint);
+        match subject {
+            Some(subject) => failed.about(subject),
+            None => failed,
+        }
+    }
+}
+
+/// A backend's name that no backend has.
+pub(crate) fn unknown_backend(name: &str, known: &[&str]) -> CliError {
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    CliError::usage(format!("no backend is named {name:?}")).about("--backend").hint(hint)
+}

@@ -1,0 +1,171 @@
+//! `bottle cleanup`: removes what belongs to no living bottle.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::{Output, inert};
+use super::shapes::{CleanupReport, Leftover};
+use super::terminal::{self, Person};
+use crate::backend::registry;
+use crate::host::Host;
+use crate::instance::cleanup::{self, Found};
+use crate::instance::record::Mode;
+use crate::instance::{State, Store};
+
+/// An agent's time to end by itself when all bottles are ended at once.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Remove what bottles left behind: nothing of a living bottle, no kept work
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cleanup {
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+    /// End living bottles too
+    #[arg(long)]
+    all: bool,
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Cleanup {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        super::block_on(self.clean(host, output))
+    }
+
+    async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let backends = registry::all(host);
+        let living = if self.all { living(host) } else { Vec::new() };
+        let mut found = cleanup::find(host, &backends).await;
+        let nothing = found.is_empty() && living.is_empty();
+        let mut failures = Vec::new();
+        if !nothing && !self.dry_run {
+            if !self.yes && !confirmed(&found, &living, output)? {
+                output.note("nothing was removed");
+                return Ok(exit::DONE);
+            }
+            failures.extend(end_all(host, &living).await);
+            if !living.is_empty() {
+                // What has just ended may have left something.
+                found = cleanup::find(host, &backends).await;
+            }
+            failures.extend(cleanup::remove(host, &backends, &found).await);
+        }
+        failures.extend(found.errors.iter().cloned());
+        report(&found, &living, &failures, self.dry_run, output)
+    }
+}
+
+/// Bottles that run, and detached ones that run without a keeper.
+fn living(host: &Host) -> Vec<Slug> {
+    let lives = |state: &State| match state {
+        State::Alive(_) => true,
+        State::Dead(record) => record.mode == Mode::Detached && record.agent_exit.is_none(),
+        _ => false,
+    };
+    Store::of(host)
+        .list()
+        .into_iter()
+        .filter(|listed| lives(&listed.state))
+        .map(|listed| listed.slug)
+        .collect()
+}
+
+/// Stops all of them at once. One that cannot be reached any more is an orphan by then, and found as one.
+async fn end_all(host: &Host, slugs: &[Slug]) -> Vec<String> {
+    let each = slugs.iter().map(async |slug| {
+        let alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
+        match super::stop::stop(host, slug, GRACE).await {
+            Ok(_) => None,
+            Err(error) => alive.then(|| format!("{slug}: {}", error.message)),
+        }
+    });
+    futures_util::future::join_all(each).await.into_iter().flatten().collect()
+}
+
+fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, CliError> {
+    let lines = lines(found, living, "would be");
+    if !terminal::interactive() {
+        return Err(CliError::usage("there is nobody to ask whether to remove it")
+            .about("--yes")
+            .hint("`bottle cleanup --dry-run` shows what would be removed; `--yes` removes it"));
+    }
+    output.say(&inert(&lines));
+    let mut person = Person::find().map_err(|error| CliError::failed(format!("no terminal: {error}")))?;
+    match person.confirm("Remove this?") {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(CliError::new(Kind::Interrupted, "nothing was removed")),
+        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
+    }
+}
+
+fn report(
+    found: &Found,
+    living: &[Slug],
+    failures: &[String],
+    dry_run: bool,
+    output: &Output,
+) -> Result<u8, CliError> {
+    if output.json {
+        output.print_json(&shape(found, living, failures, dry_run))?;
+    } else {
+        let verb = if dry_run { "would be" } else { "was" };
+        let text = lines(found, living, verb);
+        if !text.is_empty() {
+            output.print(&inert(&text))?;
+        }
+        for sentence in &found.left {
+            output.note(format!("left alone: {sentence}"));
+        }
+        for failure in failures {
+            output.warn(failure);
+        }
+        if text.is_empty() && failures.is_empty() {
+            output.note("nothing to clean up");
+        }
+    }
+    if failures.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
+}
+
+fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
+    let mut text = String::new();
+    for slug in living {
+        let _ = writeln!(text, "{slug} {verb} stopped: it runs");
+    }
+    for orphan in &found.orphans {
+        let what = if orphan.holds_work { "stopped, its work kept" } else { "removed" };
+        let resources = orphan.resources.len();
+        let counted = if resources == 1 { "1 resource".to_owned() } else { format!("{resources} resources") };
+        let _ = writeln!(
+            text,
+            "{} {verb} {what}: it {} ({}, {counted})",
+            orphan.slug, orphan.why, orphan.backend
+        );
+    }
+    for path in &found.litter {
+        let _ = writeln!(text, "{} {verb} removed: nobody uses it", path.display());
+    }
+    text
+}
+
+fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> CleanupReport {
+    let leftover = |orphan: &cleanup::Orphan| Leftover {
+        slug: orphan.slug.to_string(),
+        backend: orphan.backend.clone(),
+        why: orphan.why.clone(),
+        work_kept: orphan.holds_work,
+    };
+    CleanupReport {
+        dry_run,
+        stopped: living.iter().map(ToString::to_string).collect(),
+        removed: found.orphans.iter().map(leftover).collect(),
+        files: found.litter.iter().map(|path| path.display().to_string()).collect(),
+        left: found.left.clone(),
+        errors: failures.to_vec(),
+    }
+}

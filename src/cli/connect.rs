@@ -1,0 +1,64 @@
+//! Finding a bottle's keeper, and what it means when there is none to talk to.
+
+use std::fmt::Display;
+
+use bottle_channel::{Channel, Stream};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
+
+use super::error::{CliError, Kind};
+use super::exit;
+use crate::host::Host;
+use crate::keeper::client::{self, ClientError};
+use crate::keeper::protocol::KeeperRequest;
+
+/// A connection to the keeper of this bottle.
+pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliError> {
+    host.open_runtime()?;
+    client::connect(host, slug).await.map_err(|error| unreachable(error).about(slug))
+}
+
+/// A stream to the guest, through the keeper.
+pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
+    channel.open(&KeeperRequest::Guest(request)).await.map_err(lost)
+}
+
+/// The keeper went away in the middle of something.
+pub(crate) fn lost(error: impl Display) -> CliError {
+    CliError::failed(format!("lost the bottle's keeper: {error}"))
+        .hint("`bottle list` shows what became of it")
+}
+
+/// What the guest could not do, with the exit code of the table for passed-through codes.
+pub(crate) fn guest_failure(failure: Failure) -> CliError {
+    let error = |kind, code| CliError::new(kind, failure.message.clone()).exit(code);
+    match failure.kind {
+        FailureKind::NotFound => error(Kind::Program, exit::NOT_FOUND),
+        FailureKind::NotExecutable => error(Kind::Program, exit::CANNOT_RUN),
+        FailureKind::BadPath | FailureKind::BadState | FailureKind::Other => {
+            error(Kind::Failed, exit::BOTTLE_FAILED)
+        }
+    }
+}
+
+fn unreachable(error: ClientError) -> CliError {
+    let message = error.to_string();
+    match error {
+        ClientError::NoSuchBottle { near: Some(near), .. } => {
+            CliError::new(Kind::NoSuchBottle, message).hint(format!("did you mean `{near}`?"))
+        }
+        ClientError::NoSuchBottle { near: None, .. } => {
+            CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows those there are")
+        }
+        ClientError::NotRunning { .. } => CliError::new(Kind::State, message),
+        ClientError::Orphaned { slug } => CliError::new(
+            Kind::State,
+            format!("{slug} has lost its keeper, and it was attached to a client that is gone"),
+        )
+        .hint("`bottle cleanup` removes it; a workspace with work in it is kept"),
+        ClientError::Unusable { .. } => {
+            CliError::new(Kind::State, message).hint("`bottle cleanup` says what to do with it")
+        }
+        ClientError::Failed(_) => CliError::failed(message),
+    }
+}

@@ -1,0 +1,75 @@
+//! Which side an argument of `cp` means: `SLUG:PATH` lies in a bottle, everything else here.
+
+use std::path::PathBuf;
+
+use bottle_contract::names::Slug;
+
+/// Where a path lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On this machine.
+    Here(PathBuf),
+    /// In a bottle.
+    Inside(Slug, String),
+}
+
+impl Place {
+    /// A name before the first colon is a bottle's; `./a:b` is how a file with a colon is written.
+    pub(super) fn of(argument: &str) -> Self {
+        match argument.split_once(':').map(|(name, path)| (name.parse(), path)) {
+            Some((Ok(slug), path)) => {
+                Self::Inside(slug, if path.is_empty() { ".".to_owned() } else { path.to_owned() })
+            }
+            _ => Self::Here(PathBuf::from(argument)),
+        }
+    }
+}
+
+/// The folder inside that receives a copy, and the copy's name in it.
+pub(super) fn destination(path: &str, own_name: &str) -> (String, String) {
+    let into_folder =
+        path.ends_with('/') || matches!(path, "." | "..") || path.ends_with("/.") || path.ends_with("/..");
+    if into_folder {
+        return (path.to_owned(), own_name.to_owned());
+    }
+    match path.rsplit_once('/') {
+        Some(("", name)) => ("/".to_owned(), name.to_owned()),
+        Some((folder, name)) => (folder.to_owned(), name.to_owned()),
+        None => (".".to_owned(), path.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slug_before_a_colon_is_a_bottle() {
+        let inside = |slug: &str, path: &str| Place::Inside(slug.parse().expect("slug"), path.to_owned());
+        for (argument, place) in [
+            ("fix-it:src/a", inside("fix-it", "src/a")),
+            ("fix-it:", inside("fix-it", ".")),
+            ("fix-it:/tmp/a:b", inside("fix-it", "/tmp/a:b")),
+            ("./fix-it:a", Place::Here("./fix-it:a".into())),
+            ("/a/b", Place::Here("/a/b".into())),
+            ("a", Place::Here("a".into())),
+            ("A:b", Place::Here("A:b".into())),
+        ] {
+            assert_eq!(Place::of(argument), place, "{argument}");
+        }
+    }
+
+    #[test]
+    fn a_copy_goes_into_a_folder_or_gets_a_new_name() {
+        for (path, folder, name) in [
+            (".", ".", "own"),
+            ("dir/", "dir/", "own"),
+            ("dir/new", "dir", "new"),
+            ("new", ".", "new"),
+            ("/new", "/", "new"),
+            ("/tmp/..", "/tmp/..", "own"),
+        ] {
+            assert_eq!(destination(path, "own"), (folder.to_owned(), name.to_owned()), "{path}");
+        }
+    }
+}

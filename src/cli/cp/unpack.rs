@@ -1,0 +1,299 @@
+//! A tar stream from inside a bottle, onto the person's disk.
+//!
+//! The stream is the agent's to write, so it is taken for hostile. It is unpacked into a fresh folder beside
+//! the destination and moved into place when it is whole. Only files, folders and links are made; every
+//! parent is a folder made here, never a link; a link may not lead out of the copy; no bits but rwx are set.
+
+use std::collections::HashSet;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use tar::EntryType;
+
+/// Names of what was left out that are told one by one.
+const TOLD: usize = 20;
+
+/// Where a copy goes.
+#[derive(Debug)]
+pub(super) struct Target {
+    /// The folder that will hold it; exists.
+    folder: PathBuf,
+    /// Its name there.
+    name: PathBuf,
+}
+
+impl Target {
+    /// A folder that exists receives the copy under its own name; anything else is the copy's new name.
+    pub(super) fn choose(to: &Path, from: &str) -> io::Result<Self> {
+        let own = super::last_part(from).unwrap_or_else(|| "workspace".into());
+        if to.is_dir() {
+            return Ok(Self { folder: to.to_owned(), name: own });
+        }
+        if to.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
+        }
+        let name = to.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+        let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such folder"));
+        }
+        Ok(Self { folder: folder.to_owned(), name: name.into() })
+    }
+
+    /// Unpacks all of it, then moves it into place. Answers what was left out.
+    pub(super) fn unpack(self, archive: impl Read) -> io::Result<Vec<String>> {
+        let beside = tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder)?;
+        let mut unpacker = Unpacker::new(beside.path());
+        let mut archive = tar::Archive::new(archive);
+        for entry in archive.entries()? {
+            unpacker.entry(&mut entry?)?;
+        }
+        let top = unpacker.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
+        replace(&beside.path().join(top), &self.folder.join(&self.name))?;
+        Ok(unpacker.skipped)
+    }
+}
+
+/// Moves `new` to `place`. A folder is never replaced by a file, nor the other way round; a folder's
+/// entries are merged, as `cp -r` does it.
+fn replace(new: &Path, place: &Path) -> io::Result<()> {
+    let is_folder = |path: &Path| path.symlink_metadata().is_ok_and(|found| found.is_dir());
+    match (is_folder(new), is_folder(place)) {
+        (true, true) => {
+            for entry in fs::read_dir(new)? {
+                let entry = entry?;
+                replace(&entry.path(), &place.join(entry.file_name()))?;
+            }
+            Ok(())
+        }
+        (false, true) => Err(io::Error::other(format!("{} is a folder", place.display()))),
+        (true, false) if place.symlink_metadata().is_ok() => {
+            Err(io::Error::other(format!("{} is no folder", place.display())))
+        }
+        (true | false, false) => fs::rename(new, place),
+    }
+}
+
+struct Unpacker<'a> {
+    root: &'a Path,
+    folders: HashSet<PathBuf>,
+    /// The first path component; all entries share it.
+    top: Option<PathBuf>,
+    skipped: Vec<String>,
+}
+
+impl<'a> Unpacker<'a> {
+    fn new(root: &'a Path) -> Self {
+        Self { root, folders: HashSet::new(), top: None, skipped: Vec::new() }
+    }
+
+    fn entry(&mut self, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
+        let path = entry.path()?.into_owned();
+        let made = match self.placed(&path) {
+            Some(inside) => self.make(entry, &inside)?,
+            None => false,
+        };
+        if !made && self.skipped.len() < TOLD {
+            self.skipped.push(path.display().to_string());
+        }
+        Ok(())
+    }
+
+    /// Makes one entry; false when it is of a kind, or at a place, that is left out.
+    fn make(&mut self, entry: &mut tar::Entry<'_, impl Read>, inside: &Path) -> io::Result<bool> {
+        let target = self.root.join(inside);
+        let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
+        match entry.header().entry_type() {
+            EntryType::Directory => return self.folder(inside),
+            EntryType::Regular | EntryType::Continuous if self.parents(inside)? => {
+                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
+                io::copy(entry, &mut file)?;
+                file.set_permissions(fs::Permissions::from_mode(mode | 0o600))?;
+            }
+            EntryType::Symlink if self.parents(inside)? => {
+                let link = entry.link_name()?.map(std::borrow::Cow::into_owned).unwrap_or_default();
+                if !stays_within(inside, &link) {
+                    return Ok(false);
+                }
+                std::os::unix::fs::symlink(link, &target)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// The path with plain names only, under the one top; nothing when it is none.
+    fn placed(&mut self, path: &Path) -> Option<PathBuf> {
+        let mut inside = PathBuf::new();
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => inside.push(name),
+                Component::CurDir => {}
+                Component::RootDir | Component::ParentDir | Component::Prefix(_) => return None,
+            }
+        }
+        // `.` is the folder that was asked for itself: its entries then have no top of their own.
+        if path.starts_with(".") || inside.as_os_str().is_empty() {
+            inside = Path::new("workspace").join(inside);
+        }
+        let top = PathBuf::from(inside.components().next()?.as_os_str());
+        (*self.top.get_or_insert_with(|| top.clone()) == top).then_some(inside)
+    }
+
+    fn folder(&mut self, inside: &Path) -> io::Result<bool> {
+        if self.folders.contains(inside) {
+            return Ok(true);
+        }
+        if !self.parents(inside)? || self.root.join(inside).symlink_metadata().is_ok() {
+            return Ok(false);
+        }
+        fs::create_dir(self.root.join(inside))?;
+        self.folders.insert(inside.to_owned());
+        Ok(true)
+    }
+
+    /// Makes the folders above, unless something else stands in their place.
+    fn parents(&mut self, inside: &Path) -> io::Result<bool> {
+        let Some(parent) = inside.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+            return Ok(true);
+        };
+        self.folder(parent)
+    }
+}
+
+/// Whether a link at `inside` leads to a place under the copy's top.
+fn stays_within(inside: &Path, link: &Path) -> bool {
+    let mut depth = inside.components().count() - 1;
+    for component in link.components() {
+        match component {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            // One component is the top itself, which a link must not leave.
+            Component::ParentDir if depth > 1 => depth -= 1,
+            _ => return false,
+        }
+    }
+    depth > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    enum Piece<'a> {
+        File(&'a str, u32, &'a str),
+        Folder(&'a str),
+        Link(&'a str, &'a str),
+        Hard(&'a str, &'a str),
+    }
+
+    /// An archive as an attacker writes one: names go into the header as they are.
+    fn archive(pieces: &[Piece<'_>]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for piece in pieces {
+            let mut header = tar::Header::new_gnu();
+            let (name, kind, mode, content, link) = match *piece {
+                Piece::File(name, mode, content) => (name, EntryType::Regular, mode, content, ""),
+                Piece::Folder(name) => (name, EntryType::Directory, 0o755, "", ""),
+                Piece::Link(name, to) => (name, EntryType::Symlink, 0o777, "", to),
+                Piece::Hard(name, to) => (name, EntryType::Link, 0o777, "", to),
+            };
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+            header.set_entry_type(kind);
+            header.set_mode(mode);
+            header.set_size(content.len() as u64);
+            header.set_cksum();
+            builder.append(&header, content.as_bytes()).expect("append");
+        }
+        builder.into_inner().expect("archive")
+    }
+
+    fn unpack(to: &Path, from: &str, pieces: &[Piece<'_>]) -> io::Result<Vec<String>> {
+        Target::choose(to, from)?.unpack(archive(pieces).as_slice())
+    }
+
+    #[test]
+    fn a_folder_arrives_whole_and_without_more_rights() {
+        let here = tempfile::tempdir().expect("folder");
+        let pieces = [
+            Piece::Folder("src/"),
+            Piece::File("src/run", 0o6755, "hi"),
+            Piece::Link("src/link", "run"),
+            Piece::File("src/deep/er/file", 0o400, "x"),
+        ];
+        assert_eq!(unpack(here.path(), "a/src", &pieces).expect("copy"), [] as [String; 0]);
+        let run = here.path().join("src/run").metadata().expect("file");
+        assert_eq!(run.permissions().mode() & 0o7777, 0o755);
+        assert_eq!(fs::read_to_string(here.path().join("src/link")).expect("link"), "hi");
+        assert_eq!(fs::read_to_string(here.path().join("src/deep/er/file")).expect("file"), "x");
+        assert_eq!(fs::read_dir(here.path()).expect("list").count(), 1, "nothing of the work is left");
+    }
+
+    #[test]
+    fn a_new_name_is_taken_and_an_old_folder_merged() {
+        let here = tempfile::tempdir().expect("folder");
+        let to = here.path().join("renamed");
+        unpack(&to, "src", &[Piece::File("src", 0o644, "one")]).expect("copy");
+        assert_eq!(fs::read_to_string(&to).expect("file"), "one");
+        fs::create_dir(here.path().join("src")).expect("folder");
+        fs::write(here.path().join("src/old"), "old").expect("write");
+        unpack(here.path(), "src", &[Piece::File("src/new", 0o644, "new")]).expect("copy");
+        assert!(here.path().join("src/old").exists() && here.path().join("src/new").exists());
+        let error = unpack(&here.path().join("no/such"), "src", &[]).expect_err("an error");
+        assert!(error.to_string().contains("no such folder"), "{error}");
+    }
+
+    #[test]
+    fn nothing_leaves_the_copy() {
+        let here = tempfile::tempdir().expect("folder");
+        let outside = here.path().join("outside");
+        fs::create_dir(&outside).expect("folder");
+        fs::create_dir(here.path().join("to")).expect("folder");
+        let absolute = outside.join("abs").display().to_string();
+        let pieces = [
+            Piece::Folder("top"),
+            Piece::File("top/../../outside/a", 0o644, "x"),
+            Piece::File(&absolute, 0o644, "x"),
+            Piece::File("../b", 0o644, "x"),
+            Piece::File("other/c", 0o644, "x"),
+            Piece::Link("top/up", "../../outside"),
+            Piece::Link("top/abs", "/etc"),
+            Piece::Link("top/self", "in"),
+            Piece::Folder("top/in"),
+            Piece::File("top/self/through", 0o644, "x"),
+            Piece::Hard("top/hard", "/etc/passwd"),
+        ];
+        let skipped = unpack(&here.path().join("to"), "top", &pieces).expect("copy");
+        assert_eq!(skipped.len(), 8, "{skipped:?}");
+        assert_eq!(fs::read_dir(&outside).expect("list").count(), 0);
+        let mut names: Vec<_> = fs::read_dir(here.path().join("to/top"))
+            .expect("list")
+            .map(|entry| entry.expect("entry").file_name().into_string().expect("name"))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["in", "self"]);
+        assert_eq!(fs::read_dir(here.path().join("to/top/in")).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn a_link_of_the_persons_is_replaced_and_not_followed() {
+        let here = tempfile::tempdir().expect("folder");
+        fs::write(here.path().join("precious"), "mine").expect("write");
+        std::os::unix::fs::symlink("precious", here.path().join("note")).expect("link");
+        unpack(here.path(), "note", &[Piece::File("note", 0o644, "theirs")]).expect("copy");
+        assert_eq!(fs::read_to_string(here.path().join("precious")).expect("file"), "mine");
+        assert_eq!(fs::read_to_string(here.path().join("note")).expect("file"), "theirs");
+    }
+
+    #[test]
+    fn an_archive_that_breaks_off_leaves_nothing() {
+        let here = tempfile::tempdir().expect("folder");
+        let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);
+        bytes.truncate(1500);
+        assert!(Target::choose(here.path(), "big").expect("target").unpack(bytes.as_slice()).is_err());
+        assert_eq!(fs::read_dir(here.path()).expect("list").count(), 0);
+    }
+}

@@ -1,0 +1,128 @@
+//! `bottle exec`: another process beside the agent.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{GuestRequest, Process};
+use bottle_contract::terminal::Pass;
+
+use super::attach::catch;
+use super::connect::{connect, guest_failure, lost, open_guest};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::Output;
+use super::session::{self, Outcome, Session, Style};
+use super::terminal::{self, Detach};
+use crate::host::{Host, Settings};
+
+/// Run a command in a bottle, beside its agent
+///
+/// The exit code is the command's; 125 bottle failed, 126 the command cannot be run, 127 it is not there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Exec {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+    /// Give it a terminal
+    #[arg(short, long)]
+    tty: bool,
+    /// Pass standard input on
+    #[arg(short, long)]
+    interactive: bool,
+    /// Run as this user of the bottle instead of the agent's
+    #[arg(long, value_name = "NAME|ID")]
+    user: Option<String>,
+    /// Run in this directory instead of the workspace
+    #[arg(long, value_name = "PATH")]
+    workdir: Option<String>,
+    /// Set a variable; without a value it is taken from here
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    env: Vec<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+impl Exec {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        if self.tty && !terminal::is_here() {
+            return Err(CliError::usage("there is no terminal here to pass on")
+                .about("--tty")
+                .hint("leave `-t` out to use plain pipes")
+                .exit(exit::BOTTLE_FAILED));
+        }
+        let pass = Settings::load(host)?.terminal_pass;
+        let env = variables(host, &self.env)?;
+        super::block_on(async {
+            let slug = self.slug.clone();
+            let ours = |error: CliError| {
+                if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
+            };
+            self.session(host, env, pass, output).await.map_err(|error| ours(error).about(slug))
+        })
+    }
+
+    async fn session(
+        self,
+        host: &Host,
+        env: BTreeMap<String, String>,
+        pass: Pass,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        let channel = connect(host, &self.slug).await?;
+        let process = Process {
+            argv: self.command,
+            env,
+            cwd: self.workdir,
+            terminal: self.tty.then(terminal::size),
+            stdin: self.interactive || self.tty,
+            user: self.user,
+        };
+        let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+        let style = if self.tty {
+            Style::Terminal { detach: Detach::new(&[]), title: None, watch_only: false }
+        } else {
+            Style::Pipes { stdin: self.interactive, pass_signals: true }
+        };
+        let session = Session { stream, style, pass };
+        match session::run(session, &mut catch()?, output).await? {
+            Outcome::Exited(exit) => Ok(exit.shell_code()),
+            Outcome::Failed(failure) => Err(guest_failure(failure)),
+            // Dropping the stream ends the command; the keeper must have heard of it before we go.
+            Outcome::Interrupted(number) => {
+                channel.flush().await;
+                Ok(128u8.saturating_add(number))
+            }
+            Outcome::Left => Ok(exit::DONE),
+            Outcome::Reset(why) => Err(lost(why)),
+            Outcome::OutputClosed => Err(CliError::new(Kind::OutputClosed, "standard output was closed")),
+        }
+    }
+}
+
+/// `NAME=VALUE`, or `NAME` alone for the value it has here.
+fn variables(host: &Host, given: &[String]) -> Result<BTreeMap<String, String>, CliError> {
+    let mut env = BTreeMap::new();
+    for word in given {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => match host.env.get(std::ffi::OsStr::new(word)).map(|value| value.to_str()) {
+                Some(Some(value)) => (word.as_str(), value.to_owned()),
+                Some(None) => return Err(bad_variable(word, "is no UTF-8 text")),
+                None => return Err(bad_variable(word, "is not set here")),
+            },
+        };
+        if name.is_empty() || name.contains('\0') {
+            return Err(bad_variable(word, "has no name"));
+        }
+        env.insert(name.to_owned(), value);
+    }
+    Ok(env)
+}
+
+fn bad_variable(word: &str, why: &str) -> CliError {
+    let name = word.split('=').next().unwrap_or_default();
+    CliError::usage(format!("the variable {name:?} {why}"))
+        .about("--env")
+        .hint("write `--env NAME=VALUE`, or `--env NAME` for a variable that is set")
+        .exit(exit::BOTTLE_FAILED)
+}

@@ -1,0 +1,189 @@
+//! The door's log: a ring of files, oldest first, then what comes.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::Logs;
+use crate::cli::error::{CliError, Kind};
+use crate::cli::exit;
+use crate::cli::output::{Output, inert};
+use crate::host::Host;
+use crate::instance::{State, Store};
+
+/// How often a followed file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The longest line that is shown whole; the door writes none near it.
+const LINE_MAX: usize = 1 << 20;
+
+/// Shows the journal in `folder`.
+pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
+    let files = files(folder);
+    if files.is_empty() && !logs.follow {
+        return Err(CliError::new(Kind::State, "the door has written nothing")
+            .about(&logs.slug)
+            .hint("`egress.log: 1` in the bottle writes refusals, `2` every request"));
+    }
+    let tail = logs.tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
+    let mut last: VecDeque<String> = VecDeque::new();
+    let mut current = None;
+    for path in files {
+        let Ok(mut file) = Followed::open(&path) else { continue };
+        while let Some(line) = file.line(logs.since)? {
+            if let Some(tail) = tail {
+                last.push_back(line);
+                if last.len() > tail {
+                    last.pop_front();
+                }
+            } else {
+                output.print(&line)?;
+            }
+        }
+        current = Some(file);
+    }
+    for line in last {
+        output.print(&line)?;
+    }
+    if logs.follow {
+        follow(&folder.join("egress.jsonl"), current, logs, host, output)?;
+    }
+    Ok(exit::DONE)
+}
+
+/// What comes, until the bottle has ended and all of it was shown.
+fn follow(
+    path: &Path,
+    mut current: Option<Followed>,
+    logs: &Logs,
+    host: &Host,
+    output: &Output,
+) -> Result<(), CliError> {
+    let store = Store::of(host);
+    loop {
+        // Asked before the file is read, so that the last lines of an ending bottle are not missed.
+        let alive = matches!(store.state(&logs.slug), Some(State::Alive(_)));
+        if let Some(file) = &mut current {
+            while let Some(line) = file.line(logs.since)? {
+                output.print(&line)?;
+            }
+        }
+        if current.as_ref().is_none_or(|file| file.was_replaced(path)) {
+            match Followed::open(path) {
+                Ok(next) => {
+                    current = Some(next);
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => {
+                    return Err(CliError::failed(format!("cannot read {}: {error}", path.display())));
+                }
+            }
+        }
+        if !alive {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// `egress.3.jsonl`, `egress.2.jsonl`, … and the current one last.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<(u32, PathBuf)> = entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let age = name.to_str()?.strip_prefix("egress.")?.strip_suffix("jsonl")?;
+            let age = if age.is_empty() { 0 } else { age.strip_suffix('.')?.parse().ok()? };
+            Some((age, entry.path()))
+        })
+        .collect();
+    files.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+    files.into_iter().map(|(_, path)| path).collect()
+}
+
+/// A file read line by line as it grows.
+struct Followed {
+    reader: BufReader<File>,
+    inode: u64,
+    part: Vec<u8>,
+}
+
+impl Followed {
+    fn open(path: &Path) -> std::io::Result<Self> {
+        let file = File::open(path)?;
+        let inode = file.metadata()?.ino();
+        Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
+    }
+
+    /// The next whole line that is not older than `since`; nothing when there is none yet.
+    fn line(&mut self, since: Option<Timestamp>) -> Result<Option<String>, CliError> {
+        loop {
+            let read =
+                std::io::Read::take(&mut self.reader, LINE_MAX as u64).read_until(b'\n', &mut self.part);
+            let length = read.map_err(|error| CliError::failed(format!("cannot read the log: {error}")))?;
+            if self.part.last() != Some(&b'\n') && self.part.len() < LINE_MAX {
+                return if length == 0 { Ok(None) } else { continue };
+            }
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.part)).trim_end().to_owned();
+            if since.is_none_or(|since| time_of(&line).is_none_or(|time| time >= since)) {
+                return Ok(Some(inert(&line)));
+            }
+        }
+    }
+
+    fn was_replaced(&self, path: &Path) -> bool {
+        std::fs::metadata(path).is_ok_and(|now| now.ino() != self.inode)
+    }
+}
+
+fn time_of(line: &str) -> Option<Timestamp> {
+    let value: serde_json::Value = serde_json::from_str(line).ok()?;
+    value.get("time")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn the_ring_is_read_oldest_first() {
+        let folder = tempfile::tempdir().expect("folder");
+        for name in ["egress.jsonl", "egress.2.jsonl", "egress.10.jsonl", "egress.x.jsonl", "agent.log"] {
+            std::fs::write(folder.path().join(name), "").expect("write");
+        }
+        let names: Vec<_> = files(folder.path())
+            .iter()
+            .map(|path| path.file_name().expect("name").to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["egress.10.jsonl", "egress.2.jsonl", "egress.jsonl"]);
+    }
+
+    #[test]
+    fn a_line_is_shown_when_it_is_whole_and_young_enough() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("egress.jsonl");
+        let mut writer = File::create(&path).expect("file");
+        let mut file = Followed::open(&path).expect("open");
+        let since = Some("2026-01-01T00:00:00Z".parse().expect("time"));
+        let mut write = |text: &str| writer.write_all(text.as_bytes()).expect("write");
+        write("{\"time\":\"2025-12-31T23:59:59Z\"}\n{\"time\":\"2026-01-01T00:00");
+        assert_eq!(file.line(since).expect("line"), None);
+        write(":01Z\",\"host\":\"a\u{9b}b\"}\n");
+        let line = file.line(since).expect("line").expect("whole");
+        assert!(line.contains("00:00:01Z") && !line.contains('\u{9b}'), "{line}");
+        assert!(!file.was_replaced(&path));
+        std::fs::remove_file(&path).expect("remove");
+        assert!(!file.was_replaced(&path), "gone is not replaced");
+        std::fs::write(&path, "").expect("write");
+        assert!(file.was_replaced(&path) || std::fs::metadata(&path).expect("file").ino() == file.inode);
+    }
+}

@@ -1,0 +1,180 @@
+//! `bottle logs`: what an agent printed, or what the door decided.
+//!
+//! Everything is shown inert, in a pipe too: text and line breaks, no escape sequence, whatever wrote it.
+//!
+//! - `plain`: bytes of a terminal → lines of text
+//! - `journal`: the door's ring of files, read in order and followed
+
+mod journal;
+mod plain;
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use bottle_channel::Event;
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, Logs as LogsRequest, STDERR, STDOUT};
+use jiff::Timestamp;
+
+use self::plain::Plain;
+use super::attach::catch;
+use super::connect::{connect, guest_failure, lost, open_guest};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::{Output, closed};
+use crate::host::Host;
+use crate::instance::{State, Store};
+
+/// More than any saved output is (the guest keeps 1 MiB of each stream).
+const SAVED_MAX: u64 = 8 << 20;
+
+/// Show what an agent printed, or with `--egress` what the door decided
+#[derive(Debug, clap::Args)]
+pub(crate) struct Logs {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+    /// The door's log: one JSON object a line (how much is written, `egress.log` in the bottle says)
+    #[arg(long)]
+    egress: bool,
+    /// Go on with what comes, until the bottle ends
+    #[arg(short, long)]
+    follow: bool,
+    /// Only what the door decided since then: a time, or how long ago (`10m`)
+    #[arg(long, requires = "egress", value_name = "TIME|AGO", value_parser = since)]
+    since: Option<Timestamp>,
+    /// Only the last lines
+    #[arg(long, value_name = "LINES")]
+    tail: Option<u64>,
+}
+
+impl Logs {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let store = Store::of(host);
+        let folder = store.folder(&self.slug).join("logs");
+        match (store.state(&self.slug), self.egress) {
+            (Some(_), true) => journal::show(&folder, &self, host, output),
+            (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
+            (Some(State::Preserved(_)), false) => self.saved(&folder),
+            // Also for a slug that does not exist: there is one place that knows what to say about it.
+            _ => super::block_on(self.live(host)),
+        }
+    }
+
+    /// What the guest still has, and what comes.
+    async fn live(&self, host: &Host) -> Result<u8, CliError> {
+        let mut signals = catch()?;
+        let channel = connect(host, &self.slug).await?;
+        let request = LogsRequest { tail: self.tail, follow: self.follow };
+        let mut stream = open_guest(&channel, GuestRequest::Logs(request)).await?;
+        let mut printed = Printer::default();
+        loop {
+            let event = tokio::select! {
+                event = stream.next() => event,
+                number = signals.end() => return Ok(128u8.saturating_add(number)),
+            };
+            match event {
+                Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.take(&bytes)?,
+                Some(Event::Message(json)) => {
+                    if let Ok(GuestEvent::Failed(failure)) = serde_json::from_slice(&json) {
+                        return Err(guest_failure(failure).exit(exit::FAILED).about(&self.slug));
+                    }
+                }
+                Some(Event::Data { .. }) => {}
+                Some(Event::Reset(why)) => {
+                    printed.finish()?;
+                    return Err(lost(why).about(&self.slug));
+                }
+                Some(Event::End) | None => break,
+            }
+        }
+        printed.finish()?;
+        Ok(exit::DONE)
+    }
+
+    /// What the keeper saved of an agent that ended.
+    fn saved(&self, folder: &Path) -> Result<u8, CliError> {
+        let path = folder.join("agent.log");
+        let mut bytes = Vec::new();
+        match std::fs::File::open(&path) {
+            Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(CliError::new(Kind::State, "the agent's output was not kept: somebody saw it")
+                    .about(&self.slug));
+            }
+            Err(error) => Err(error),
+        }
+        .map_err(|error| CliError::failed(format!("cannot read {}: {error}", path.display())))?;
+        let mut printed = Printer::new(self.tail);
+        printed.take(&bytes)?;
+        printed.finish()?;
+        Ok(exit::DONE)
+    }
+}
+
+/// Prints bytes as plain lines; with a `tail` only the last ones, at the end.
+#[derive(Default)]
+struct Printer {
+    plain: Plain,
+    tail: Option<usize>,
+    last: VecDeque<String>,
+}
+
+impl Printer {
+    fn new(tail: Option<u64>) -> Self {
+        let tail = tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
+        Self { tail, ..Self::default() }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), CliError> {
+        let lines = self.plain.feed(bytes);
+        self.lines(lines)
+    }
+
+    fn finish(&mut self) -> Result<(), CliError> {
+        let rest = self.plain.finish();
+        self.lines(rest.into_iter().collect())?;
+        let last: String = self.last.drain(..).map(|line| line + "\n").collect();
+        print(&last)
+    }
+
+    fn lines(&mut self, lines: Vec<String>) -> Result<(), CliError> {
+        let Some(tail) = self.tail else {
+            return print(&lines.into_iter().map(|line| line + "\n").collect::<String>());
+        };
+        self.last.extend(lines);
+        while self.last.len() > tail {
+            self.last.pop_front();
+        }
+        Ok(())
+    }
+}
+
+fn print(text: &str) -> Result<(), CliError> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(closed)
+}
+
+/// A time as RFC 3339 writes it, or a span as people do, back from now.
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time);
+    }
+    let span: jiff::SignedDuration = text
+        .parse()
+        .map_err(|_| "write a time (2026-01-31T12:00:00Z) or how long ago (10m, 2h)".to_owned())?;
+    Timestamp::now().checked_sub(span.abs()).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_is_a_time_or_a_span() {
+        assert_eq!(since("2026-01-31T12:00:00Z"), Ok("2026-01-31T12:00:00Z".parse().expect("time")));
+        let ago = Timestamp::now().duration_since(since("10m").expect("a span")).as_secs();
+        assert!((599..=610).contains(&ago), "{ago}");
+        assert!(since("yesterday").is_err());
+    }
+}

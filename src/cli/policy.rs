@@ -1,0 +1,216 @@
+//! `bottle policy check`: would the door let this pass, and why.
+//!
+//! The answer comes from the function that the door itself calls, by the routes that a bottle was (or
+//! would be) started with. What needs a connection or a body (addresses, certificates, scanning) is not
+//! part of it.
+
+use bottle_contract::decide::{Allowed, Verdict, decide_url};
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::route::{Form, Route, RouteTable, parse_routes};
+use clap::{ArgGroup, Subcommand};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::choice::{manifests, resolved};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::{Output, inert};
+use super::shapes::PolicyAnswer;
+use crate::host::Host;
+use crate::instance::record::Record;
+use crate::instance::{State, Store};
+use crate::plan::{self, Flags, Plan, Workspace};
+use crate::resolve::{ResolvedManifest, Traced};
+
+/// Questions about what the door lets through.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Ask whether the door would let a request pass, and why
+    Check(Check),
+}
+
+/// `policy check`.
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
+pub(crate) struct Check {
+    /// The request's method
+    method: String,
+    /// The request's URL
+    url: String,
+    /// A header the request has; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// Ask a bottle that is there; the one that runs, when there is only one
+    #[arg(long)]
+    slug: Option<Slug>,
+    /// Ask what this agent would be started with
+    #[arg(long)]
+    agent: Option<Name>,
+    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent")]
+    bottles: Vec<Name>,
+}
+
+impl Policy {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self {
+            Self::Check(check) => check.run(host, output),
+        }
+    }
+}
+
+impl Check {
+    fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let (agent, bottles, record) = self.whose(host)?;
+        let resolved = resolved(&manifests(host), agent, bottles)?;
+        let plan = plan_of(host, &resolved.manifest)?;
+        if let Some(record) = record.filter(|record| record.manifest_hash != plan.manifest_hash) {
+            output.warn(format!(
+                "the manifests of {} changed since it was started; the answer is for what they say now",
+                record.slug
+            ));
+        }
+        let table = parse_routes(&plan.egress.routes, Form::Runtime)
+            .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
+        let headers: HeaderMap = self.headers.iter().cloned().collect();
+        let verdict = decide_url(&table, &self.method, &self.url, &headers, &|_| true)
+            .map_err(|error| CliError::usage(error.to_string()).about("URL"))?;
+        let answer = answer(&verdict, &table, &resolved.manifest);
+        if output.json {
+            output.print_json(&answer)?;
+        } else {
+            output.print(&text(&answer, &verdict, output))?;
+        }
+        Ok(exit::DONE)
+    }
+
+    /// Whose routes are asked: an agent with its bottles, and the record of the bottle that has them.
+    fn whose(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
+        if let Some(agent) = &self.agent {
+            return Ok((agent.clone(), self.bottles.clone(), None));
+        }
+        let store = Store::of(host);
+        let record = match &self.slug {
+            Some(slug) => match store.state(slug) {
+                Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => *record,
+                Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why).about(slug)),
+                Some(State::Newer(schema)) => {
+                    let why = format!("{slug} was written by a newer bottle (schema {schema})");
+                    return Err(CliError::new(Kind::State, why).about(slug).hint("use that version"));
+                }
+                None => {
+                    return Err(CliError::new(
+                        Kind::NoSuchBottle,
+                        format!("there is no bottle named {slug}"),
+                    )
+                    .about(slug)
+                    .hint("`bottle list` shows those there are"));
+                }
+            },
+            None => the_only_one(&store)?,
+        };
+        Ok((record.agent.clone(), record.bottles.clone(), Some(record)))
+    }
+}
+
+/// The bottle that runs, when no other does.
+fn the_only_one(store: &Store) -> Result<Record, CliError> {
+    let mut running = store.list().into_iter().filter_map(|listed| match listed.state {
+        State::Alive(record) => Some(*record),
+        _ => None,
+    });
+    match (running.next(), running.next()) {
+        (Some(record), None) => Ok(record),
+        (None, _) => Err(CliError::usage("no bottle runs, so it is not clear whose door is asked")
+            .about("--agent")
+            .hint("name an agent (`--agent NAME`, with `--bottle NAME` for its bottles)")),
+        (Some(_), Some(_)) => {
+            Err(CliError::usage("several bottles run, so it is not clear whose door is asked")
+                .about("--slug")
+                .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`"))
+        }
+    }
+}
+
+/// The plan a launch would have; only its routes and its hash are looked at.
+fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
+    let flags = Flags {
+        label: Some("policy-check".to_owned()),
+        color: None,
+        workspace: Workspace::Empty,
+        backend: String::new(),
+        detached: false,
+        task: Some(String::new()),
+        terminal: None,
+        stdin: false,
+        arguments: Vec::new(),
+        log_keep: 0,
+    };
+    // The label is the slug: nothing random is asked for.
+    plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
+}
+
+fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedManifest) -> PolicyAnswer {
+    let of = |word, reason, sentence: String, route: Option<&Route>| {
+        let written = route.and_then(|route| origin(manifest, route));
+        PolicyAnswer {
+            verdict: word,
+            reason,
+            sentence,
+            route: route.map(|route| route.host.to_string()),
+            origin: written.map(|traced| traced.origin.to_string()),
+        }
+    };
+    match verdict {
+        Verdict::Allow(allowed) | Verdict::Redact(allowed) => {
+            of("allow", None, passes(allowed), Some(allowed.route))
+        }
+        Verdict::Ask(allowed) => of("ask", None, "A person is asked first.".to_owned(), Some(allowed.route)),
+        Verdict::Refuse(refusal) => {
+            of("refuse", Some(refusal.reason), refusal.sentence.clone(), table.route_of(&refusal.host))
+        }
+    }
+}
+
+/// What the door does with a request that passes.
+fn passes(allowed: &Allowed<'_, '_>) -> String {
+    let to = match &allowed.route.connect_to {
+        Some(place) => format!("{} through {}:{}", allowed.host, place.host, place.port),
+        None => format!("{}:{}", allowed.host, allowed.port),
+    };
+    let credential = match (&allowed.route.auth, allowed.route.inspect, allowed.route.pass_credentials) {
+        (Some(auth), ..) => format!("with the bottle's credential in `{}`", auth.header),
+        (None, false, _) => "unopened: nothing inside is looked at".to_owned(),
+        (None, true, true) => "with whatever credentials the agent sends".to_owned(),
+        (None, true, false) => "without any credential".to_owned(),
+    };
+    format!("It goes to {to}, {credential}.")
+}
+
+fn origin<'m>(manifest: &'m ResolvedManifest, route: &Route) -> Option<&'m Traced<Route>> {
+    manifest.egress.routes.iter().find(|traced| traced.value.host == route.host)
+}
+
+fn text(answer: &PolicyAnswer, verdict: &Verdict<'_, '_>, output: &Output) -> String {
+    let ink = output.ink();
+    let word = match (verdict, answer.reason.as_ref().and_then(|reason| serde_json::to_value(reason).ok())) {
+        (Verdict::Refuse(_), Some(reason)) => {
+            format!("{} {}", ink.red("refuse"), reason.as_str().unwrap_or_default())
+        }
+        (Verdict::Refuse(_), None) => ink.red("refuse"),
+        (Verdict::Ask(_), _) => ink.yellow("ask"),
+        (Verdict::Allow(_) | Verdict::Redact(_), _) => ink.green("allow"),
+    };
+    let mut lines = vec![word, format!("  {}", inert(&answer.sentence))];
+    if let (Some(route), Some(origin)) = (&answer.route, &answer.origin) {
+        lines.push(format!("  {} {route}  {}", ink.dim("route"), ink.dim(&inert(origin))));
+    }
+    lines.join("\n")
+}
+
+/// `Name: value`.
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
+    let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is no header's name"))?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| "this is no header's value".to_owned())?;
+    Ok((name, value))
+}

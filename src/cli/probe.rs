@@ -1,0 +1,161 @@
+//! `bottle probe`: what a bottle can reach, tried from inside, as a table a newcomer understands.
+//!
+//! The same table has two ways to it: [`Probe`] asks the guest of a bottle that runs, [`inside`] is the
+//! program of the shipped agent `probe`, which runs in the bottle it tries.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe as ProbeRequest, Reach};
+
+use super::args::Global;
+use super::connect::{connect, guest_failure, lost, open_guest};
+use super::error::CliError;
+use super::exit;
+use super::output::{Color, Ink, Output, aligned, inert};
+use super::shapes::ProbeAttempt;
+use crate::host::{Host, addresses};
+
+/// All attempts run side by side, each with a deadline of its own; together they stay well below this.
+const PROBED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Try from inside a bottle what it must not reach, and show what came of it
+///
+/// Exit code 5 when anything was open, or could not be shown to be closed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Probe {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+}
+
+impl Probe {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let attempts = super::block_on(self.ask(host)).map_err(|error| error.about(&self.slug))?;
+        if output.json {
+            let attempts: Vec<ProbeAttempt> = attempts.iter().map(ProbeAttempt::from).collect();
+            output.print_json(&attempts)?;
+        } else {
+            output.print(&table(&attempts, output.ink()))?;
+        }
+        Ok(if bottle_guest::probe::all_closed(&attempts) { exit::DONE } else { exit::ISOLATION })
+    }
+
+    async fn ask(&self, host: &Host) -> Result<Vec<Attempt>, CliError> {
+        let channel = connect(host, &self.slug).await?;
+        // Kept until the answer is here: these addresses do answer, outside the bottle, at this moment.
+        let listening = listen_on_own_addresses()?;
+        let request = ProbeRequest { host: listening.iter().map(|(address, _)| *address).collect() };
+        let mut stream = open_guest(&channel, GuestRequest::Probe(request)).await?;
+        let answer = tokio::time::timeout(PROBED_WITHIN, stream.receive::<GuestEvent>());
+        match answer.await.map_err(|_| lost("the probe did not end"))?.map_err(lost)? {
+            GuestEvent::Probed { attempts } => Ok(attempts),
+            GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
+            _ => Err(lost("it answered out of turn")),
+        }
+    }
+}
+
+/// A listener on each address of this machine that another could reach it by.
+fn listen_on_own_addresses() -> Result<Vec<(SocketAddr, TcpListener)>, CliError> {
+    let own = addresses::of_this_host()
+        .map_err(|error| CliError::failed(format!("cannot list this machine's addresses: {error}")))?;
+    let reachable = own.into_iter().filter(|address| !address.is_loopback() && !is_link_local(*address));
+    Ok(reachable
+        .filter_map(|address| {
+            let listener = TcpListener::bind((address, 0)).ok()?;
+            Some((listener.local_addr().ok()?, listener))
+        })
+        .collect())
+}
+
+/// These need an interface to be named, which has another name inside.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+/// The program of the agent `probe`: tries everything from where it runs, and prints the table.
+pub fn inside() -> ExitCode {
+    let global = Global { json: false, quiet: false, verbose: 0, color: Color::Auto };
+    let output = Output::new(&global);
+    // In a bottle, what this process was given is what every process there is given.
+    let given = std::env::vars_os().map(text).collect();
+    let attempts =
+        super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
+    let printed = attempts.and_then(|attempts| {
+        output.print(&table(&attempts, output.ink()))?;
+        Ok(bottle_guest::probe::all_closed(&attempts))
+    });
+    match printed {
+        Ok(true) => ExitCode::from(exit::DONE),
+        Ok(false) => ExitCode::from(exit::FAILED),
+        Err(error) => {
+            output.error(&error);
+            ExitCode::from(error.exit)
+        }
+    }
+}
+
+fn text((name, value): (OsString, OsString)) -> (String, Secret) {
+    (name.to_string_lossy().into_owned(), Secret::new(value.to_string_lossy().into_owned()))
+}
+
+/// The table and, below it, the verdict in one line.
+fn table(attempts: &[Attempt], ink: Ink) -> String {
+    let rows: Vec<Vec<String>> = attempts
+        .iter()
+        .map(|attempt| {
+            let result = match attempt.result {
+                Reach::Closed => ink.green("closed"),
+                Reach::Open => ink.red("OPEN"),
+                Reach::Unknown => ink.yellow("unknown"),
+            };
+            vec![inert(&attempt.target), inert(&attempt.via), result, inert(&attempt.seen)]
+        })
+        .collect();
+    let heading = ["TRIED TO REACH", "BY", "RESULT", "WHAT WAS SEEN"];
+    format!("{}\n\n{}", aligned(&heading, &rows, ink), verdict(attempts, ink))
+}
+
+fn verdict(attempts: &[Attempt], ink: Ink) -> String {
+    let count = |reach| attempts.iter().filter(|attempt| attempt.result == reach).count();
+    let (open, unknown) = (count(Reach::Open), count(Reach::Unknown));
+    match (attempts.len(), open, unknown) {
+        (0, ..) => ink.red("Nothing was tried, so nothing is known."),
+        (all, 0, 0) => {
+            ink.green(&format!("All {all} ways out are closed: what leaves this bottle leaves by its door."))
+        }
+        (all, 0, unknown) => {
+            ink.yellow(&format!("{unknown} of {all} ways out could not be shown to be closed."))
+        }
+        (all, open, _) => ink.red(&format!("{open} of {all} ways out are OPEN: this bottle does not hold.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(target: &str, result: Reach) -> Attempt {
+        Attempt { target: target.into(), via: "tcp".into(), result, seen: "x\x1b[2J".into() }
+    }
+
+    #[test]
+    fn the_table_ends_in_one_line_that_says_what_it_means() {
+        let closed = attempt("outside", Reach::Closed);
+        let text = table(&[closed.clone(), attempt("host", Reach::Open)], Ink::PLAIN);
+        assert_eq!(
+            text,
+            "TRIED TO REACH  BY   RESULT  WHAT WAS SEEN\n\
+             outside         tcp  closed  x\\u{1b}[2J\n\
+             host            tcp  OPEN    x\\u{1b}[2J\n\n\
+             1 of 2 ways out are OPEN: this bottle does not hold."
+        );
+        assert!(table(&[closed], Ink::PLAIN).ends_with("what leaves this bottle leaves by its door."));
+        assert!(verdict(&[attempt("x", Reach::Unknown)], Ink::PLAIN).contains("could not be shown"));
+        assert!(verdict(&[], Ink::PLAIN).contains("nothing is known"));
+    }
+}

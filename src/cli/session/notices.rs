@@ -1,0 +1,161 @@
+//! What the keeper tells while a session runs, and how the bottle ended.
+//!
+//! On pipes every notice is a line as it comes. On a terminal the agent owns the screen: notices wait, and
+//! are summed up when it is given back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::session::bundle::Refused;
+use tokio::task::JoinHandle;
+
+use crate::cli::output::Output;
+use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest, Notice};
+
+/// How long the keeper may take to tear a bottle down before we stop waiting to hear of it: the agent's
+/// grace, the guest's and the bundle's deadlines, and a backend's removal.
+const TORN_DOWN_WITHIN: Duration = Duration::from_secs(45);
+
+/// Different refusals that are remembered for the summary; an agent can provoke any number.
+const REMEMBERED: usize = 20;
+
+/// Listens to one bottle's notices.
+pub(crate) struct Watch {
+    task: JoinHandle<End>,
+}
+
+/// What was heard until the end.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// How the bottle ended, when the keeper said so.
+    pub(crate) ended: Option<Ended>,
+    refused: BTreeMap<(String, String), u64>,
+    more: u64,
+    words: Vec<String>,
+}
+
+impl Watch {
+    /// Starts listening; `live` prints each notice as it comes.
+    pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
+        let (channel, output) = (channel.clone(), output.clone());
+        Self { task: tokio::spawn(async move { listen(&channel, live.then_some(&output)).await }) }
+    }
+
+    /// What was heard until the bottle was gone.
+    pub(crate) async fn until_the_end(mut self) -> End {
+        match tokio::time::timeout(TORN_DOWN_WITHIN, &mut self.task).await {
+            Ok(Ok(end)) => end,
+            _ => End::default(),
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl End {
+    /// The summary for a person who could not be told meanwhile.
+    pub(crate) fn summary(&self) -> Vec<String> {
+        let mut lines = self.words.clone();
+        let times = |count: &u64| if *count == 1 { String::new() } else { format!(" ({count} times)") };
+        lines.extend(
+            self.refused.iter().map(|((what, sentence), count)| {
+                format!("the door refused {what}{}: {sentence}", times(count))
+            }),
+        );
+        if self.more > 0 {
+            lines.push(format!("the door refused {} more requests", self.more));
+        }
+        lines
+    }
+
+    fn note(&mut self, notice: Notice) {
+        match notice {
+            Notice::Refused(refused) => {
+                let sentence = refused.sentence.clone();
+                let key = (what(&refused), sentence);
+                if self.refused.len() < REMEMBERED || self.refused.contains_key(&key) {
+                    *self.refused.entry(key).or_default() += 1;
+                } else {
+                    self.more += 1;
+                }
+            }
+            Notice::DoorDown(words) | Notice::Warning(words) if self.words.len() < REMEMBERED => {
+                self.words.push(words);
+            }
+            Notice::DoorDown(_) | Notice::Warning(_) => {}
+        }
+    }
+}
+
+async fn listen(channel: &Channel, live: Option<&Output>) -> End {
+    let mut end = End::default();
+    let Ok(mut stream) = channel.open(&KeeperRequest::Notices).await else { return end };
+    while let Ok(event) = stream.receive::<KeeperEvent>().await {
+        match (event, live) {
+            (KeeperEvent::Notice(notice), Some(output)) => output.note(line(&notice)),
+            (KeeperEvent::Notice(notice), None) => end.note(notice),
+            (KeeperEvent::Ended(ended), _) => {
+                end.ended = Some(ended);
+                break;
+            }
+            _ => {}
+        }
+    }
+    end
+}
+
+fn line(notice: &Notice) -> String {
+    match notice {
+        Notice::Refused(refused) => format!("the door refused {}: {}", what(refused), refused.sentence),
+        Notice::DoorDown(words) | Notice::Warning(words) => words.clone(),
+    }
+}
+
+/// `GET https://host/path`, or as much of it as was read.
+fn what(refused: &Refused) -> String {
+    let Refused { host, port, method, path, .. } = refused;
+    let place = match port {
+        443 => format!("https://{host}{path}"),
+        80 => format!("http://{host}{path}"),
+        _ => format!("{host}:{port}{path}"),
+    };
+    if method.is_empty() { place } else { format!("{method} {place}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::decide::Reason;
+
+    use super::*;
+
+    fn refused(host: &str) -> Notice {
+        Notice::Refused(Refused {
+            id: "r1".into(),
+            time: "2026-01-01T00:00:00Z".into(),
+            host: host.into(),
+            port: 443,
+            method: "GET".into(),
+            path: "/".into(),
+            reason: Reason::HostNotAllowed,
+            sentence: "no route names it".into(),
+        })
+    }
+
+    #[test]
+    fn the_same_refusal_is_one_line_and_their_number_has_a_bound() {
+        let mut end = End::default();
+        end.note(refused("a.example"));
+        end.note(refused("a.example"));
+        assert_eq!(end.summary(), ["the door refused GET https://a.example/ (2 times): no route names it"]);
+        for n in 0..100 {
+            end.note(refused(&format!("h{n}.example")));
+        }
+        assert_eq!(end.summary().len(), REMEMBERED + 1);
+        assert_eq!(end.summary().last().map(String::as_str), Some("the door refused 81 more requests"));
+    }
+}

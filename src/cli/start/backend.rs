@@ -1,0 +1,70 @@
+//! Which backend: the one that was named, else the first that can run this plan.
+
+use super::super::choice::unknown_backend;
+use crate::backend::{Backend, Check, registry};
+use crate::cli::error::{CliError, Kind};
+use crate::host::Host;
+use crate::plan::Plan;
+
+/// Chooses, and writes the choice into the plan.
+pub(super) async fn choose(
+    host: &Host,
+    plan: &mut Plan,
+    named: Option<&str>,
+) -> Result<Box<dyn Backend>, CliError> {
+    let backend = match named {
+        Some(name) => this_one(host, plan, name).await?,
+        None => first_that_can(host, plan).await?,
+    };
+    backend.name().clone_into(&mut plan.backend);
+    Ok(backend)
+}
+
+async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backend>, CliError> {
+    let Some(backend) = registry::by_name(host, name) else {
+        let choosable = registry::choosable(host);
+        let known: Vec<&str> = choosable.iter().map(|backend| backend.name()).collect();
+        return Err(unknown_backend(name, &known));
+    };
+    let check = backend.check().await;
+    if !check.usable {
+        return Err(unusable(backend.name(), &check));
+    }
+    backend.fits(plan)?;
+    Ok(backend)
+}
+
+async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, CliError> {
+    let mut reasons = Vec::new();
+    let mut only = None;
+    for backend in registry::choosable(host) {
+        let check = backend.check().await;
+        if !check.usable {
+            let error = unusable(backend.name(), &check);
+            reasons.push(error.message.clone());
+            only = Some(error);
+            continue;
+        }
+        match backend.fits(plan) {
+            Ok(()) => return Ok(backend),
+            Err(error) => {
+                reasons.push(format!("{}: {error}", backend.name()));
+                only = Some(error.into());
+            }
+        }
+    }
+    match (only, reasons.len()) {
+        // One cause deserves its own hint.
+        (Some(error), 1) => Err(error),
+        _ => Err(CliError::new(Kind::Backend, format!("no backend can run this: {}", reasons.join("; ")))
+            .hint("`bottle doctor` says what each of them lacks")),
+    }
+}
+
+fn unusable(name: &str, check: &Check) -> CliError {
+    let finding = check.findings.first();
+    let why = finding.map_or("`bottle doctor` says why", |finding| finding.what.as_str());
+    CliError::new(Kind::Backend, format!("the {name} backend cannot be used here: {why}"))
+        .about(name)
+        .hint_if(finding.map(|finding| finding.fix.clone()))
+}

@@ -1,0 +1,203 @@
+//! From a plan to a running agent: secrets, the keeper, and Ctrl-C at any moment of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bottle_channel::{Channel, ChannelError};
+use bottle_contract::names::Slug;
+use bottle_contract::session::guest::SecretText;
+
+use super::progress::Progress;
+use crate::cli::connect::lost;
+use crate::cli::error::{CliError, Kind};
+use crate::cli::exit;
+use crate::cli::output::Output;
+use crate::cli::session::Signals;
+use crate::cli::terminal::{Person, interactive};
+use crate::host::Host;
+use crate::host::process::ProcessId;
+use crate::host::secrets::{self, Ask, SecretError, Secrets};
+use crate::instance::{State, Store};
+use crate::keeper::client::{self, Launched};
+use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchOrder, Phase};
+use crate::plan::Plan;
+
+/// How long an interrupted launch may take to undo what it made.
+const UNDONE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Every secret of the plan, asked for on the terminal where it is missing and there is one.
+pub(super) async fn secrets(
+    host: &Host,
+    plan: &Plan,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<BTreeMap<String, SecretText>, CliError> {
+    if plan.secrets.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let (host, needs) = (host.clone(), plan.secrets.clone());
+    // On a thread of its own, so that a signal is heard while the person thinks.
+    let runtime = tokio::runtime::Handle::current();
+    let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
+        let mut person = if interactive() { Person::find().ok() } else { None };
+        let ask = person.as_mut().map(|person| person as &mut dyn Ask);
+        runtime.block_on(secrets::resolve(&host, &needs, ask))
+    });
+    let resolved = tokio::select! {
+        resolved = resolving => resolved,
+        number = signals.end() => return Err(interrupted(number)),
+    };
+    let secrets =
+        resolved.map_err(|error| CliError::failed(format!("cannot read the secrets: {error}")))??;
+    for warning in &secrets.warnings {
+        output.warn(warning);
+    }
+    Ok(secrets.values)
+}
+
+/// Launches, showing how far it is; Ctrl-C undoes it.
+pub(super) async fn launch(
+    host: &Host,
+    order: &LaunchOrder,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<Channel, CliError> {
+    host.open_runtime()?;
+    let slug = &order.plan.identity.slug;
+    let progress = Progress::start(output);
+    let Launched { channel, progress: mut events } =
+        client::launch(host, order).await.map_err(|error| CliError::failed(error.to_string()))?;
+    let signal = tokio::select! {
+        answer = follow(&mut events, &progress) => {
+            drop(progress);
+            return finished(answer, None, order, output).map(|()| channel);
+        }
+        number = signals.end() => number,
+    };
+    interrupt_keeper(host, slug);
+    let undone = tokio::select! {
+        answer = tokio::time::timeout(UNDONE_WITHIN, follow(&mut events, &progress)) => answer,
+        // A second Ctrl-C: the keeper goes on undoing by itself.
+        number = signals.end() => {
+            drop(progress);
+            return Err(interrupted(number).hint("`bottle list` shows whether anything is left"));
+        }
+    };
+    drop(progress);
+    match undone {
+        Ok(answer) => finished(answer, Some(signal), order, output).map(|()| channel),
+        Err(_) => Err(interrupted(signal).hint("the launch is still being undone; `bottle list` shows it")),
+    }
+}
+
+/// What a launch came to.
+enum Answer {
+    Running,
+    Failed(LaunchFailure),
+    Lost(ChannelError),
+}
+
+async fn follow(events: &mut bottle_channel::StreamReceiver, progress: &Progress) -> Answer {
+    loop {
+        match events.message::<KeeperEvent>().await {
+            Ok(KeeperEvent::Phase(phase)) => progress.phase(phase),
+            Ok(KeeperEvent::Running { .. }) => return Answer::Running,
+            Ok(KeeperEvent::Failed(failure)) => return Answer::Failed(failure),
+            Ok(_) => {}
+            Err(error) => return Answer::Lost(error),
+        }
+    }
+}
+
+fn finished(
+    answer: Answer,
+    signal: Option<u8>,
+    order: &LaunchOrder,
+    output: &Output,
+) -> Result<(), CliError> {
+    let slug = &order.plan.identity.slug;
+    match (answer, signal) {
+        (Answer::Running, None) => Ok(()),
+        // The agent was faster than the signal: leaving ends it, as leaving always does.
+        (Answer::Running, Some(number)) => Err(interrupted(number).about(slug)),
+        (Answer::Failed(failure), signal) => {
+            for left in &failure.left {
+                output.warn(format!("could not be undone: {left}; `bottle cleanup` tries again"));
+            }
+            match signal {
+                Some(number) => Err(interrupted(number).about(slug).hint_if(
+                    failure.left.is_empty().then_some("everything that was made so far was undone"),
+                )),
+                None => Err(failed(failure, order).about(slug)),
+            }
+        }
+        (Answer::Lost(error), _) => Err(lost(error).about(slug)),
+    }
+}
+
+fn failed(failure: LaunchFailure, order: &LaunchOrder) -> CliError {
+    let kind = match failure.exit {
+        exit::BACKEND => Kind::Backend,
+        exit::ISOLATION => Kind::Isolation,
+        exit::CANNOT_RUN | exit::NOT_FOUND => Kind::Program,
+        exit::INTERRUPTED => Kind::Interrupted,
+        _ => Kind::Failed,
+    };
+    // 126 and 127 speak to scripts; on a terminal nothing of the agent's has run, so the table before
+    // that holds.
+    let code = match kind {
+        Kind::Program if order.plan.agent.terminal.is_some() => exit::BACKEND,
+        _ => failure.exit,
+    };
+    CliError::new(kind, failure.message).hint_if(failure.hint).exit(code)
+}
+
+/// Ctrl-C for the keeper, which has left the terminal's process group. One that cannot be found hears of
+/// our end by the connection.
+fn interrupt_keeper(host: &Host, slug: &Slug) {
+    if let Some(State::Alive(record)) = Store::of(host).state(slug)
+        && let Some(Ok(keeper)) = record.keeper.map(|keeper| keeper.parse::<ProcessId>())
+        && let Err(error) = keeper.interrupt()
+    {
+        tracing::warn!("cannot interrupt the keeper: {error}");
+    }
+}
+
+/// A signal ended it before the agent ran.
+pub(super) fn interrupted(number: u8) -> CliError {
+    let code = if number == 2 { exit::INTERRUPTED } else { 128u8.saturating_add(number) };
+    CliError::new(Kind::Interrupted, format!("interrupted by signal {number}")).exit(code)
+}
+
+/// A detached bottle runs: its name is the answer.
+pub(super) fn report_detached(slug: &Slug, output: &Output) -> Result<u8, CliError> {
+    if output.json {
+        output.print_json(&serde_json::json!({"slug": slug}))?;
+    } else {
+        output.print(slug.as_str())?;
+        output.note(format!("`bottle attach {slug}` joins it, `bottle stop {slug}` ends it"));
+    }
+    Ok(exit::DONE)
+}
+
+impl From<SecretError> for CliError {
+    fn from(error: SecretError) -> Self {
+        let hint = error.hint();
+        let kind = match error {
+            SecretError::Cancelled(_) => Kind::Interrupted,
+            SecretError::Missing(_) | SecretError::Unreadable { .. } => Kind::Secret,
+        };
+        Self::new(kind, error.to_string()).hint_if(hint)
+    }
+}
+
+/// What a phase works on, in the person's words.
+pub(super) fn words(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Network => "making its network",
+        Phase::Guard => "raising the guard at its door",
+        Phase::Provision => "preparing the inside",
+        Phase::Agent => "starting the agent",
+        Phase::Undo => "undoing what was made",
+    }
+}

@@ -1,0 +1,256 @@
+//! `bottle start`: from a manifest to an agent that runs.
+//!
+//! ```text
+//! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► keeper ─► session
+//!  choose                                     choose   preflight    host       launch    cli::session
+//! ```
+//! Nothing is made before the person said yes, and nothing secret is read before that either.
+
+mod backend;
+mod launch;
+mod preflight;
+mod progress;
+
+use bottle_contract::names::Name;
+use bottle_contract::session::guest::Size;
+use rand::RngExt as _;
+
+use super::attach::{Joined, catch, on_terminal};
+use super::choice::{manifests, named, resolved};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::Output;
+use super::session::{Signals, Style};
+use super::terminal;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::host::{Host, Settings};
+use crate::instance::{State, Store};
+use crate::keeper::protocol::LaunchOrder;
+use crate::plan::{self, Flags, Plan, PlanError, Workspace};
+use crate::resolve::{BottleChoice, Resolved};
+
+/// Start an agent in a bottle of its own
+///
+/// On a terminal the agent gets it. Without one it runs on plain pipes: its output as it is, what bottle
+/// has to say on standard error. The exit code is the agent's; 125 bottle failed, 126 its program cannot be
+/// run, 127 it is not there.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    /// The agent
+    agent: Option<Name>,
+    /// A bottle to fold in, instead of the agent's own; in order, may be repeated
+    #[arg(long = "bottle", value_name = "BOTTLE")]
+    bottles: Vec<Name>,
+    /// What isolates the bottle; otherwise the manifest, the settings, or the first that can run it
+    #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]
+    backend: Option<String>,
+    /// The bottle's name in everything; otherwise the agent's and five random characters
+    #[arg(long)]
+    label: Option<String>,
+    /// The colour of its name in lists
+    #[arg(long, value_enum, value_name = "COLOUR")]
+    color_label: Option<LabelColor>,
+    /// Copy the working directory in, without what `.gitignore` leaves out; `--cwd=all` copies all of it
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
+    cwd: Option<CopyIn>,
+    /// Do not ask before starting
+    #[arg(long)]
+    yes: bool,
+    /// Show what would be started, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Leave it running and print its name
+    #[arg(long)]
+    detach: bool,
+    /// Give the agent this task and run it without a terminal
+    #[arg(short, long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Arguments for the agent
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+/// `--cwd`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum CopyIn {
+    /// Without what `.gitignore` leaves out
+    Tracked,
+    /// Everything
+    All,
+}
+
+/// `--color-label`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LabelColor {
+    Red,
+    Green,
+    Yellow,
+    Blue,
+    Magenta,
+    Cyan,
+}
+
+impl Start {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let settings = Settings::load(host)?;
+        let manifests = manifests(host);
+        let agent = named(self.agent.clone(), &manifests)?;
+        let resolved = resolved(&manifests, agent, self.bottles.clone())?;
+        self.check_suggestion(&resolved)?;
+        super::block_on(async {
+            let mut signals = catch()?;
+            self.start(host, &settings, &resolved, &mut signals, output).await
+        })
+    }
+
+    async fn start(
+        &self,
+        host: &Host,
+        settings: &Settings,
+        resolved: &Resolved,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        let mut plan = self.plan(host, settings, resolved)?;
+        let named = self.backend.clone().or_else(|| preferred(resolved, settings));
+        let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
+        refuse_taken(host, &plan)?;
+        let prepared = backend.prepare(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        let view = preflight::View { resolved, plan: &plan, prepared: &prepared, backend: &*backend };
+        if self.dry_run {
+            preflight::show_dry_run(&view, self.label.is_some(), output)?;
+            return Ok(exit::DONE);
+        }
+        if !preflight::agreed(&view, self.yes, signals, output).await? {
+            output.note("nothing was started");
+            return Ok(exit::DONE);
+        }
+        let secrets = launch::secrets(host, &plan, signals, output).await?;
+        let order = LaunchOrder { plan, prepared, secrets };
+        let channel = launch::launch(host, &order, signals, output).await?;
+        let plan = order.plan;
+        let slug = plan.identity.slug.clone();
+        if plan.detached {
+            return launch::report_detached(&slug, output);
+        }
+        let style = style(&plan, settings);
+        let joined = Joined { channel, slug, ours: true, pass: settings.terminal_pass };
+        joined.run(style, false, signals, output).await
+    }
+
+    /// A project may suggest a bottle; only a person may take the suggestion.
+    fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
+        if resolved.choice != BottleChoice::Suggested || self.dry_run {
+            return Ok(());
+        }
+        if !self.yes && terminal::interactive() {
+            return Ok(());
+        }
+        let names: Vec<String> =
+            resolved.manifest.bottles.iter().map(|name| format!("--bottle {name}")).collect();
+        Err(CliError::usage(format!(
+            "the agent `{}` comes from this project, so its bottle has to be named",
+            resolved.manifest.agent.name
+        ))
+        .about("--bottle")
+        .hint(format!("it suggests `{}`; look at it with `bottle info`", names.join(" "))))
+    }
+
+    fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
+        let terminal = terminal_for(self.prompt.is_some());
+        let flags = Flags {
+            label: self.label.clone(),
+            color: self.color_label.map(LabelColor::name),
+            workspace: match self.cwd {
+                None => Workspace::Empty,
+                Some(CopyIn::Tracked) => Workspace::Copy,
+                Some(CopyIn::All) => Workspace::CopyAll,
+            },
+            backend: String::new(),
+            detached: self.detach,
+            task: self.prompt.clone(),
+            terminal,
+            stdin: !self.detach && (terminal.is_some() || self.passes_input()),
+            arguments: self.args.clone(),
+            log_keep: settings.log_keep,
+        };
+        let mut rng = rand::rng();
+        plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)
+    }
+
+    /// A terminal is typed on, so it is no input for a task that was given in full.
+    fn passes_input(&self) -> bool {
+        use std::io::IsTerminal;
+        self.prompt.is_none() || !std::io::stdin().is_terminal()
+    }
+}
+
+impl LabelColor {
+    fn name(self) -> String {
+        clap::ValueEnum::to_possible_value(&self)
+            .map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// Scripts hear of a missing program by the code that shells use; on a terminal the backend refused.
+fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
+    let missing = error.kind == BackendErrorKind::ProgramMissing;
+    let error = CliError::from(error);
+    if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
+}
+
+fn terminal_for(headless: bool) -> Option<Size> {
+    (!headless && terminal::is_here()).then(terminal::size)
+}
+
+/// The bottle's own backend, else the settings'.
+fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
+    let own = resolved.manifest.backend.as_ref().map(|backend| backend.value.to_string());
+    own.or_else(|| settings.backend.clone())
+}
+
+/// Told before anything secret is asked for; the keeper's claim is what decides.
+fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
+    let slug = &plan.identity.slug;
+    let taken =
+        |message: String, hint: String| Err(CliError::new(Kind::State, message).about(slug).hint(hint));
+    match Store::of(host).state(slug) {
+        None => Ok(()),
+        Some(State::Alive(_)) => taken(
+            format!("a bottle named {slug} runs"),
+            format!("choose another --label, or `bottle attach {slug}`"),
+        ),
+        Some(State::Preserved(_)) => taken(
+            format!("a bottle named {slug} is preserved, with work in it"),
+            "choose another --label; preserved work is never overwritten".to_owned(),
+        ),
+        Some(_) => taken(
+            format!("a bottle named {slug} was left behind"),
+            "choose another --label, or `bottle cleanup`".to_owned(),
+        ),
+    }
+}
+
+fn style(plan: &Plan, settings: &Settings) -> Style {
+    let title = plan.identity.label.clone().unwrap_or_else(|| plan.identity.slug.to_string());
+    match plan.agent.terminal {
+        Some(_) => on_terminal(settings, title, false),
+        None => Style::Pipes { stdin: plan.agent.stdin, pass_signals: true },
+    }
+}
+
+impl From<PlanError> for CliError {
+    fn from(error: PlanError) -> Self {
+        let message = error.to_string();
+        match error {
+            PlanError::Label(_) => {
+                Self::usage(message).about("--label").hint("use ASCII letters, digits and dashes")
+            }
+            PlanError::Argv { .. } => {
+                Self::usage(message).about("--prompt").hint("give the task with `-p TEXT`")
+            }
+            PlanError::NotYet { .. } => Self::new(Kind::Manifest, message),
+            PlanError::Skill(_) | PlanError::Routes(_) => Self::new(Kind::Manifest, message),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What will be started, shown before it is: where every value comes from, what comes from a project, what
+//! weakens the bottle, what of this machine it sees.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::launch::interrupted;
+use crate::backend::{Backend, Exposed, Prepared};
+use crate::cli::error::{CliError, Kind};
+use crate::cli::output::{Ink, Output, inert};
+use crate::cli::session::Signals;
+use crate::cli::terminal::{Person, interactive};
+use crate::host::secrets::describe;
+use crate::manifest::Place;
+use crate::plan::Plan;
+use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, Weakness, explain, weaknesses};
+
+/// Everything a person decides on.
+pub(super) struct View<'a> {
+    pub(super) resolved: &'a Resolved,
+    pub(super) plan: &'a Plan,
+    pub(super) prepared: &'a Prepared,
+    pub(super) backend: &'a dyn Backend,
+}
+
+/// `start --dry-run --json`. Fields are only ever added.
+#[derive(Serialize)]
+struct DryRun<'a> {
+    /// Absent when it would be drawn at random.
+    slug: Option<&'a str>,
+    backend: &'a str,
+    command: &'a [String],
+    terminal: bool,
+    secrets: Vec<Held>,
+    exposed: &'a [Exposed],
+    weaker: Vec<Weakness>,
+    manifest: &'a ResolvedManifest,
+    routes: &'a str,
+}
+
+#[derive(Serialize)]
+struct Held {
+    purpose: String,
+    from: String,
+}
+
+/// Prints all of it, and starts nothing.
+pub(super) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
+    if !output.json {
+        return output.print(&page(view, output.ink()));
+    }
+    let plan = view.plan;
+    output.print_json(&DryRun {
+        slug: labelled.then(|| plan.identity.slug.as_str()),
+        backend: &plan.backend,
+        command: &plan.agent.argv,
+        terminal: plan.agent.terminal.is_some(),
+        secrets: held(plan),
+        exposed: &view.prepared.exposed,
+        weaker: weaknesses(&view.resolved.manifest),
+        manifest: &view.resolved.manifest,
+        routes: &plan.egress.routes,
+    })
+}
+
+/// Whether to go on. A person at a terminal is shown everything and asked; otherwise the manifests are the
+/// person's word, and only what they should not miss is said.
+pub(super) async fn agreed(
+    view: &View<'_>,
+    yes: bool,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<bool, CliError> {
+    if yes || !interactive() {
+        for line in warnings(view) {
+            output.note(line);
+        }
+        return Ok(true);
+    }
+    output.say(&page(view, output.err_ink()));
+    let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
+    // On a thread of its own, so that a signal is heard while the person thinks.
+    let asking = tokio::task::spawn_blocking(move || Person::find()?.confirm(&question));
+    let answer = tokio::select! {
+        answer = asking => answer,
+        number = signals.end() => return Err(interrupted(number)),
+    };
+    match answer {
+        Ok(Ok(Some(answer))) => Ok(answer),
+        Ok(Ok(None)) => Err(CliError::new(Kind::Interrupted, "nothing was started")),
+        Ok(Err(error)) => Err(CliError::failed(format!("cannot ask: {error}"))),
+        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
+    }
+}
+
+fn page(view: &View<'_>, ink: Ink) -> String {
+    let mut text = explain(&view.resolved.manifest);
+    let mut section = |heading: &str, lines: Vec<String>| {
+        if !lines.is_empty() {
+            let _ = write!(text, "\n{heading}\n");
+            for line in lines {
+                let _ = writeln!(text, "  {}", inert(&line));
+            }
+        }
+    };
+    section(&ink.bold("started as"), started_as(view.plan));
+    section(&ink.bold("secrets it is given or stands for"), secrets(view.plan));
+    section(&ink.bold("seen of this machine, read-only"), exposed(view.prepared));
+    section(&ink.yellow("from this project"), of_project(view.resolved));
+    section(&ink.red("weaker than usual"), weaker(view));
+    section(&ink.yellow("passed over"), view.resolved.warnings.clone());
+    text
+}
+
+fn warnings(view: &View<'_>) -> Vec<String> {
+    let mut lines = of_project(view.resolved);
+    lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
+    lines.extend(view.resolved.warnings.iter().cloned());
+    lines
+}
+
+fn started_as(plan: &Plan) -> Vec<String> {
+    let way = if plan.agent.terminal.is_some() { "on a terminal" } else { "on pipes" };
+    vec![format!("{} {way}, on the backend {}", shown_argv(&plan.agent.argv), plan.backend)]
+}
+
+/// Arguments as a person would have to type them, where that is needed to tell them apart.
+fn shown_argv(argv: &[String]) -> String {
+    let plain = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'');
+    let words = argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn secrets(plan: &Plan) -> Vec<String> {
+    held(plan).into_iter().map(|held| format!("{}, from {}", held.purpose, held.from)).collect()
+}
+
+fn held(plan: &Plan) -> Vec<Held> {
+    let one =
+        |need: &crate::plan::SecretNeed| Held { purpose: need.purpose.clone(), from: describe(&need.source) };
+    plan.secrets.iter().map(one).collect()
+}
+
+fn exposed(prepared: &Prepared) -> Vec<String> {
+    prepared.exposed.iter().map(|exposed| format!("{}  ({})", exposed.path.display(), exposed.why)).collect()
+}
+
+fn of_project(resolved: &Resolved) -> Vec<String> {
+    let agent = &resolved.manifest.agent;
+    if agent.source.place != Place::Project {
+        return Vec::new();
+    }
+    let replaces = match resolved.agent_replaces {
+        Some(Place::Home) => ", which replaces yours of that name",
+        Some(_) => ", which replaces the one that ships with bottle",
+        None => "",
+    };
+    let mut lines = vec![format!("the agent `{}` ({}){replaces}", agent.name, agent.source)];
+    if resolved.choice == BottleChoice::Suggested {
+        let names: Vec<&str> = resolved.manifest.bottles.iter().map(|name| name.as_str()).collect();
+        lines.push(format!("the choice of `{}`", names.join("`, `")));
+    }
+    lines
+}
+
+fn weaker(view: &View<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !view.backend.capabilities().isolates {
+        lines.push(format!("the {} backend does not isolate anything", view.backend.name()));
+    }
+    lines.extend(
+        weaknesses(&view.resolved.manifest)
+            .into_iter()
+            .map(|weakness| format!("{} {} ({})", weakness.host, weakness.what.sentence(), weakness.origin)),
+    );
+    lines
+}

@@ -1,0 +1,50 @@
+//! `bottle stop`: ends a bottle.
+
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+
+use super::connect::{connect, lost};
+use super::error::CliError;
+use super::exit;
+use super::output::Output;
+use crate::host::Host;
+use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
+
+/// How much longer than the agent's grace the teardown may take before we stop waiting for it.
+const TEARDOWN: Duration = Duration::from_secs(30);
+
+/// End a bottle: the agent is asked to end, then made to; work in its workspace is kept
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stop {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+    /// Seconds the agent gets to end by itself
+    #[arg(long, default_value_t = 10, value_name = "SECONDS")]
+    time: u32,
+}
+
+impl Stop {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let grace = Duration::from_secs(u64::from(self.time));
+        let ended = super::block_on(stop(host, &self.slug, grace))?;
+        super::attach::tell(&self.slug, &ended, output);
+        if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
+    }
+}
+
+/// Asks the bottle's keeper to end it, and waits until it is gone.
+pub(crate) async fn stop(host: &Host, slug: &Slug, grace: Duration) -> Result<Ended, CliError> {
+    let channel = connect(host, slug).await?;
+    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    let mut stream = channel.open(&KeeperRequest::Stop { grace_ms }).await.map_err(lost)?;
+    match tokio::time::timeout(grace + TEARDOWN, stream.receive::<KeeperEvent>()).await {
+        Ok(Ok(KeeperEvent::Ended(ended))) => Ok(ended),
+        Ok(Ok(KeeperEvent::Refused(why))) => Err(CliError::failed(why).about(slug)),
+        Ok(Ok(_)) => Err(lost("it answered out of turn").about(slug)),
+        Ok(Err(error)) => Err(lost(error).about(slug)),
+        Err(_) => Err(CliError::failed("the bottle is still being torn down")
+            .about(slug)
+            .hint("`bottle list` shows how far it is")),
+    }
+}
