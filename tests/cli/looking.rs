@@ -1,0 +1,91 @@
+//! Commands that only look.
+
+use anyhow::Result;
+
+use crate::home::{home, run, snapshot, transcripts};
+
+/// A bottle with something to say in every section.
+const WIDE: &str = "\
+---
+backend: fake
+agent_provider: {template: command, command: [echo, hi]}
+env: {PLAIN: text, TOKEN: $THE_TOKEN}
+egress:
+  routes:
+    - host: api.example.com
+      auth: {scheme: Bearer, token_ref: env:API_KEY}
+      matches: [{paths: [{type: prefix, value: /v1}], methods: [POST]}]
+    - host: pinned.example.com
+      inspect: false
+    - host: inner.example.com
+      private: true
+---
+";
+
+#[test]
+fn info_says_who_where_and_what_it_may_reach() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("wide", WIDE)?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["info", "hi", "--bottle", "wide"],
+            &["info", "hi", "--bottle", "wide", "--bottle", "env", "--explain"]
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn a_dry_run_shows_everything_and_starts_nothing() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("wide", WIDE)?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["start", "hi", "--bottle", "wide", "--dry-run", "--", "more words"],
+            &["start", "hi", "--bottle", "wide", "--dry-run", "--json", "--label", "L1"],
+        ],
+    )?);
+    assert!(!home.bottle_home().join("state").exists());
+    Ok(())
+}
+
+#[test]
+fn policy_check_answers_as_the_door_would() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("wide", WIDE)?;
+    let ask = |method: &'static str, url: &'static str| {
+        ["policy", "check", method, url, "--agent", "hi", "--bottle", "wide"]
+    };
+    snapshot!(transcripts(
+        &home,
+        &[
+            &ask("POST", "https://api.example.com/v1/things?x=1"),
+            &ask("GET", "https://api.example.com/v1/things"),
+            &ask("POST", "https://api.example.com/v1/%2e%2e/admin"),
+            &ask("GET", "https://api.example.com:8443/"),
+            &ask("GET", "https://pinned.example.com/"),
+            &ask("GET", "https://elsewhere.example.org/"),
+            &[&ask("POST", "https://api.example.com/v1")[..], &["--json"]].concat(),
+            &[&ask("GET", "https://elsewhere.example.org/")[..], &["--json"]].concat(),
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn data_is_one_json_document() -> Result<()> {
+    let home = home()?;
+    for arguments in [
+        &["list", "active", "--json"][..],
+        &["list", "agents", "--json"],
+        &["list", "bottles", "--json"],
+        &["info", "hi", "--json"],
+        &["doctor", "--json"],
+        &["cleanup", "--dry-run", "--json"],
+    ] {
+        run(&home, arguments)?.json()?;
+    }
+    Ok(())
+}

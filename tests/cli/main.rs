@@ -1,0 +1,19 @@
+//! The real program as a person and a script see it: whole outputs, exit codes, a terminal.
+//!
+//! Bottles run on the fake backend, which runs the real keeper, bundle and guest without isolation, and only
+//! programs built into `bottle` itself. Every test has a home of its own; what differs from run to run is
+//! scrubbed before an output is compared with the one under `snapshots/`.
+//!
+//! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
+//! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
+//! - `running`: start on pipes, exec, logs, cp, stop
+//! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
+
+mod home;
+mod looking;
+mod manifests;
+mod running;
+mod settings;
+mod state;
+mod terminal;
+mod usage;

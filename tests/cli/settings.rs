@@ -1,0 +1,24 @@
+//! `settings.yml`.
+
+use anyhow::Result;
+
+use crate::home::{home, snapshot, transcript};
+
+#[test]
+fn a_wrong_setting_is_named_with_its_place() -> Result<()> {
+    let home = home()?;
+    let mut text = String::new();
+    for settings in [
+        "detach-keys: none\n",
+        "detach_keys: hyper-x\n",
+        "docker: {door: socket}\n",
+        "logs: {keep: lots}\n",
+        "backend: [linux]\n",
+        "backend: linux\nbackend: fake\n",
+    ] {
+        home.write("home/.bottle/settings.yml", settings)?;
+        text += &format!("settings.yml: {settings:?}\n{}\n", transcript(&home, &["start", "hi"])?);
+    }
+    snapshot!(text);
+    Ok(())
+}

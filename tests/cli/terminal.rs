@@ -1,0 +1,203 @@
+//! A person at a terminal. Whatever happens, the terminal is theirs again afterwards.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::home::{bottle, home, run};
+
+/// The default detach keys.
+const DETACH: &str = "\x1dd";
+
+fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
+    Pty::spawn(home.program(arguments.iter().copied())?.command(), 24, 80)
+}
+
+fn signal(pty: &Pty, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(pty.pid()).ok().and_then(Pid::from_raw);
+    match pid {
+        Some(pid) => Ok(kill_process(pid, signal)?),
+        None => bail!("no process"),
+    }
+}
+
+/// The program leaves raw mode a moment before it ends, and the test must not look in between.
+fn assert_given_back(pty: &Pty) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !pty.is_cooked()? {
+        assert!(Instant::now() < end, "the terminal is still raw:\n{}", pty.screen());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn asking_home() -> Result<TestHome> {
+    let mut home = home()?;
+    home.bottle("ask", &bottle("[read-line]"))?.agent("ask", "---\nbottle: ask\n---\n")?;
+    home.bottle("size", &bottle("[tty-size]"))?.agent("size", "---\nbottle: size\n---\n")?;
+    Ok(home)
+}
+
+#[test]
+fn a_person_sees_what_will_be_started_and_may_say_no() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start", "hi"])?;
+    let screen = pty.wait_for("Start hi on fake? [y/N]")?;
+    for words in ["weaker than usual", "does not isolate anything", "echo hi"] {
+        assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
+    }
+    pty.type_keys("\r")?;
+    pty.wait_for("nothing was started")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_given_back(&pty)?;
+    assert!(!home.bottle_home().join("state").exists());
+    Ok(())
+}
+
+#[test]
+fn ctrl_c_at_the_question_starts_nothing() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start", "hi"])?;
+    pty.wait_for("[y/N]")?;
+    pty.type_keys("\x03")?;
+    assert_eq!(pty.wait_exit()?, 130);
+    assert_given_back(&pty)
+}
+
+#[test]
+fn a_signal_at_the_question_gives_the_terminal_back() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start", "hi"])?;
+    pty.wait_for("[y/N]")?;
+    signal(&pty, Signal::TERM)?;
+    assert_eq!(pty.wait_exit()?, 143);
+    assert_given_back(&pty)
+}
+
+#[test]
+fn a_missing_secret_is_asked_for_without_showing_it() -> Result<()> {
+    let mut home = home()?;
+    home.bottle(
+        "needy",
+        "---\nbackend: fake\nenv: {TOKEN: '?the token'}\nagent_provider: {template: command, command: [env, TOKEN]}\n---\n",
+    )?;
+    home.agent("needy", "---\nbottle: needy\n---\n")?;
+    let mut pty = on_terminal(&home, &["start", "needy", "--yes"])?;
+    pty.wait_for("the token: ")?;
+    pty.type_keys("hunter2-hunter2\r")?;
+    let screen = pty.wait_for("TOKEN=hunter2-hunter2")?;
+    assert_eq!(screen.matches("hunter2").count(), 2, "it was echoed:\n{screen}");
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_given_back(&pty)
+}
+
+#[test]
+fn an_agent_gets_the_keys_and_the_size() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = on_terminal(&home, &["start", "ask", "--yes"])?;
+    pty.wait_for("? ")?;
+    pty.type_keys("words\r")?;
+    pty.wait_for("got words")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_given_back(&pty)?;
+    let mut pty = on_terminal(&home, &["start", "size", "--yes"])?;
+    pty.wait_for("80 24")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_resize_reaches_the_bottle() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
+    pty.wait_for("? ")?;
+    let mut other = on_terminal(&home, &["exec", "one", "-t", "--", "read-line"])?;
+    other.wait_for("? ")?;
+    other.resize(30, 100)?;
+    other.type_keys("x\r")?;
+    other.wait_for("got x")?;
+    assert_eq!(other.wait_exit()?, 0);
+    assert_given_back(&other)?;
+    pty.resize(31, 101)?;
+    pty.type_keys("y\r")?;
+    pty.wait_for("got y")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
+
+#[test]
+fn detached_from_and_attached_to_again() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
+    pty.wait_for("? ")?;
+    pty.type_keys(DETACH)?;
+    pty.wait_for("`bottle attach one` comes back")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_given_back(&pty)?;
+
+    let mut watcher = on_terminal(&home, &["attach", "one", "--read-only"])?;
+    watcher.wait_for("? ")?;
+    watcher.type_keys("not heard\r\x03")?;
+    assert_eq!(watcher.wait_exit()?, 0);
+    assert_given_back(&watcher)?;
+
+    let mut again = on_terminal(&home, &["attach", "one"])?;
+    again.wait_for("? ")?;
+    again.type_keys("heard\r")?;
+    again.wait_for("got heard")?;
+    assert_eq!(again.wait_exit()?, 0);
+    assert_given_back(&again)
+}
+
+#[test]
+fn another_client_takes_over() -> Result<()> {
+    let home = asking_home()?;
+    let mut first = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
+    first.wait_for("? ")?;
+    let mut second = on_terminal(&home, &["attach", "one"])?;
+    second.wait_for("? ")?;
+    first.wait_for("the session ended")?;
+    assert_eq!(first.wait_exit()?, 0);
+    assert_given_back(&first)?;
+    second.type_keys("mine\r")?;
+    second.wait_for("got mine")?;
+    assert_eq!(second.wait_exit()?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back_and_ends_the_bottle() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
+    pty.wait_for("? ")?;
+    assert!(!pty.is_cooked()?);
+    signal(&pty, Signal::TERM)?;
+    pty.wait_for("stopping one")?;
+    assert_eq!(pty.wait_exit()?, 143);
+    assert_given_back(&pty)?;
+    let listed = run(&home, &["list"])?.stdout;
+    assert!(!listed.contains("running"), "{listed}");
+    Ok(())
+}
+
+#[test]
+fn a_keeper_that_dies_gives_the_terminal_back_and_is_said() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = on_terminal(&home, &["start", "ask", "--yes", "--label", "one"])?;
+    pty.wait_for("? ")?;
+    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: serde_json::Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
+    let Some(keeper) = keeper.and_then(Pid::from_raw) else { bail!("no keeper in {record}") };
+    kill_process(keeper, Signal::KILL)?;
+    pty.wait_for("the bottle's keeper died")?;
+    assert_eq!(pty.wait_exit()?, 125);
+    assert_given_back(&pty)?;
+    let outcome = run(&home, &["cleanup", "--yes"])?.expect_code(0);
+    assert!(outcome.stdout.contains("one was"), "{}", outcome.stdout);
+    assert_eq!(run(&home, &["cleanup"])?.expect_code(0).stdout, "");
+    Ok(())
+}
