@@ -15,6 +15,7 @@ use bottle_contract::names::AGENT_UID;
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
 use rustix::fs::Mode;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::failure::Step;
 use super::sources::Sources;
@@ -64,13 +65,21 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupF
         identity::map_self(uid, gid).step("map its ids")?;
         Sources::open(spec)?
     };
+    let (said, saying) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
     match fork().step("make its first process")? {
         Forked::Parent(pid) => {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             newborn.say(&Report::Born { pid }).step("say who was born")?;
             Ok(None)
         }
-        Forked::Child => confine(spec, &sources).map(Some),
+        Forked::Child => {
+            drop(saying);
+            let null = confine(spec, &sources)?;
+            // Ends with the outer process, which has said who this is by then: nothing is ready before it
+            // is known.
+            rustix::io::read(&said, &mut [0_u8; 1][..]).step("wait to be known")?;
+            Ok(Some(null))
+        }
     }
 }
 

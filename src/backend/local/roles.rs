@@ -93,7 +93,8 @@ impl Midwife for NoMidwife {
 }
 
 impl Started {
-    /// Follows it until it is set up, and records the process that stays as soon as it is known.
+    /// Follows it until it is set up, and records the process that stays as soon as it is known. `None` when
+    /// that one had ended by then.
     ///
     /// # Errors
     /// [`BackendError`] with the one cause when it could not be set up; then it has ended.
@@ -101,7 +102,7 @@ impl Started {
         mut self,
         midwife: &dyn Midwife,
         ledger: &dyn Ledger,
-    ) -> Result<ProcessId, BackendError> {
+    ) -> Result<Option<ProcessId>, BackendError> {
         let settled = self.follow(midwife, ledger).await;
         if settled.is_err() {
             self.end().await;
@@ -129,7 +130,7 @@ impl Started {
         &mut self,
         midwife: &dyn Midwife,
         ledger: &dyn Ledger,
-    ) -> Result<ProcessId, BackendError> {
+    ) -> Result<Option<ProcessId>, BackendError> {
         let what = self.role.flag();
         let failed = |error: io::Error| BackendError::failed(format!("{what} could not be set up: {error}"));
         let mut stays = None;
@@ -146,9 +147,7 @@ impl Started {
                         stays = Some(process);
                     }
                 }
-                Some(Report::Ready) => {
-                    return stays.ok_or_else(|| failed(io::Error::other("it ended at once")));
-                }
+                Some(Report::Ready) => return Ok(stays),
                 Some(Report::Failed(failure)) => return Err(explain(&failure)),
                 None => return Err(failed(io::Error::other("it ended without a word; see its log"))),
             }
