@@ -1,0 +1,72 @@
+//! What is left of a home's bottles, looked for without the program's help.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bottle::host::home_hash;
+use bottle_test_support::home::TestHome;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What is left.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    processes: Vec<String>,
+    runtime: Vec<PathBuf>,
+    state: Vec<PathBuf>,
+}
+
+impl Left {
+    /// Looks at processes, runtime folder and state of this home.
+    pub(crate) fn of(home: &TestHome) -> Self {
+        let runtime = home.runtime().join("bottle").join(home_hash(&home.bottle_home()));
+        Self {
+            processes: processes(home).into_iter().map(|found| found.command).collect(),
+            runtime: files_under(&runtime),
+            state: entries(&home.bottle_home().join("state")),
+        }
+    }
+}
+
+/// A process of a home.
+pub(crate) struct Found {
+    pid: Pid,
+    command: String,
+}
+
+impl Found {
+    /// Kills it as the kernel's memory killer would.
+    pub(crate) fn kill(&self) {
+        kill_process(self.pid, Signal::KILL).expect("kill a process of this test");
+    }
+}
+
+/// A process of this home in this role.
+pub(crate) fn process_with(home: &TestHome, role: &str) -> Option<Found> {
+    processes(home).into_iter().find(|found| found.command.split(' ').any(|word| word == role))
+}
+
+/// Every process whose command line carries the home's label, zombies left out: they hold nothing.
+fn processes(home: &TestHome) -> Vec<Found> {
+    let hash = home_hash(&home.bottle_home());
+    let entries = fs::read_dir("/proc").expect("/proc").filter_map(Result::ok);
+    entries
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+            let command = fs::read(entry.path().join("cmdline")).ok()?;
+            let command = String::from_utf8_lossy(&command).replace('\0', " ");
+            let ours = command.contains(&hash) && command.contains(" __");
+            ours.then_some(Found { pid, command })
+        })
+        .collect()
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
+}
+
+/// Files and sockets at any depth; folders that hold none of them are shared by all bottles.
+fn files_under(folder: &Path) -> Vec<PathBuf> {
+    let of_entry = |path: PathBuf| if path.is_dir() { files_under(&path) } else { vec![path] };
+    entries(folder).into_iter().flat_map(of_entry).collect()
+}
