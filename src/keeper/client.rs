@@ -19,6 +19,9 @@ use crate::instance::{State, Store};
 /// How long a keeper that holds its lock may take until its socket is there: it is launching.
 const SOCKET_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long the kernel may take to close everything of a process that was killed.
+const DYING: Duration = Duration::from_millis(200);
+
 /// Variables a keeper inherits. The rest of the person's environment stays with the person.
 const INHERITED: [&str; 9] = [
     "HOME",
@@ -106,7 +109,22 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 /// [`ClientError`], one for each state in which there is nobody to talk to.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
-    match store.state(slug) {
+    let state = match store.state(slug) {
+        Some(State::Alive(_)) => match dial(host, slug).await {
+            Ok(channel) => return Ok(channel),
+            // A keeper that dies lets go of its socket before its lock. What the lock says then counts.
+            Err(error) => {
+                tokio::time::sleep(DYING).await;
+                match store.state(slug) {
+                    Some(State::Alive(_)) => return Err(error),
+                    state => state,
+                }
+            }
+        },
+        state => state,
+    };
+    match state {
+        // Came back to life within the moment: somebody else's command had it adopted.
         Some(State::Alive(_)) => dial(host, slug).await,
         Some(State::Dead(record)) => revive(host, slug, &record).await,
         Some(State::Preserved(_)) => {
