@@ -19,8 +19,8 @@ use crate::instance::{State, Store};
 /// How long a keeper that holds its lock may take until its socket is there: it is launching.
 const SOCKET_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the kernel may take to close everything of a process that was killed.
-const DYING: Duration = Duration::from_millis(200);
+/// How long to wait between two attempts.
+const AGAIN: Duration = Duration::from_millis(20);
 
 /// Variables a keeper inherits. The rest of the person's environment stays with the person.
 const INHERITED: [&str; 9] = [
@@ -109,22 +109,17 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 /// [`ClientError`], one for each state in which there is nobody to talk to.
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
-    let state = match store.state(slug) {
-        Some(State::Alive(_)) => match dial(host, slug).await {
+    let end = tokio::time::Instant::now() + SOCKET_WITHIN;
+    // Asked again each time: a keeper that is killed lets go of its socket before its lock.
+    while let Some(State::Alive(_)) = store.state(slug) {
+        match dial(host, slug).await {
             Ok(channel) => return Ok(channel),
-            // A keeper that dies lets go of its socket before its lock. What the lock says then counts.
-            Err(error) => {
-                tokio::time::sleep(DYING).await;
-                match store.state(slug) {
-                    Some(State::Alive(_)) => return Err(error),
-                    state => state,
-                }
-            }
-        },
-        state => state,
-    };
-    match state {
-        // Came back to life within the moment: somebody else's command had it adopted.
+            Err(error) if tokio::time::Instant::now() >= end => return Err(error),
+            Err(_) => tokio::time::sleep(AGAIN).await,
+        }
+    }
+    match store.state(slug) {
+        // Came to life within the moment: somebody else's command had it adopted.
         Some(State::Alive(_)) => dial(host, slug).await,
         Some(State::Dead(record)) => revive(host, slug, &record).await,
         Some(State::Preserved(_)) => {
@@ -164,18 +159,11 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
     }
 }
 
+/// One attempt to reach a keeper that holds its lock.
 async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let path = socket(host, slug);
-    let connecting = async {
-        loop {
-            match UnixStream::connect(&path).await {
-                Ok(socket) => return socket,
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    let socket = tokio::time::timeout(SOCKET_WITHIN, connecting).await.map_err(|_| {
-        ClientError::Failed(format!("{slug} is still starting: nobody answers at {}", path.display()))
+    let socket = UnixStream::connect(&path).await.map_err(|error| {
+        ClientError::Failed(format!("{slug} is starting or ending: {}: {error}", path.display()))
     })?;
     greet(socket).await
 }

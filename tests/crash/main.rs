@@ -61,6 +61,24 @@ fn clean_up(home: &TestHome) {
     let _ = cleaned.expect_code(0);
 }
 
+/// A keeper that was not there yet when it was killed ends with its client, and one that was killed holds
+/// its lock until the kernel has closed its files; until then cleanup leaves it alone, as it must.
+fn cleanup_leaves_nothing(home: &TestHome, when: &str) {
+    wait_until(&format!("cleanup leaves nothing {when}"), || {
+        clean_up(home);
+        Left::of(home) == Left::default()
+    });
+}
+
+/// A keeper says its last word a moment before it is gone.
+fn nothing_left(home: &TestHome, when: &str) {
+    let end = Instant::now() + SOON;
+    while Left::of(home) != Left::default() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(Left::of(home), Left::default(), "{when}");
+}
+
 fn said(client: Child) -> (i32, String) {
     let ended = client.wait_with_output().expect("the client's end");
     (ended.status.code().unwrap_or(-1), String::from_utf8_lossy(&ended.stderr).into_owned())
@@ -73,7 +91,7 @@ fn a_step_that_fails_undoes_the_launch_by_itself() {
         home.env("BOTTLE_FAKE_FAIL", step).without_cleanup();
         let failed = home.program(start_arguments("fake", "one")).expect("program").run().expect("start");
         assert!(failed.code != 0 && failed.stderr.contains("error:"), "{step}: {}", failed.stderr);
-        assert_eq!(Left::of(&home), Left::default(), "after a failure at {step}: {}", failed.stderr);
+        nothing_left(&home, &format!("after a failure at {step}: {}", failed.stderr));
     }
 }
 
@@ -85,8 +103,7 @@ fn a_keeper_killed_at_any_step_leaves_nothing_that_cleanup_misses() {
         let mut struck = home.program(start_arguments("fake", "one")).expect("program");
         let struck = struck.env("BOTTLE_FAKE_FAIL", format!("{step}:kill")).run().expect("start");
         assert!(struck.code != 0, "{step}: {}", struck.stderr);
-        clean_up(&home);
-        assert_eq!(Left::of(&home), Left::default(), "after a kill at {step}");
+        cleanup_leaves_nothing(&home, &format!("after a kill at {step}"));
         clean_up(&home);
     }
 }
@@ -102,8 +119,7 @@ fn a_removal_that_fails_is_said_and_done_by_the_next_cleanup() {
     let mut stop = home.program(["stop", "one", "--time", "0"]).expect("program");
     let stopped = stop.env("BOTTLE_FAKE_FAIL", "remove").run().expect("stop");
     assert!(stopped.stderr.contains("bottle cleanup"), "{}", stopped.stderr);
-    clean_up(&home);
-    assert_eq!(Left::of(&home), Left::default());
+    cleanup_leaves_nothing(&home, "");
 }
 
 /// Kills one of a running bottle's processes and says what its client said.
@@ -120,9 +136,8 @@ fn a_killed_keeper_is_told_and_leaves_an_orphan_that_cleanup_takes() {
     home.without_cleanup();
     let (code, stderr) = kill_one(&home, "__keeper");
     assert!(code != 0 && stderr.contains("keeper died"), "{code}: {stderr}");
-    assert_eq!(status(&home, "one").as_deref(), Some("orphaned"));
-    clean_up(&home);
-    assert_eq!(Left::of(&home), Left::default());
+    wait_until("it is an orphan", || status(&home, "one").as_deref() == Some("orphaned"));
+    cleanup_leaves_nothing(&home, "");
 }
 
 #[test]
@@ -132,8 +147,7 @@ fn a_killed_guest_ends_its_bottle_and_is_told() {
     let (code, stderr) = kill_one(&home, "__guest");
     assert!(code != 0 && stderr.contains("died"), "{code}: {stderr}");
     wait_until("the keeper is gone", || process_with(&home, "__keeper").is_none());
-    clean_up(&home);
-    assert_eq!(Left::of(&home), Left::default());
+    cleanup_leaves_nothing(&home, "");
 }
 
 #[test]
@@ -175,8 +189,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
     client.wait().expect("the client's end");
     // Nobody saw how it ended, so its output is kept for `bottle logs`; nothing of it runs.
     wait_until("the bottle ends", || process_with(&home, "__keeper").is_none());
-    clean_up(&home);
-    assert_eq!(Left::of(&home), Left::default());
+    cleanup_leaves_nothing(&home, "");
 
     let detached =
         home.program(["start", "sleeper", "--bottle", "fake", "--yes", "--detach", "--label", "two"]);
@@ -188,8 +201,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
     assert_eq!(adopted.stdout, "still here\n");
     let _ =
         home.program(["stop", "two", "--time", "0"]).expect("program").run().expect("stop").expect_code(0);
-    clean_up(&home);
-    assert_eq!(Left::of(&home), Left::default());
+    cleanup_leaves_nothing(&home, "");
 }
 
 #[test]
@@ -212,9 +224,6 @@ fn a_keeper_killed_at_unchosen_moments_of_a_real_launch() {
         }
         client.kill().expect("kill the client");
         client.wait().expect("the client's end");
-        // A keeper that was not there yet when it was looked for ends with its client.
-        wait_until("no keeper lives", || process_with(&home, "__keeper").is_none());
-        clean_up(&home);
-        assert_eq!(Left::of(&home), Left::default(), "round {round}");
+        cleanup_leaves_nothing(&home, &format!("round {round}"));
     }
 }
