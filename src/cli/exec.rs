@@ -76,6 +76,7 @@ impl Exec {
             terminal: self.tty.then(terminal::size),
             stdin: self.interactive || self.tty,
             user: self.user,
+            awaited: false,
         };
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let style = if self.tty {

@@ -60,6 +60,7 @@ pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stre
         terminal: agent.terminal,
         stdin: agent.stdin,
         user: None,
+        awaited: !work.order.plan.detached,
     });
     let mut stream = open(guest, &request).await?;
     match answer(&mut stream).await? {

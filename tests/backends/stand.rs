@@ -154,6 +154,7 @@ pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exi
         terminal: None,
         stdin: false,
         user: None,
+        awaited: false,
     };
     let mut stream = channel.open(&GuestRequest::Exec(process)).await.expect("open");
     let mut output = Vec::new();

@@ -80,6 +80,9 @@ impl Agent {
         }
         let Running { pid, exit, input, outputs, terminal } = guest.start(&process)?;
         *stage = Stage::Started { pid, exit: exit.clone(), input, terminal };
+        if process.awaited && agent.seat().holder.is_none() {
+            agent.log.lead(Some(0));
+        }
         drop(stage);
         agent.started.notify_waiters();
         tokio::spawn(record(guest.clone(), outputs, exit.clone()));
@@ -112,6 +115,13 @@ impl Agent {
             seat.holder = None;
             self.log.lead(None);
             self.left.notify_waiters();
+        }
+    }
+
+    /// Nobody will come any more to read what was held back for a first client.
+    pub(crate) fn await_nobody(&self) {
+        if self.seat().holder.is_none() {
+            self.log.lead(None);
         }
     }
 

@@ -7,7 +7,8 @@
 //! ```
 //! The *leader* is the client that holds the terminal: the agent goes no faster than it reads. Everybody
 //! else may fall behind and then goes on with what is still kept. Without a leader nothing waits: a
-//! detached agent must not stop because nobody looks.
+//! detached agent must not stop because nobody looks. An agent whose first client is on its way has a
+//! leader that has read nothing, until that client sits down.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

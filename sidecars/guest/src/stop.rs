@@ -16,6 +16,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
 /// Ends the agent, then everything. Returns when nothing else runs.
 pub(crate) async fn stop(guest: &Arc<Guest>, grace: Duration) {
+    guest.agent.await_nobody();
     if let Some((_, mut exit)) = guest.agent.process() {
         guest.agent.signal(guest, Signal::TERM);
         if tokio::time::timeout(grace, exit.ended()).await.is_err() {

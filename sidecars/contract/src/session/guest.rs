@@ -103,6 +103,10 @@ pub struct Process {
     /// Another user of the bottle by name or number; the agent's own when absent.
     #[serde(default)]
     pub user: Option<String>,
+    /// Of the agent only: its output waits for its first client, who gets all of it. Otherwise it goes on
+    /// when nobody looks, and what is older than [`SCROLLBACK`] is gone.
+    #[serde(default)]
+    pub awaited: bool,
 }
 
 /// A terminal's size in character cells.

@@ -185,6 +185,7 @@ pub(crate) fn process(argv: &[&str]) -> Process {
         terminal: None,
         stdin: false,
         user: None,
+        awaited: false,
     }
 }
 

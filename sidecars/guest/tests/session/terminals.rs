@@ -163,6 +163,25 @@ async fn nothing_of_a_piped_agent_is_lost_to_a_client_that_waits_for_it() {
 }
 
 #[tokio::test]
+async fn an_awaited_agents_output_waits_for_its_first_client_and_not_for_its_end() {
+    const TOTAL: usize = 8 << 20;
+    let script = format!("yes 0123456 | head -c {TOTAL}");
+    let awaited = || GuestRequest::StartAgent(Process { awaited: true, ..shell(&script) });
+    let (_bottle, channel) = Bottle::ready().await;
+    let _agent = channel.open(&awaited()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let seen = all(attach(&channel, false).await).await;
+    assert_eq!((seen.out.len(), seen.exit()), (TOTAL, Some(Exit::Code(0))));
+
+    // Nobody comes: the bottle can still be ended.
+    let (_other, channel) = Bottle::ready().await;
+    let _agent = channel.open(&awaited()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    let stop = GuestRequest::Stop(bottle_contract::session::guest::Stop { grace_ms: 0 });
+    assert_eq!(ask(&channel, &stop).await, GuestEvent::Done);
+}
+
+#[tokio::test]
 async fn a_slow_watcher_holds_nobody_up() {
     let (_bottle, channel) = Bottle::ready().await;
     let watcher = attach(&channel, true).await;
