@@ -43,8 +43,7 @@ impl Person {
     /// # Errors
     /// When the terminal is gone.
     pub(crate) fn confirm(&mut self, question: &str) -> io::Result<Option<bool>> {
-        write!(self.terminal, "{question} [y/N] ")?;
-        match self.answer(true)? {
+        match self.answer(&format!("{question} [y/N] "), true)? {
             Answer::Given(bytes) => {
                 let word = String::from_utf8_lossy(&bytes).trim().to_lowercase();
                 Ok(Some(matches!(word.as_str(), "y" | "yes")))
@@ -53,9 +52,11 @@ impl Person {
         }
     }
 
-    /// Reads one line key by key: signals off, so that Ctrl-C comes as a key and nothing is left to undo.
-    fn answer(&mut self, echo: bool) -> io::Result<Answer> {
+    /// Asks, and reads one line key by key: signals off, so that Ctrl-C comes as a key and nothing is left
+    /// to undo. What was typed before the question was to be seen is no answer to it.
+    fn answer(&mut self, question: &str, echo: bool) -> io::Result<Answer> {
         let _modes = Keys::of(&self.terminal)?;
+        self.terminal.write_all(question.as_bytes())?;
         let mut line = Zeroizing::new(Vec::with_capacity(256));
         let mut byte = Zeroizing::new([0u8; 1]);
         loop {
@@ -97,8 +98,7 @@ impl Person {
 impl Ask for Person {
     fn secret(&mut self, question: &str) -> io::Result<Option<Secret>> {
         let plain: String = question.chars().filter(|c| !c.is_control()).collect();
-        write!(self.terminal, "{plain}: ")?;
-        match self.answer(false)? {
+        match self.answer(&format!("{plain}: "), false)? {
             Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
                 Ok(text) => Ok(Some(Secret::new(text.to_owned()))),
                 Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
