@@ -2,7 +2,7 @@
 
 use bottle::backend::{BackendErrorKind, Exposed, Prepared};
 
-use crate::stand::{Stand, every_backend, every_isolating_backend};
+use crate::stand::{Stand, every_backend, every_isolating_backend, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_setup_that_fails_names_its_step_and_leaves_no_process() {
@@ -42,19 +42,41 @@ async fn connecting_to_nothing_is_an_error_that_names_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_that_is_killed_is_gone_with_everything_in_it() {
-    for stand in every_isolating_backend().await {
+    for stand in every_backend().await {
         let bottle = stand.bottle("killed").await;
-        bottle.shell("sleep 61.5 >/dev/null 2>&1 & true").await;
+        let channel = bottle.provisioned().await;
+        let program = tokio::spawn(async move { run(&channel, &["sleep", "61.5"]).await.map(drop) });
+        while !is_sleeping() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         let processes: Vec<_> =
             bottle.ledger.all().into_iter().filter(|resource| resource.kind == "guest-process").collect();
         assert_eq!(processes.len(), 1, "{}", stand.name());
         stand.backend.remove(&processes).await.expect("killed");
-        let sleeping = std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok).any(|entry| {
-            std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\x0061.5\0")
-        });
-        assert!(!sleeping, "{}", stand.name());
+        program.abort();
+        let mut patience = 100;
+        while is_sleeping() && patience > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            patience -= 1;
+        }
+        assert!(!is_sleeping(), "{}", stand.name());
         bottle.remove().await;
     }
+}
+
+/// Whether the program of the test above runs, by an argument that no other has, for this user.
+fn is_sleeping() -> bool {
+    let own = rustix::process::getuid().as_raw();
+    std::fs::read_dir("/proc").expect("proc").filter_map(Result::ok).any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.ends_with(b"sleep\x0061.5\0") && belongs_to(&entry.path(), own)
+    })
+}
+
+/// A bottle of root's has a user of its own.
+fn belongs_to(process: &std::path::Path, own: u32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(process).is_ok_and(|found| own == 0 && found.uid() != 64_242 || found.uid() == own)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bottle::backend::{Backend, BackendError, ByteStream, Ledger, Prepared, Resource, Site, registry};
 use bottle::host::Host;
+use bottle::host::process::ProcessId;
 use bottle::plan::{AgentProcess, Egress, Identity, Plan, Resources, Workspace};
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
@@ -90,7 +92,7 @@ impl Stand {
     }
 }
 
-/// A bottle. Removed when dropped, as far as its ledger knows.
+/// A bottle. Its processes are killed when it is dropped, so that a test that fails leaves none.
 pub(crate) struct Bottle<'a> {
     pub(crate) stand: &'a Stand,
     pub(crate) plan: Plan,
@@ -142,6 +144,16 @@ impl Bottle<'_> {
     pub(crate) async fn remove(&self) {
         let all: Vec<Resource> = self.found().await.into_iter().chain(self.ledger.all()).collect();
         self.stand.backend.remove(&all).await.expect("removed");
+    }
+}
+
+impl Drop for Bottle<'_> {
+    fn drop(&mut self) {
+        let processes = self.ledger.all().into_iter().filter(|resource| resource.kind.ends_with("process"));
+        for process in processes.filter_map(|resource| resource.id.parse::<ProcessId>().ok()) {
+            // Gone already, as a rule.
+            let _ = process.kill(Duration::from_secs(5));
+        }
     }
 }
 

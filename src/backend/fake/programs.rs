@@ -29,6 +29,13 @@ const NOT_FOUND: u8 = 127;
 /// Runs the program named first.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Nothing else ends it when its guest is killed: a plain process has no namespace to die with. A guest
+    // that was gone before this line is no parent any more, and neither is anybody else.
+    let parent = rustix::process::getppid();
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    if rustix::process::getppid() != parent {
+        return ExitCode::FAILURE;
+    }
     let mut arguments = arguments.into_iter();
     let name = arguments.next().unwrap_or_default();
     let rest: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
