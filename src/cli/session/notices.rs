@@ -30,7 +30,7 @@ pub(crate) struct Watch {
 pub(crate) struct End {
     /// How the bottle ended, when the keeper said so.
     pub(crate) ended: Option<Ended>,
-    refused: BTreeMap<(String, String), u64>,
+    refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
     words: Vec<String>,
 }
@@ -63,9 +63,9 @@ impl End {
         let mut lines = self.words.clone();
         let times = |count: &u64| if *count == 1 { String::new() } else { format!(" ({count} times)") };
         lines.extend(
-            self.refused.iter().map(|((what, sentence), count)| {
-                format!("the door refused {what}{}: {sentence}", times(count))
-            }),
+            self.refused
+                .iter()
+                .map(|((what, reason), count)| format!("the door refused {what}{}: {reason}", times(count))),
         );
         if self.more > 0 {
             lines.push(format!("the door refused {} more requests", self.more));
@@ -76,8 +76,7 @@ impl End {
     fn note(&mut self, notice: Notice) {
         match notice {
             Notice::Refused(refused) => {
-                let sentence = refused.sentence.clone();
-                let key = (what(&refused), sentence);
+                let key = (what(&refused), refused.reason.as_str());
                 if self.refused.len() < REMEMBERED || self.refused.contains_key(&key) {
                     *self.refused.entry(key).or_default() += 1;
                 } else {
@@ -111,7 +110,10 @@ async fn listen(channel: &Channel, live: Option<&Output>) -> End {
 
 fn line(notice: &Notice) -> String {
     match notice {
-        Notice::Refused(refused) => format!("the door refused {}: {}", what(refused), refused.sentence),
+        // The sentence is written for the agent; the person knows `bottle policy check`.
+        Notice::Refused(refused) => {
+            format!("the door refused {}: {}", what(refused), refused.reason.as_str())
+        }
         Notice::DoorDown(words) | Notice::Warning(words) => words.clone(),
     }
 }
@@ -151,7 +153,7 @@ mod tests {
         let mut end = End::default();
         end.note(refused("a.example"));
         end.note(refused("a.example"));
-        assert_eq!(end.summary(), ["the door refused GET https://a.example/ (2 times): no route names it"]);
+        assert_eq!(end.summary(), ["the door refused GET https://a.example/ (2 times): host-not-allowed"]);
         for n in 0..100 {
             end.note(refused(&format!("h{n}.example")));
         }
