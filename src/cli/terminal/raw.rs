@@ -37,7 +37,8 @@ impl RawTerminal {
         let mut raw = termios.clone();
         raw.make_raw();
         remember(&terminal, &termios, title.is_some())?;
-        tcsetattr(&terminal, OptionalActions::Flush, &raw)?;
+        // What was typed ahead was meant for the program that comes: it is kept.
+        tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         if let Some(title) = title {
             let plain: String = title.chars().filter(|c| !c.is_control()).take(80).collect();
             // Saved on the terminal's own stack, so that the shell's title comes back.
