@@ -10,6 +10,7 @@
 //! `cli` is the only one that reads flags and prints; `keeper` is the process that owns a running
 //! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine.
 
+mod archive;
 pub mod backend;
 pub mod cli;
 pub mod host;

@@ -15,6 +15,7 @@ use super::protocol::{KeeperEvent, KeeperRequest, LaunchOrder};
 use crate::host::Host;
 use crate::instance::record::{Mode, Record, Status};
 use crate::instance::{State, Store};
+use crate::nearest::nearest;
 
 /// How long a keeper that holds its lock may take until its socket is there: it is launching.
 const SOCKET_WITHIN: Duration = Duration::from_secs(30);
@@ -131,7 +132,7 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
             slug: slug.clone(),
             why: format!("written by a newer bottle (schema {schema}); use that version"),
         }),
-        None => Err(ClientError::NoSuchBottle { slug: slug.clone(), near: nearest(&store, slug) }),
+        None => Err(ClientError::NoSuchBottle { slug: slug.clone(), near: near(&store, slug) }),
     }
 }
 
@@ -200,11 +201,7 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     greet(UnixStream::from_std(ours).map_err(failed)?).await
 }
 
-fn nearest(store: &Store, slug: &Slug) -> Option<Slug> {
-    let candidates = store.list().into_iter().map(|listed| listed.slug);
-    candidates
-        .map(|candidate| (strsim::osa_distance(candidate.as_str(), slug.as_str()), candidate))
-        .filter(|(distance, _)| *distance <= 3)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+fn near(store: &Store, slug: &Slug) -> Option<Slug> {
+    let slugs: Vec<Slug> = store.list().into_iter().map(|listed| listed.slug).collect();
+    nearest(slug.as_str(), slugs.iter().map(Slug::as_str))?.parse().ok()
 }

@@ -8,18 +8,12 @@ use std::path::{Path, PathBuf};
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names;
-use bottle_contract::session::guest::{CopyIn, GuestRequest, STDIN};
-use tokio::sync::mpsc;
+use bottle_contract::session::guest::{CopyIn, GuestRequest};
 
 use super::guest::{done, lost, open};
 use super::{LaunchError, Work};
+use crate::archive::{self, SendError};
 use crate::plan::{PlannedFile, Workspace};
-
-/// Chunks of archive under way between the thread that reads files and the channel.
-const CHUNKS: usize = 8;
-
-/// Bytes of one chunk.
-const CHUNK: usize = 32 * 1024;
 
 /// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
 pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchError> {
@@ -41,31 +35,18 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
         .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
 }
 
-/// Sends what `archive` writes and waits for the guest's word that it is unpacked.
+/// Sends what `files` writes and waits for the guest's word that it is unpacked.
 pub(super) async fn send(
     stream: &mut Stream,
-    archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+    files: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<(), LaunchError> {
-    let (chunks, mut ready) = mpsc::channel(CHUNKS);
-    let writer = tokio::task::spawn_blocking(move || {
-        let mut out = io::BufWriter::with_capacity(CHUNK, Chunks(chunks));
-        archive(&mut out)?;
-        out.flush()
-    });
-    while let Some(chunk) = ready.recv().await {
-        // A guest that refuses says why in its answer, read below; the thread ends with the channel.
-        let chunk: Vec<u8> = chunk;
-        if stream.data(STDIN, &chunk).await.is_err() {
-            break;
+    archive::send(stream, files).await.map_err(|error| match error {
+        SendError::Gone(error) => lost(error),
+        SendError::Stopped(_) => LaunchError::Host(error.to_string()),
+        SendError::Unreadable(error) => {
+            LaunchError::Host(format!("cannot copy the working directory: {error}"))
         }
-    }
-    drop(ready);
-    let written = writer.await.map_err(|error| LaunchError::Host(format!("the copy stopped: {error}")))?;
-    match written {
-        Ok(()) => stream.end().await.map_err(lost)?,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => return Err(LaunchError::Host(format!("cannot copy the working directory: {error}"))),
-    }
+    })?;
     done(stream).await
 }
 
@@ -132,20 +113,6 @@ fn clock_of_files() -> jiff::Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     jiff::Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0))
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
-}
-
-struct Chunks(mpsc::Sender<Vec<u8>>);
-
-impl Write for Chunks {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let cut = &bytes[..bytes.len().min(CHUNK)];
-        self.0.blocking_send(cut.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
-        Ok(cut.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

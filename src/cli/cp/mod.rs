@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_channel::{Event, Stream};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest, STDIN, STDOUT};
+use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest, STDOUT};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
@@ -20,12 +20,10 @@ use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use crate::archive::{self, SendError};
 use crate::host::Host;
 
-/// Bytes of one chunk between the thread that works on files and the channel.
-const CHUNK: usize = 32 * 1024;
-
-/// Chunks under way.
+/// Chunks under way between the channel and the thread that writes files.
 const CHUNKS: usize = 8;
 
 /// Copy files into a bottle or out of it
@@ -66,34 +64,24 @@ async fn copy_in(host: &Host, from: &Path, slug: &Slug, to: &str) -> Result<u8, 
     let (folder, name) = place::destination(to, &own_name);
     let channel = connect(host, slug).await?;
     let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: folder })).await?;
-    let (chunks, mut ready) = mpsc::channel(CHUNKS);
     let path = from.to_owned();
-    let archive = tokio::task::spawn_blocking(move || archive(&path, &name, Chunks(chunks)));
-    while let Some(chunk) = ready.recv().await {
-        // A guest that refuses says why in its answer, read below; the thread ends with the channel.
-        if stream.data(STDIN, &chunk).await.is_err() {
-            break;
-        }
-    }
-    drop(ready);
-    match archive.await {
-        Ok(Ok(())) => stream.end().await.map_err(lost)?,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Ok(Err(error)) => return Err(unreadable(error)),
-        Err(error) => return Err(CliError::failed(format!("the copy stopped: {error}"))),
-    }
+    archive::send(&stream, move |out| pack(&path, &name, out)).await.map_err(|error| match error {
+        SendError::Unreadable(error) => unreadable(error),
+        SendError::Gone(error) => lost(error),
+        SendError::Stopped(_) => CliError::failed(error.to_string()),
+    })?;
     done(&mut stream, slug).await
 }
 
-fn archive(from: &Path, name: &str, out: Chunks) -> io::Result<()> {
-    let mut archive = tar::Builder::new(io::BufWriter::with_capacity(CHUNK, out));
+fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
+    let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
     if from.is_dir() {
         archive.append_dir_all(name, from)?;
     } else {
         archive.append_path_with_name(from, name)?;
     }
-    archive.into_inner()?.flush()
+    archive.finish()
 }
 
 async fn copy_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
@@ -148,21 +136,6 @@ async fn done(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
         GuestEvent::Done => Ok(exit::DONE),
         GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
         _ => Err(lost("it answered out of turn").about(slug)),
-    }
-}
-
-/// The writing end of an archive under way.
-struct Chunks(mpsc::Sender<Vec<u8>>);
-
-impl Write for Chunks {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let cut = &bytes[..bytes.len().min(CHUNK)];
-        self.0.blocking_send(cut.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
-        Ok(cut.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
