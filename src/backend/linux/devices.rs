@@ -2,7 +2,7 @@
 //! alone with what tells of the host covered up.
 
 use std::os::fd::BorrowedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, openat, symlinkat};
 use rustix::mount::MountAttrFlags;
@@ -50,10 +50,11 @@ const FROZEN: [&str; 3] = ["fs", "irq", "sys"];
 /// Fills both under the new root.
 pub(super) fn build(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     let working = Forbid { writes: false, devices: false, programs: true };
+    let folder = folder(root, Path::new("/dev")).step("make /dev")?;
     for name in DEVICES {
-        let path = PathBuf::from("/dev").join(name);
+        let path = Path::new("/dev").join(name);
         let tree = Tree::of_host(&path, working).step_at("open", &path)?;
-        tree.attach(file(root, &path).step_at("make", &path)?).step_at("mount", &path)?;
+        tree.attach(file(&folder, Path::new(name)).step_at("make", &path)?).step_at("mount", &path)?;
     }
     for (target, link) in LINKS {
         symlinkat(target, root, link).step_at("link", Path::new(link))?;

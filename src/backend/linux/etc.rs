@@ -5,12 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use bottle_contract::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, DOOR_LOOPBACK};
 use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
-use rustix::fs::{Mode, OFlags, openat, symlinkat};
+use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
+use rustix::io::Errno;
 
 use super::failure::Step;
 use super::mounts::{folder, split};
@@ -21,24 +22,25 @@ use crate::backend::local::handoff::SetupFailure;
 
 /// Files and links of the host that say nothing about it, copied when they are there.
 const COPIED: [&str; 14] = [
-    "/etc/debian_version",
-    "/etc/inputrc",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/localtime",
-    "/etc/lsb-release",
-    "/etc/magic",
-    "/etc/mailcap",
-    "/etc/mime.types",
-    "/etc/os-release",
-    "/etc/protocols",
-    "/etc/redhat-release",
-    "/etc/services",
-    "/etc/timezone",
+    "debian_version",
+    "inputrc",
+    "ld.so.cache",
+    "ld.so.conf",
+    "localtime",
+    "lsb-release",
+    "magic",
+    "mailcap",
+    "mime.types",
+    "os-release",
+    "protocols",
+    "redhat-release",
+    "services",
+    "timezone",
 ];
 
-/// Folders of the host that say nothing about it.
-const SHARED: [&str; 4] = ["/etc/alternatives", "/etc/crypto-policies", "/etc/fonts", "/etc/terminfo"];
+/// Folders of the host, and one file, that say nothing about it: mounted.
+const SHARED: [&str; 5] =
+    ["/etc/alternatives", "/etc/crypto-policies", "/etc/fonts", "/etc/ssl/openssl.cnf", "/etc/terminfo"];
 
 /// Where distributions keep the one file with all roots.
 const ROOTS: [&str; 4] = [
@@ -48,19 +50,17 @@ const ROOTS: [&str; 4] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 ];
 
-/// Where OpenSSL looks for its settings.
-const OPENSSL: &str = "/etc/ssl/openssl.cnf";
-
 /// The most that is copied of one file; the loader's cache of a full desktop is a tenth of it.
 const COPY_MAX: u64 = 4 << 20;
 
 /// Fills `/etc` under the new root; the host's is still at its place.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
-    for (path, content) in own(spec) {
-        write(root, Path::new(path), content.as_bytes()).step_at("write", Path::new(path))?;
+    let etc = folder(root, Path::new("/etc")).step("make /etc")?;
+    for (name, content) in own(spec) {
+        write(&etc, name, content.as_bytes()).step_at("write /etc", Path::new(name))?;
     }
-    for path in COPIED.iter().chain([&OPENSSL]).map(Path::new) {
-        copy(root, path).step_at("copy", path)?;
+    for name in COPIED {
+        copy(&etc, name).step_at("copy /etc", Path::new(name))?;
     }
     for path in SHARED.map(Path::new) {
         if let Some(source) = Source::at(path, READ_ONLY).step_at("open", path)? {
@@ -68,9 +68,11 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
         }
     }
     for path in ROOTS.map(Path::new) {
-        link(root, Path::new(CA_BUNDLE_FILE), path).step_at("link", path)?;
+        let (parent, name) = split(path).step_at("link", path)?;
+        let parent = folder(root, parent).step_at("make the folder of", path)?;
+        symlinkat(CA_BUNDLE_FILE, parent, name).step_at("link", path)?;
     }
-    link(root, Path::new("/proc/self/mounts"), Path::new("/etc/mtab")).step("link /etc/mtab")
+    symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
 }
 
 fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
@@ -78,54 +80,47 @@ fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
     let nobody = 65_534;
     [
         (
-            "/etc/passwd",
+            "passwd",
             format!(
                 "root:x:0:0:root:/nonexistent:/usr/sbin/nologin\n\
                  {AGENT_USER}:x:{AGENT_UID}:{AGENT_UID}:{AGENT_USER}:/home/{AGENT_USER}:{shell}\n\
                  nobody:x:{nobody}:{nobody}:nobody:/nonexistent:/usr/sbin/nologin\n"
             ),
         ),
-        ("/etc/group", format!("root:x:0:\n{AGENT_USER}:x:{AGENT_UID}:\nnogroup:x:{nobody}:\n")),
+        ("group", format!("root:x:0:\n{AGENT_USER}:x:{AGENT_UID}:\nnogroup:x:{nobody}:\n")),
         (
-            "/etc/hosts",
+            "hosts",
             format!(
                 "127.0.0.1 localhost {}\n::1 localhost\n\
                  {DOOR_LOOPBACK} {EGRESS_HOST} {SUPERVISE_HOST} {GIT_GATE_HOST}\n",
                 spec.hostname
             ),
         ),
-        ("/etc/resolv.conf", format!("nameserver {DOOR_LOOPBACK}\n")),
-        ("/etc/hostname", format!("{}\n", spec.hostname)),
-        ("/etc/machine-id", format!("{}\n", spec.machine_id)),
-        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n".to_owned()),
-        ("/etc/shells", "/bin/sh\n/bin/bash\n".to_owned()),
+        ("resolv.conf", format!("nameserver {DOOR_LOOPBACK}\n")),
+        ("hostname", format!("{}\n", spec.hostname)),
+        ("machine-id", format!("{}\n", spec.machine_id)),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n".to_owned()),
+        ("shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ]
 }
 
-fn copy(root: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
-    if let Ok(target) = std::fs::read_link(path) {
-        return link(root, &target, path);
-    }
-    let file = match File::open(path) {
+fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
+    let path = Path::new("/etc").join(name);
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match openat(CWD, &path, flags, Mode::empty()) {
+        Err(Errno::LOOP) => return Ok(symlinkat(std::fs::read_link(path)?, etc, name)?),
         // One that only root may read is not for an agent either.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
-            return Ok(());
-        }
-        file => file?,
+        Err(Errno::NOENT | Errno::ACCESS) => return Ok(()),
+        file => File::from(file?),
     };
-    let mut content = Vec::new();
-    file.take(COPY_MAX).read_to_end(&mut content)?;
-    write(root, path, &content)
+    let length = file.metadata()?.len().min(COPY_MAX);
+    let mut content = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+    file.take(length).read_to_end(&mut content)?;
+    write(etc, name, &content)
 }
 
-fn write(root: BorrowedFd<'_>, path: &Path, content: &[u8]) -> io::Result<()> {
-    let (parent, name) = split(path)?;
+fn write(etc: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = openat(folder(root, parent)?, name, flags, Mode::from_raw_mode(0o644))?;
+    let file = openat(etc, name, flags, Mode::from_raw_mode(0o644))?;
     File::from(file).write_all(content)
-}
-
-fn link(root: BorrowedFd<'_>, target: &Path, path: &Path) -> io::Result<()> {
-    let (parent, name) = split(path)?;
-    Ok(symlinkat(target, folder(root, parent)?, name)?)
 }

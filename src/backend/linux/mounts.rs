@@ -2,6 +2,7 @@
 //!
 //! Attaching goes by an open folder, never by a path that a link could bend.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
@@ -81,31 +82,40 @@ impl Tree {
     }
 }
 
-/// Makes the folders of an absolute path under `root` and opens the last one.
+/// Makes what is missing of the folders of a path under `root` and opens the last one.
 ///
 /// # Errors
 /// When a part of the path is there and no folder, or a link.
 pub(super) fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
-    let mut at = rustix::io::fcntl_dupfd_cloexec(root, 3)?;
+    let mut at: Option<OwnedFd> = None;
     for part in path.components() {
         match part {
             Component::RootDir | Component::CurDir => {}
             Component::Normal(name) => {
-                match rustix::fs::mkdirat(&at, name, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    // A read-only mount says so before it says that the name is there.
-                    Err(Errno::ROFS) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                at = rustix::fs::openat(&at, name, flags, Mode::empty())?;
+                let parent = at.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+                let opened = open_or_make(parent, name)?;
+                at = Some(opened);
             }
             Component::ParentDir | Component::Prefix(_) => {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain absolute path"));
             }
         }
     }
-    Ok(at)
+    match at {
+        Some(folder) => Ok(folder),
+        None => Ok(rustix::io::fcntl_dupfd_cloexec(root, 3)?),
+    }
+}
+
+fn open_or_make(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => {
+            rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?;
+            rustix::fs::openat(parent, name, flags, Mode::empty())
+        }
+        opened => opened,
+    }
 }
 
 /// Makes an empty file to mount over, with the folders on the way, and opens it.
@@ -114,16 +124,18 @@ pub(super) fn folder(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 /// As [`folder`].
 pub(super) fn file(root: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (parent, name) = split(path)?;
-    let parent = folder(root, parent)?;
+    // A name alone is made right in `root`.
+    let made = if parent.as_os_str().is_empty() { None } else { Some(folder(&root, parent)?) };
+    let parent = made.as_ref().map_or(root.as_fd(), AsFd::as_fd);
     let flags = OFlags::CREATE | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o444))?)
+    Ok(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o444))?)
 }
 
 /// Parent and name.
 ///
 /// # Errors
 /// When the path has no name.
-pub(super) fn split(path: &Path) -> io::Result<(&Path, &std::ffi::OsStr)> {
+pub(super) fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     path.parent()
         .zip(path.file_name())
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it is no plain absolute path"))
