@@ -1,0 +1,15 @@
+//! Real coding agents, unmodified, in real bottles on the Linux backend, against the fake model.
+//!
+//! The agent holds a placeholder, the model takes one real key only, and nothing but the door leads
+//! from one to the other. So a script that is played to its end proves the whole way: the agent's
+//! program found and mounted, names resolved, TLS opened and trusted, the request decided, the key
+//! exchanged, the answer (streamed or not) brought back. Everything is judged by effects: files that
+//! exist, requests that arrived, a key that is nowhere.
+//!
+//! Each agent goes both ways in: by the proxy variables, and with those unset, where only the
+//! bottle's resolver leads to the door.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod mini;
+mod pi;
+mod scene;

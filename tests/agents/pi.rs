@@ -1,0 +1,83 @@
+//! pi: all three wire formats, streamed; it trusts NODE_EXTRA_CA_CERTS alone.
+
+use anyhow::Result;
+use bottle_test_support::agents;
+
+use super::scene::{Scene, Setting, agent};
+
+/// pi's name for a provider, a model it knows there, the host and path it asks, and how its key goes.
+struct Format {
+    provider: &'static str,
+    model: &'static str,
+    host: &'static str,
+    path: &'static str,
+    auth: &'static str,
+}
+
+const MESSAGES: Format = Format {
+    provider: "anthropic",
+    model: "claude-sonnet-4-5",
+    host: "api.anthropic.com",
+    path: "/v1/messages",
+    auth: "scheme: header, header: x-api-key",
+};
+const RESPONSES: Format = Format {
+    provider: "openai",
+    model: "gpt-5.1",
+    host: "api.openai.com",
+    path: "/v1/responses",
+    auth: "scheme: Bearer",
+};
+const CHAT: Format = Format {
+    provider: "openrouter",
+    model: "openai/gpt-5.1",
+    host: "openrouter.ai",
+    path: "/api/v1/chat/completions",
+    auth: "scheme: Bearer",
+};
+
+fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
+    let Some(pi) = agent(test, agents::pi())? else { return Ok(()) };
+    let setting = Setting {
+        command: &["pi", "-p", "--provider", format.provider, "--model", format.model, "{task}"],
+        env: &[
+            ("ANTHROPIC_API_KEY", "a-placeholder"),
+            ("OPENAI_API_KEY", "a-placeholder"),
+            ("OPENROUTER_API_KEY", "a-placeholder"),
+            // No look for a newer version: that host is not on the list, and the answer would be noise.
+            ("PI_OFFLINE", "1"),
+        ],
+        host: format.host,
+        path: format.path,
+        auth: format.auth,
+        proxied,
+    };
+    let scene = Scene::new(&pi, "pi", &setting)?;
+    let outcome =
+        scene.bottle(&["start", "pi", "--backend", "linux", "--yes", "-p", "Do the scripted task."])?;
+    assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
+    scene.assert_played(0, format.host, proxied);
+    assert!(scene.llm.seen().iter().all(|seen| seen.streamed), "pi streams");
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+#[test]
+fn messages_are_streamed_through_the_proxy_variables() -> Result<()> {
+    plays("pi messages", &MESSAGES, true)
+}
+
+#[test]
+fn messages_are_streamed_the_transparent_way() -> Result<()> {
+    plays("pi messages transparent", &MESSAGES, false)
+}
+
+#[test]
+fn responses_are_streamed_through_the_proxy_variables() -> Result<()> {
+    plays("pi responses", &RESPONSES, true)
+}
+
+#[test]
+fn chat_completions_are_streamed_the_transparent_way() -> Result<()> {
+    plays("pi chat transparent", &CHAT, false)
+}

@@ -1,0 +1,195 @@
+//! A home with one agent in it, the fake model behind the door, and what every run has to show.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::agents::{Agent, Missing};
+use bottle_test_support::fake_llm::{FakeLlm, Options, Script, Seen};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::{Outcome, Program};
+use bottle_test_support::skip;
+use serde_json::Value;
+
+/// How long a bottle may take to get somewhere.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Leaves a computed trace, so that finding it in the conversation means a shell really ran.
+const WRITE: &str = "printf 'sum %d\\n' $((6 * 7)) > proof.txt";
+/// Reads it back, and says where and as whom. An agent that has the proxy variables and finds a file
+/// `hold` in its workspace waits here until it is gone.
+const READ: &str = "while [ -e hold ] && [ -n \"$HTTPS_PROXY\" ]; do sleep 0.05; done; \
+                    cat proof.txt; echo dir $(pwd) user $(id -u) proxy ${HTTPS_PROXY:-none}.";
+/// Counts the places of the bottle where the real key stands. The expression does not match itself.
+const SEARCH: &str = "echo leaks $( (env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline; \
+                      find /run /home /tmp /etc /dev/shm /workspace -type f -size -4M -exec cat {} +) \
+                      2>/dev/null | tr '\\0' '\\n' | grep -ac 'sk-rea[l]-')";
+
+/// Variables that lead to the door's proxy.
+const PROXY_VARIABLES: [&str; 6] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
+/// One test's world.
+pub(crate) struct Scene {
+    pub(crate) home: TestHome,
+    pub(crate) llm: FakeLlm,
+}
+
+/// The agent, unless it or the backend is not to be had here, which is said aloud.
+pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<Agent>> {
+    let agent = match agent {
+        Ok(agent) => agent,
+        Err(missing) => {
+            skip::aloud(test, &missing);
+            return Ok(None);
+        }
+    };
+    let doctor = TestHome::new()?.program(["doctor", "--json"])?.run()?.json()?;
+    let linux = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == "linux");
+    let linux = linux.context("doctor does not know the linux backend")?;
+    if linux["usable"] != true {
+        skip::aloud(test, &format!("the linux backend cannot run here: {}", linux["findings"]));
+        return Ok(None);
+    }
+    Ok(Some(agent))
+}
+
+impl Scene {
+    /// A home with agent and bottle `name`, the bottle's frontmatter being `command` and `env` plus one
+    /// route to the model at `host`, whose credential goes the way `auth` says.
+    pub(crate) fn new(agent: &Agent, name: &str, setting: &Setting<'_>) -> Result<Self> {
+        let llm =
+            FakeLlm::start(Options { script: Script::new(&[WRITE, READ, SEARCH]), ..Options::default() })?;
+        let mut home = TestHome::new()?;
+        let ca = home.outside("llm-ca.pem");
+        llm.write_ca(&ca)?;
+        home.agent(name, &format!("---\nbottle: {name}\n---\nDo what the task says.\n"))?;
+        home.bottle(name, &setting.manifest(&llm, &ca))?;
+        let folders = agent.path.iter().map(|folder| folder.display().to_string());
+        let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
+        home.env("PATH", path.join(":")).env("LLM_KEY", llm.key());
+        Ok(Self { home, llm })
+    }
+
+    /// A bottle command of this home, expected to succeed.
+    pub(crate) fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
+        Ok(self.program(arguments)?.run()?.expect_code(0))
+    }
+
+    fn program(&self, arguments: &[&str]) -> Result<Program> {
+        self.home.program(arguments.iter().copied())
+    }
+
+    /// Waits until the model has answered `count` calls.
+    pub(crate) fn wait_for_calls(&self, count: usize) -> Result<()> {
+        self.wait(&format!("{count} calls of the model"), || Ok(self.llm.steps_served().len() >= count))
+    }
+
+    /// Waits until no bottle runs any more.
+    pub(crate) fn wait_for_end(&self) -> Result<()> {
+        self.wait("the bottle's end", || {
+            let active = self.bottle(&["list", "active", "--json"])?.json()?;
+            Ok(active.as_array().is_some_and(Vec::is_empty)
+                || active.as_array().into_iter().flatten().all(|bottle| bottle["status"] != "running"))
+        })
+    }
+
+    fn wait(&self, what: &str, reached: impl Fn() -> Result<bool>) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !reached()? {
+            let seen: Vec<String> =
+                self.llm.seen().iter().map(|s| format!("{} {}", s.path, s.status)).collect();
+            ensure!(Instant::now() < end, "waited too long for {what}; the model saw {seen:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// What holds after a run of the whole script that was the model's calls from `first` on, by an agent
+    /// that had the proxy variables or had not.
+    #[track_caller]
+    pub(crate) fn assert_played(&self, first: usize, host: &str, proxied: bool) {
+        let calls: Vec<Seen> =
+            self.llm.seen().into_iter().filter(|seen| seen.step.is_some()).skip(first).collect();
+        let steps: Vec<Option<usize>> = calls.iter().map(|call| call.step).collect();
+        assert_eq!(steps, [0, 1, 2, 3].map(Some), "the script's calls");
+        for call in &calls {
+            assert_eq!((call.host.as_str(), call.status), (host, 200), "{}", call.path);
+            assert!(!call.body.contains(self.llm.key()), "the agent knew the key: {}", call.body);
+            let sent = |name: &str| call.headers.iter().any(|(known, _)| known == name);
+            assert!(!sent("cookie") && !sent("proxy-authorization"), "{:?}", call.headers);
+        }
+        let conversation = &calls[3].body;
+        let proxy = if proxied { "proxy http://egress:9099." } else { "proxy none." };
+        for effect in ["sum 42", "dir /workspace user 1000", proxy, "leaks 0"] {
+            assert!(conversation.contains(effect), "{effect:?} is not in {conversation}");
+        }
+    }
+
+    /// The key is in no file that this home's bottles left.
+    #[track_caller]
+    pub(crate) fn assert_key_not_on_disk(&self) {
+        let mut found = Vec::new();
+        search(self.home.root(), self.llm.key().as_bytes(), &mut found);
+        assert_eq!(found, [] as [String; 0], "the real key is on disk");
+    }
+}
+
+/// What a bottle's manifest says of its agent.
+pub(crate) struct Setting<'a> {
+    /// The agent's argv.
+    pub(crate) command: &'a [&'a str],
+    /// Variables inside.
+    pub(crate) env: &'a [(&'a str, &'a str)],
+    /// The model's host.
+    pub(crate) host: &'a str,
+    /// The one path it needs.
+    pub(crate) path: &'a str,
+    /// `auth` without its `token_ref`.
+    pub(crate) auth: &'a str,
+    /// Whether the proxy variables stay set.
+    pub(crate) proxied: bool,
+}
+
+impl Setting<'_> {
+    fn manifest(&self, llm: &FakeLlm, ca: &Path) -> String {
+        let cleared = PROXY_VARIABLES.iter().filter(|_| !self.proxied).map(|name| (*name, ""));
+        let env: String = self
+            .env
+            .iter()
+            .copied()
+            .chain(cleared)
+            .map(|(name, value)| format!("  {name}: {}\n", Value::from(value)))
+            .collect();
+        let Self { host, path, auth, .. } = self;
+        let command = Value::from(self.command);
+        let port = llm.address().port();
+        let ca = Value::from(ca.display().to_string());
+        format!(
+            "---\nenv:\n{env}agent_provider:\n  template: command\n  command: {command}\negress:\n  \
+             ca_bundle: {ca}\n  routes:\n    - host: {host}\n      connect_to: \"127.0.0.1:{port}\"\n      \
+             auth: {{{auth}, token_ref: LLM_KEY}}\n      matches:\n        \
+             - {{methods: [POST], paths: [{{type: exact, value: {path}}}]}}\n---\n"
+        )
+    }
+}
+
+/// `env -u` with every proxy variable, in front of a command.
+pub(crate) fn without_proxies<'a>(command: &[&'a str]) -> Vec<&'a str> {
+    let unset = PROXY_VARIABLES.iter().flat_map(|name| ["-u", *name]);
+    ["env"].into_iter().chain(unset).chain(command.iter().copied()).collect()
+}
+
+fn search(folder: &Path, key: &[u8], found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            search(&entry.path(), key, found);
+        } else if kind.is_file()
+            && fs::read(entry.path()).is_ok_and(|bytes| bytes.windows(key.len()).any(|window| window == key))
+        {
+            found.push(entry.path().display().to_string());
+        }
+    }
+}
