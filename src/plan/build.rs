@@ -64,7 +64,7 @@ pub enum PlanError {
     #[error(transparent)]
     Skill(#[from] SkillError),
     /// The manifest asks for something that this version cannot keep its word on.
-    #[error("{what} is not available yet ({origin})")]
+    #[error("`{what}` is not available yet ({origin})")]
     NotYet {
         /// The key.
         what: String,
@@ -114,16 +114,21 @@ pub fn build(
 
 /// Fail closed: a key whose keeper does not exist yet must not look as if it were kept.
 fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanError> {
-    let template = &manifest.provider.template;
-    if template.value != Template::Command {
-        let what = format!("`agent_provider.template: {}`", template.value);
-        return Err(PlanError::NotYet { what, origin: template.origin.to_string() });
+    let (provider, resources) = (&manifest.provider, &manifest.resources);
+    let template = Some(&provider.template).filter(|template| template.value != Template::Command);
+    let asked = [
+        template.map(|t| (format!("agent_provider.template: {}", t.value), &t.origin)),
+        provider.image.as_ref().map(|image| ("agent_provider.image".to_owned(), &image.origin)),
+        provider.dockerfile.as_ref().map(|file| ("agent_provider.dockerfile".to_owned(), &file.origin)),
+        manifest.repos.iter().next().map(|(name, repo)| (format!("git-gate.repos.{name}"), &repo.url.origin)),
+        resources.cpus.as_ref().map(|cpus| ("resources.cpus".to_owned(), &cpus.origin)),
+        resources.memory.as_ref().map(|memory| ("resources.memory".to_owned(), &memory.origin)),
+        resources.disk.as_ref().map(|disk| ("resources.disk".to_owned(), &disk.origin)),
+    ];
+    match asked.into_iter().flatten().next() {
+        Some((what, origin)) => Err(PlanError::NotYet { what, origin: origin.to_string() }),
+        None => Ok(()),
     }
-    if let Some((name, repo)) = manifest.repos.iter().next() {
-        let what = format!("`git-gate.repos.{name}`");
-        return Err(PlanError::NotYet { what, origin: repo.url.origin.to_string() });
-    }
-    Ok(())
 }
 
 fn agent(manifest: &ResolvedManifest, flags: &Flags) -> Result<AgentProcess, PlanError> {
@@ -341,6 +346,23 @@ git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provi
         assert!(error.contains("git-gate.repos.tool") && error.contains("here.md:3"), "{error}");
         let error = planned("---\nsupervise: true\n---\n", |_| ()).expect_err("no provider yet").to_string();
         assert!(error.contains("template: claude"), "{error}");
+    }
+
+    #[test]
+    fn a_limit_or_an_image_that_nothing_keeps_is_refused() {
+        for (key, text) in [
+            ("resources.memory", "resources: {memory: 1GiB}"),
+            ("resources.cpus", "resources: {cpus: 2}"),
+            ("resources.disk", "resources: {disk: 1GiB}"),
+        ] {
+            let bottle =
+                format!("---\nagent_provider: {{template: command, command: [agent]}}\n{text}\n---\n");
+            let error = planned(&bottle, |_| ()).expect_err(key).to_string();
+            assert!(error.contains(&format!("`{key}` is not available yet")), "{error}");
+        }
+        let image = "---\nagent_provider: {template: command, command: [agent], image: ./rootfs}\n---\n";
+        let error = planned(image, |_| ()).expect_err("an image").to_string();
+        assert!(error.contains("`agent_provider.image` is not available yet"), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! `info --explain`, the preflight and `--dry-run` show this text. It is a rendering, not a manifest to
 //! be read back: what nobody asked for and has no default is left out, a prompt is shown by its size.
 
+use bottle_contract::terminal::inert;
 use std::collections::BTreeMap;
 
 use bottle_contract::route::RouteSpec;
@@ -215,16 +216,4 @@ impl Page {
         }
         text
     }
-}
-
-/// A line without what would move the cursor or turn the reading direction: this text is a person's
-/// ground for saying yes.
-fn inert(line: &str) -> String {
-    let misleading = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    line.chars()
-        .flat_map(|c| if misleading(c) { c.escape_unicode().collect::<Vec<_>>() } else { vec![c] })
-        .collect()
 }

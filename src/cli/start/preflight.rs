@@ -109,8 +109,16 @@ fn page(view: &View<'_>, ink: Ink) -> String {
     section(&ink.bold("seen of this machine, read-only"), exposed(view.prepared));
     section(&ink.yellow("from this project"), of_project(view.resolved));
     section(&ink.red("weaker than usual"), weaker(view));
+    section(&ink.yellow("not part of this version"), missing(view));
     section(&ink.yellow("passed over"), view.resolved.warnings.clone());
     text
+}
+
+/// What a reader of the manifest could take for granted and nobody does yet.
+fn missing(view: &View<'_>) -> Vec<String> {
+    let unread = "what is sent to the hosts above is not read for secrets: there is no scanner yet";
+    let routes = !view.resolved.manifest.egress.routes.is_empty();
+    routes.then(|| unread.to_owned()).into_iter().collect()
 }
 
 fn warnings(view: &View<'_>) -> Vec<String> {
