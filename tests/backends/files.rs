@@ -18,11 +18,11 @@ async fn home_and_workspace_are_writable_and_the_system_is_not() {
                  for f in / /etc /usr /usr/bin /dev /proc /sys /run/bottle/door /bin /lib; do \
                      touch $f/f 2>/dev/null && echo wrote $f; done; \
                  rm -f /etc/passwd /run/bottle/bottle 2>/dev/null; \
-                 echo x >/etc/passwd; echo x >/run/bottle/bottle; pwd; true",
+                 (echo x >/etc/passwd && echo wrote; echo x >/run/bottle/bottle && echo wrote) 2>/dev/null; \
+                 pwd; true",
             )
             .await;
-        let lines: Vec<&str> = output.lines().filter(|line| !line.contains("cannot create")).collect();
-        assert_eq!(lines, ["/workspace"], "{}: {output}", stand.name());
+        assert_eq!(output, "/workspace\n", "{}", stand.name());
         let workspace = stand.backend.kept_workspace(bottle.slug()).expect("workspace");
         assert!(workspace.join("f").exists(), "{}", stand.name());
         bottle.remove().await;
