@@ -1,5 +1,6 @@
 //! What a bottle cannot see, reach or do. Only on backends that isolate.
 
+use bottle_test_support::skip;
 use std::collections::BTreeMap;
 
 use crate::stand::every_isolating_backend;
@@ -84,7 +85,7 @@ async fn the_outside_is_unreachable_whatever_the_way() {
         except OSError as e: print(errno.errorcode[e.errno])\n\
         print(sorted(name for _, name in socket.if_nameindex()))\n";
     if !std::path::Path::new("/usr/bin/python3").exists() {
-        eprintln!("skipped: there is no /usr/bin/python3 to try it with");
+        skip::aloud("every way out", &"there is no /usr/bin/python3 to try it with");
         return;
     }
     for stand in every_isolating_backend().await {

@@ -11,8 +11,6 @@
 //! ordinary    all of it once more, as a user who is not root
 //! ```
 
-#![allow(clippy::print_stderr, reason = "a skipped test says so")]
-
 mod door;
 mod failure;
 mod files;

@@ -1,5 +1,6 @@
 //! Agents installed on the host run inside, unchanged.
 
+use bottle_test_support::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,7 +16,7 @@ async fn stand_with(folder: &Path) -> Option<Stand> {
     let stand = Stand::new("linux", &[("PATH", path.expect("path").to_str().expect("UTF-8"))]);
     let check = stand.backend.check().await;
     if !check.usable {
-        eprintln!("skipped: linux is not usable here: {:?}", check.findings);
+        skip::aloud("programs of the host", &format!("linux is not usable here: {:?}", check.findings));
         return None;
     }
     Some(stand)
@@ -61,7 +62,7 @@ async fn a_program_of_a_virtual_environment_finds_its_modules() {
     let venv = place.join("venv");
     let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
     if !made.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: python3 here makes no virtual environment");
+        skip::aloud("a virtual environment", &"python3 here makes none");
         return;
     }
     let library =
@@ -77,7 +78,7 @@ async fn a_program_of_a_virtual_environment_finds_its_modules() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_of_a_node_package_finds_its_neighbours() {
     if Command::new("node").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no node here");
+        skip::aloud("a node package", &"there is no node here");
         return;
     }
     let (_folder, place) = folder();

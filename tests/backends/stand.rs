@@ -13,6 +13,8 @@ use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDOUT};
 use bottle_contract::session::{Hello, Role};
+use bottle_test_support::program::Program;
+use bottle_test_support::skip;
 
 /// A backend and its home.
 pub(crate) struct Stand {
@@ -30,7 +32,7 @@ pub(crate) async fn every_backend() -> Vec<Stand> {
         if check.usable {
             stands.push(stand);
         } else {
-            eprintln!("skipped: {name} is not usable here: {:?}", check.findings);
+            skip::aloud(name, &format!("it is not usable here: {:?}", check.findings));
         }
     }
     stands
@@ -53,7 +55,7 @@ impl Stand {
             home: folder.path().join("home"),
             user_home: folder.path().join("person"),
             runtime: folder.path().join("run"),
-            program: env!("CARGO_BIN_EXE_bottle").into(),
+            program: Program::bottle().expect("built").path().to_owned(),
         };
         let backend = registry::by_name(&host, name).expect("a backend of that name");
         Self { backend, host, _folder: folder }
