@@ -7,7 +7,19 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Removes what the bottle said to the door and not to upstream.
+/// Removes what `Connection` declares to be for the door alone, before anything is decided or added.
+///
+/// Done later it would take away a header that the decision has seen, or the credential that was added.
+/// `Upgrade` and `TE` stay: the door reads both.
+pub(crate) fn take_declared(headers: &mut HeaderMap) {
+    for name in declared(headers) {
+        if name != UPGRADE && name != TE {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Removes what the bottle said to the door and not to upstream, but for [`take_declared`].
 ///
 /// `Host` is written again from what was decided on; `Expect` is answered by the door, which reads the
 /// body as upstream takes it; `TE` keeps `trailers`, which gRPC needs.
@@ -30,6 +42,9 @@ pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
 ///
 /// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has.
 pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
+    for name in declared(headers) {
+        headers.remove(name);
+    }
     connection_only(headers);
     for name in [PROXY_AUTHENTICATE, ALT_SVC] {
         headers.remove(name);
@@ -44,19 +59,20 @@ pub(crate) fn say_websocket(headers: &mut HeaderMap) {
 }
 
 fn connection_only(headers: &mut HeaderMap) {
-    let listed: Vec<HeaderName> = headers
+    for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
+        headers.remove(name);
+    }
+}
+
+/// The headers that `Connection` lists.
+fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
+    headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(words)
         .filter_map(|word| HeaderName::try_from(word).ok())
-        .collect();
-    for name in listed {
-        headers.remove(name);
-    }
-    for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
-        headers.remove(name);
-    }
+        .collect()
 }
 
 /// The comma-separated words of a header, lower case.
@@ -87,6 +103,7 @@ mod tests {
             ("expect", "100-continue"),
             ("accept", "*/*"),
         ]);
+        take_declared(&mut map);
         towards_upstream(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*"), ("te", "trailers")]));
         let mut map = headers(&[("alt-svc", "h3=\":443\""), ("connection", "close"), ("etag", "1")]);

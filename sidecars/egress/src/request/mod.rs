@@ -52,8 +52,9 @@ pub(crate) async fn handle(
     let started = Instant::now();
     let current = egress.live.current();
     let upgrade = hyper::upgrade::on(&mut request);
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let body = Arriving::new(body, parts.version, &parts.headers);
+    headers::take_declared(&mut parts.headers);
     if facts::asks_the_door(&way, &parts) {
         return about_the_door(&current, &parts);
     }

@@ -82,6 +82,19 @@ async fn what_is_decided_on_is_what_is_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connection_takes_away_neither_what_was_decided_on_nor_what_was_added() {
+    let matches = "matches: [{headers: [{name: x-env, value: dev}]}]";
+    let door = DoorFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let answer = door.curl(&["--http1.1", "-H", "X-Env: dev", "-H", "Connection: x-env", URL]).await;
+    assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"));
+    assert!(door.site.visits().is_empty());
+    let door = DoorFixture::with(Wanted { route: AUTH, ..Wanted::default() }).await;
+    assert_eq!(door.curl(&["--http1.1", "-H", "Connection: authorization", URL]).await.status(), 200);
+    let visit = door.site.visits().pop().expect("a visit");
+    assert!(visit.header("authorization").is_some_and(|value| value.contains(REAL)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_http_passes_on_port_80_where_a_route_asks_for_it() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
     let door = DoorFixture::with(Wanted { site, route: "ports: [80]", ..Wanted::default() }).await;
