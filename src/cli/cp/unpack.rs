@@ -164,14 +164,21 @@ impl<'a> Unpacker<'a> {
 }
 
 /// Whether a link at `inside` leads to a place under the copy's top.
+///
+/// A way up counts only at its beginning, where it goes through folders that were made here. After a name
+/// it would start from wherever that name leads, which may be another link.
 fn stays_within(inside: &Path, link: &Path) -> bool {
     let mut depth = inside.components().count() - 1;
+    let mut named = false;
     for component in link.components() {
         match component {
-            Component::Normal(_) => depth += 1,
+            Component::Normal(_) => {
+                named = true;
+                depth += 1;
+            }
             Component::CurDir => {}
             // One component is the top itself, which a link must not leave.
-            Component::ParentDir if depth > 1 => depth -= 1,
+            Component::ParentDir if depth > 1 && !named => depth -= 1,
             _ => return false,
         }
     }
@@ -276,6 +283,22 @@ mod tests {
         names.sort();
         assert_eq!(names, ["in", "self"]);
         assert_eq!(fs::read_dir(here.path().join("to/top/in")).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn a_link_through_another_link_does_not_leave_the_copy() {
+        let here = tempfile::tempdir().expect("folder");
+        fs::write(here.path().join("outside"), "mine").expect("write");
+        let pieces = [
+            Piece::Folder("top/a/b/c"),
+            Piece::Link("top/a/b/c/up", "../../.."),
+            Piece::Link("top/a/b/c/out", "up/../outside"),
+            Piece::Link("top/a/b/c/within", "up/a/b"),
+        ];
+        let skipped = unpack(here.path(), "top", &pieces).expect("copy");
+        assert_eq!(skipped, ["top/a/b/c/out"]);
+        assert!(fs::read_to_string(here.path().join("top/a/b/c/out")).is_err(), "it led out of the copy");
+        assert!(here.path().join("top/a/b/c/within/c").is_dir());
     }
 
     #[test]
