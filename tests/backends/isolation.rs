@@ -1,7 +1,8 @@
 //! What a bottle cannot see, reach or do. Only on backends that isolate.
 
-use bottle_test_support::skip;
 use std::collections::BTreeMap;
+
+use bottle_test_support::skip;
 
 use crate::stand::every_isolating_backend;
 

@@ -1,11 +1,11 @@
 //! Agents installed on the host run inside, unchanged.
 
-use bottle_test_support::skip;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bottle::plan::Resources;
 use bottle_contract::session::guest::Exit;
+use bottle_test_support::skip;
 
 use crate::stand::{Stand, run};
 
