@@ -31,8 +31,8 @@ pub struct BottleLayer {
     pub extends: Vec<Located<Name>>,
     /// `env`.
     pub env: BTreeMap<String, Located<EnvValue>>,
-    /// `agent_provider`.
-    pub provider: Option<Located<ProviderLayer>>,
+    /// `agent_provider`; boxed, since it is most of a layer's size and absent in most layers.
+    pub provider: Option<Box<Located<ProviderLayer>>>,
     /// `git-gate`.
     pub git_gate: GitGateLayer,
     /// `egress`.
@@ -81,7 +81,7 @@ impl BottleLayer {
             source,
             extends: extends.into_iter().map(|name| named("extends", name)).collect::<Result<_, _>>()?,
             env: env(schema.env)?,
-            provider: schema.agent_provider.map(ProviderLayer::from_schema).transpose()?,
+            provider: schema.agent_provider.map(ProviderLayer::from_schema).transpose()?.map(Box::new),
             git_gate: GitGateLayer::from_schema(schema.git_gate.unwrap_or_default())?,
             egress: EgressLayer::from_schema(schema.egress.unwrap_or_default())?,
             supervise: schema.supervise,

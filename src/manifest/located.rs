@@ -1,7 +1,9 @@
 //! A value and the place in the file it was read from.
 
-use bottle_contract::yaml::Spanned;
-use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
 pub use bottle_contract::yaml::Position;
 
@@ -45,11 +47,29 @@ impl<T: PartialEq> PartialEq for Located<T> {
 
 impl<T: Eq> Eq for Located<T> {}
 
-/// Through [`Spanned`], so that the contract's wire types and these come from one decoder.
+/// By this name the manifest's decoder recognises a [`Located`] and answers with (line, column, value).
+pub(super) const MARKER: &str = "$bottle::Located";
+
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<T>::deserialize(deserializer)?;
-        let at = Position::of(&spanned).unwrap_or(START);
-        Ok(Self { value: spanned.value, at })
+        deserializer.deserialize_newtype_struct(MARKER, LocatedVisitor(PhantomData))
+    }
+}
+
+struct LocatedVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for LocatedVisitor<T> {
+    type Value = Located<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value with its place, from a manifest's decoder")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut parts: A) -> Result<Located<T>, A::Error> {
+        let missing = || A::Error::custom("a value came without its place");
+        let line = parts.next_element()?.ok_or_else(missing)?;
+        let column = parts.next_element()?.ok_or_else(missing)?;
+        let value = parts.next_element()?.ok_or_else(missing)?;
+        Ok(Located { value, at: Position { line, column } })
     }
 }

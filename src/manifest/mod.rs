@@ -27,6 +27,7 @@ pub mod host_path;
 mod keys;
 pub mod locate;
 pub mod located;
+mod placed;
 mod plain_file;
 pub mod provider;
 pub mod resources;

@@ -6,17 +6,28 @@
 
 use std::fmt;
 
-use bottle_contract::yaml::{self, Spanned, YamlError};
+use bottle_contract::yaml::{self, YamlError};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::error::Fault;
 use super::located::{Located, Position, START};
+use super::placed::Placed;
 
 /// A value and its place.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) at: Position,
     pub(super) value: Value,
+}
+
+impl Node {
+    /// The text it is; of anything else, none.
+    pub(super) fn text(&self) -> &str {
+        match &self.value {
+            Value::Text(text) => text,
+            _ => "",
+        }
+    }
 }
 
 /// What a value is.
@@ -28,7 +39,8 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<(Located<String>, Node)>),
+    /// Keys are [`Value::Text`].
+    Map(Vec<(Node, Node)>),
 }
 
 impl Value {
@@ -65,8 +77,8 @@ fn fault(error: &YamlError) -> Fault {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let spanned = Spanned::<Value>::deserialize(deserializer)?;
-        Ok(Self { at: Position::of(&spanned).unwrap_or(START), value: spanned.value })
+        let Placed(Located { value, at }) = Placed::deserialize(deserializer)?;
+        Ok(Self { at, value })
     }
 }
 
@@ -135,9 +147,8 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Vec::new();
-        while let Some(key) = entries.next_key::<Spanned<String>>()? {
-            let at = Position::of(&key).unwrap_or(START);
-            map.push((Located::new(key.value, at), entries.next_value()?));
+        while let Some((Placed(key), value)) = entries.next_entry()? {
+            map.push((Node { at: key.at, value: Value::Text(key.value) }, value));
         }
         Ok(Value::Map(map))
     }

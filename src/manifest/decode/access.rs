@@ -7,8 +7,7 @@ use serde::de::{
 
 use super::At;
 use super::error::DecodeError;
-use crate::manifest::located::Located;
-use crate::manifest::yaml::{Node, Value};
+use crate::manifest::yaml::Node;
 
 /// A list's items.
 pub(super) struct Items<'a> {
@@ -35,12 +34,12 @@ impl<'de> SeqAccess<'de> for Items<'_> {
 
 /// A map's entries.
 pub(super) struct Fields<'a> {
-    entries: &'a [(Located<String>, Node)],
+    entries: &'a [(Node, Node)],
     next: usize,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn new(entries: &'a [(Located<String>, Node)]) -> Self {
+    pub(super) fn new(entries: &'a [(Node, Node)]) -> Self {
         Self { entries, next: 0 }
     }
 }
@@ -50,8 +49,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, DecodeError> {
         let Some((key, _)) = self.entries.get(self.next) else { return Ok(None) };
-        let node = Node { at: key.at, value: Value::Text(key.value.clone()) };
-        seed.deserialize(At(&node)).map(Some).map_err(|error| error.placed(key.at))
+        seed.deserialize(At(key)).map(Some).map_err(|error| error.placed(key.at))
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, DecodeError> {
@@ -60,7 +58,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
             .get(self.next)
             .ok_or_else(|| de::Error::custom("a value was asked for before its key"))?;
         self.next += 1;
-        seed.deserialize(At(value)).map_err(|error| error.within(key.value.clone()))
+        seed.deserialize(At(value)).map_err(|error| error.within(key.text().to_owned()))
     }
 }
 

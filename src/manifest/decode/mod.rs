@@ -13,10 +13,12 @@ mod tests;
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 
 use super::error::Fault;
+use super::located;
+use super::placed::SPANNED;
 use super::yaml::{Node, Value};
 use access::{Fields, Items, Word};
 use error::DecodeError;
-use spanned::{SPANNED, WithPlace};
+use spanned::{Parts, WithPlace};
 
 /// Reads `node` as a `T`.
 pub(super) fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, Fault> {
@@ -131,10 +133,10 @@ impl<'de> Deserializer<'de> for At<'_> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, DecodeError> {
-        if name == SPANNED {
-            visitor.visit_newtype_struct(WithPlace(self.0))
-        } else {
-            visitor.visit_newtype_struct(self)
+        match name {
+            located::MARKER => visitor.visit_seq(Parts::new(self.0)),
+            SPANNED => visitor.visit_newtype_struct(WithPlace(self.0)),
+            _ => visitor.visit_newtype_struct(self),
         }
         .map_err(|error| error.placed(self.0.at))
     }

@@ -1,18 +1,14 @@
-//! The way a value's place reaches [`bottle_contract::yaml::Spanned`] from a tree.
+//! How a value's place leaves the tree: for our own [`Located`](crate::manifest::Located), and for the
+//! [`Spanned`](bottle_contract::yaml::Spanned) of the contract's wire types.
 
-use serde::de::value::{MapDeserializer, StrDeserializer};
-use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
+use serde::de::value::{MapDeserializer, StrDeserializer, U64Deserializer};
+use serde::de::{DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Visitor};
 
 use super::At;
 use super::error::DecodeError;
 use crate::manifest::located::Position;
+use crate::manifest::placed::SPANNED_OPENING;
 use crate::manifest::yaml::Node;
-
-/// The name by which the YAML library's `Spanned` asks for a value together with its place, and the key
-/// that opens the answer. Neither is part of the library's documented interface;
-/// `spans_reach_every_value` notices should one of them change.
-pub(super) const SPANNED: &str = "__yaml_spanned";
-const SPANNED_OPENING: &str = "__serde_saphyr_private_spanned";
 
 /// A node as the map that `Spanned` reads: `value`, and its place as `referenced` and `defined`.
 pub(super) struct WithPlace<'a>(pub(super) &'a Node);
@@ -52,5 +48,35 @@ impl<'de> MapAccess<'de> for PlaceFields<'_> {
         }
         let Position { line, column } = self.node.at;
         seed.deserialize(MapDeserializer::new([("line", line), ("column", column)].into_iter()))
+    }
+}
+
+/// A node as the three parts of a `Located`: line, column, value.
+pub(super) struct Parts<'a> {
+    node: &'a Node,
+    next: u8,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn new(node: &'a Node) -> Self {
+        Self { node, next: 0 }
+    }
+}
+
+impl<'de> SeqAccess<'de> for Parts<'_> {
+    type Error = DecodeError;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, DecodeError> {
+        let number = |n: u64| -> U64Deserializer<DecodeError> { n.into_deserializer() };
+        self.next += 1;
+        match self.next {
+            1 => seed.deserialize(number(self.node.at.line)).map(Some),
+            2 => seed.deserialize(number(self.node.at.column)).map(Some),
+            3 => seed.deserialize(At(self.node)).map(Some),
+            _ => Ok(None),
+        }
     }
 }
