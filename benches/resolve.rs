@@ -73,23 +73,34 @@ fn main() {
     report(&selection, &manifests);
 }
 
-/// The one number that the goal is about, as the median of what a person would wait.
+/// The one number that the goal is about: what a person waits. Beside it the processor's share of that,
+/// which a busy machine does not stretch.
 #[allow(clippy::print_stdout)]
 fn report(selection: &Selection, manifests: &Manifests) {
-    let mut times: Vec<Duration> = (0..51)
-        .map(|_| {
-            let start = Instant::now();
-            let resolved = resolve(selection, manifests).expect("resolved");
-            let time = start.elapsed();
-            drop(resolved);
-            time
-        })
-        .collect();
-    times.sort();
-    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
-    let verdict = if median <= GOAL { "reached" } else { "missed" };
+    let mut waited = Vec::new();
+    let mut worked = Vec::new();
+    for _ in 0..101 {
+        let (start, cpu) = (Instant::now(), processor_time());
+        let resolved = resolve(selection, manifests).expect("resolved");
+        waited.push(start.elapsed());
+        worked.push(processor_time().saturating_sub(cpu));
+        drop(resolved);
+    }
+    let (waited, worked) = (median(waited), median(worked));
+    let verdict = if waited <= GOAL { "reached" } else { "missed" };
     println!(
-        "{FILES} files resolved in {median:.2?} (median of {}; worst {worst:.2?}); goal {GOAL:?}: {verdict}",
-        times.len()
+        "{FILES} files resolved in {waited:.2?}, {worked:.2?} of them on the processor (medians of 101)"
     );
+    println!("goal {GOAL:?}: {verdict}");
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// What this thread has used so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
