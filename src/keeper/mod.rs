@@ -51,6 +51,11 @@ const PHASE_ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// The keeper's whole life. Its standard input is the socket of the command that started it.
 #[must_use]
 pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
+    // It will hold every secret of its bottle: no other process may read its memory, and no crash may
+    // write it to disk.
+    if bottle_harden::process::seal().is_err() {
+        return ExitCode::FAILURE;
+    }
     // A session of its own: the terminal's signals are the client's business. A failure means that it
     // leads one already.
     let _ = rustix::process::setsid();

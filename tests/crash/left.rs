@@ -34,6 +34,12 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    /// Whether a file of its `/proc` folder holds this text.
+    pub(crate) fn says(&self, file: &str, text: &str) -> bool {
+        let path = format!("/proc/{}/{file}", self.pid.as_raw_nonzero());
+        fs::read_to_string(path).is_ok_and(|content| content.contains(text))
+    }
+
     /// Kills it as the kernel's memory killer would.
     pub(crate) fn kill(&self) {
         kill_process(self.pid, Signal::KILL).expect("kill a process of this test");

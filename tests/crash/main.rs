@@ -141,6 +141,21 @@ fn a_killed_keeper_is_told_and_leaves_an_orphan_that_cleanup_takes() {
 }
 
 #[test]
+fn nobody_who_holds_secrets_leaves_a_core() {
+    let home = home();
+    let client = start(&home, "fake", "one");
+    wait_until("the bottle runs", || status(&home, "one").as_deref() == Some("running"));
+    for role in ["__keeper", "__bundle", "__egress"] {
+        let process = process_with(&home, role).expect("the process");
+        assert!(process.says("limits", "Max core file size         0                    0"), "{role}");
+        assert!(process.says("status", "NoNewPrivs:\t1"), "{role}");
+    }
+    let stopped = home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
+    let _ = stopped.expect_code(0);
+    let _ = said(client);
+}
+
+#[test]
 fn a_killed_guest_ends_its_bottle_and_is_told() {
     let mut home = home();
     home.without_cleanup();
