@@ -34,10 +34,11 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Whether a file of its `/proc` folder holds this text.
+    /// Whether a file of its `/proc` folder holds these words, however they are set apart.
     pub(crate) fn says(&self, file: &str, text: &str) -> bool {
         let path = format!("/proc/{}/{file}", self.pid.as_raw_nonzero());
-        fs::read_to_string(path).is_ok_and(|content| content.contains(text))
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        fs::read_to_string(path).is_ok_and(|content| words(&content).contains(text))
     }
 
     /// Kills it as the kernel's memory killer would.

@@ -79,7 +79,9 @@ const SUBPROTOCOLS: &[&str] = &["openai-insecure-api-key.", "base64url.bearer.au
 /// Whether the header `name` (lower case, as parsers hand it out) is a credential.
 #[must_use]
 pub fn is_credential_header(name: &str) -> bool {
-    HEADERS.contains(&name) || HEADER_ENDS.iter().any(|end| name.ends_with(end))
+    // CGI and its heirs read both spellings as one header.
+    let name = if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) };
+    HEADERS.contains(&&*name) || HEADER_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether an entry of `Sec-WebSocket-Protocol` is a credential.

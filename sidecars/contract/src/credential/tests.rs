@@ -84,6 +84,8 @@ fn credentials_of_the_agent_are_known_by_name() {
         "x-shopify-access-token",
     ] {
         assert!(strip::is_credential_header(name), "{name}");
+        let spelt = name.replace('-', "_");
+        assert!(strip::is_credential_header(&spelt), "{spelt}");
     }
     for name in [
         "accept",

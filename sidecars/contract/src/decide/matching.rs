@@ -24,10 +24,8 @@ pub(super) struct Methods<'a> {
 impl<'a> Methods<'a> {
     pub(super) fn of(facts: &RequestFacts<'a>, query: Option<&str>) -> Self {
         let mut overrides = Vec::new();
-        for name in OVERRIDES {
-            for value in facts.headers.get_all(name) {
-                overrides.push(String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_uppercase());
-            }
+        for (_, value) in facts.headers.iter().filter(|(name, _)| is_override(name.as_str())) {
+            overrides.push(String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_uppercase());
         }
         if let Some(query) = query.filter(|query| query.contains(OVERRIDE_KEY)) {
             let keys = decoded_pairs(query).filter(|(key, _)| key.eq_ignore_ascii_case(OVERRIDE_KEY));
@@ -53,6 +51,11 @@ impl<'a> Methods<'a> {
         let listed = |word: &str| allowed.iter().any(|method| method == word);
         listed(self.method) && self.overrides.iter().all(|word| listed(word))
     }
+}
+
+/// CGI and its heirs read `_` and `-` in a header's name as one.
+fn is_override(name: &str) -> bool {
+    OVERRIDES.contains(&name) || (name.contains('_') && OVERRIDES.contains(&&*name.replace('_', "-")))
 }
 
 /// Whether the request satisfies one entry of the route's `matches`, or the route has none.

@@ -129,6 +129,7 @@ fn requests_by_method_and_url() {
         ("trace", "https://open.example/", &[], "method-refused"),
         ("CONNECT", "https://open.example/", &[], "method-refused"),
         ("POST", "https://open.example/", &[("x-http-method-override", "TRACE")], "method-refused"),
+        ("POST", "https://open.example/", &[("x_http_method_override", "TRACE")], "method-refused"),
         ("POST", "https://api.example/v1/x", &[("X-HTTP-Method-Override", "DELETE")], "request-not-allowed"),
         ("POST", "https://api.example/v1/x", &[("x-method-override", "post")], "allow"),
         ("POST", "https://api.example/v1/x?_method=delete", &[], "request-not-allowed"),
