@@ -29,11 +29,9 @@ const NOT_FOUND: u8 = 127;
 /// Runs the program named first.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // Nothing else ends it when its guest is killed: a plain process has no namespace to die with. A guest
-    // that was gone before this line is no parent any more, and neither is anybody else.
-    let parent = rustix::process::getppid();
+    // Nothing else ends it when its guest is killed: a plain process has no namespace to die with.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    if rustix::process::getppid() != parent {
+    if !parent_is_a_guest() {
         return ExitCode::FAILURE;
     }
     let mut arguments = arguments.into_iter();
@@ -48,6 +46,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether there is a guest to die with: one that was killed before the line above sends no signal, and its
+/// child has somebody else as its parent by now.
+fn parent_is_a_guest() -> bool {
+    let Some(parent) = rustix::process::getppid() else { return false };
+    std::fs::read(format!("/proc/{parent}/cmdline"))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"__guest"))
 }
 
 fn program(name: &OsStr, arguments: &[String]) -> io::Result<u8> {
