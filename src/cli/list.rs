@@ -83,7 +83,7 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
                 Some(other) => format!("{} (replaces {other})", manifest.from),
                 None => manifest.from.to_owned(),
             };
-            vec![manifest.name, from, super::output::inert(&manifest.file)]
+            vec![manifest.name, from, super::output::one_line(&manifest.file)]
         })
         .collect();
     output.print_table(&["NAME", "FROM", "FILE"], &rows)
@@ -92,11 +92,11 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
 fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {
     let agent = bottle.agent.as_deref().unwrap_or("?");
     let label = match &bottle.label {
-        Some(label) => format!("{} ({agent})", super::output::inert(label)),
+        Some(label) => format!("{} ({agent})", super::output::one_line(label)),
         None => format!("({agent})"),
     };
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
-        (status, _, Some(problem)) => format!("{}: {}", ink.red(status), super::output::inert(problem)),
+        (status, _, Some(problem)) => format!("{}: {}", ink.red(status), super::output::one_line(problem)),
         ("running", Some(mode), None) => format!("{} ({mode})", ink.green("running")),
         (status, ..) => ink.yellow(status),
     };

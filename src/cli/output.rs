@@ -104,7 +104,7 @@ impl Output {
     /// A word to the person, unless they asked for silence or for JSON alone.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet && !self.json {
-            self.say(&format!("bottle: {}", inert(&text.to_string())));
+            self.say(&format!("bottle: {}", one_line(&text.to_string())));
         }
     }
 
@@ -113,7 +113,7 @@ impl Output {
         if self.json {
             return self.say(&serde_json::json!({"warning": {"message": text.to_string()}}).to_string());
         }
-        self.say(&format!("{} {}", self.stderr.yellow("warning:"), inert(&text.to_string())));
+        self.say(&format!("{} {}", self.stderr.yellow("warning:"), one_line(&text.to_string())));
     }
 
     /// The error a command ends with.
@@ -184,6 +184,12 @@ impl Ink {
     pub(crate) fn cyan(self, text: &str) -> String {
         self.paint(Style::new().fg_color(Some(AnsiColor::Cyan.into())), text)
     }
+}
+
+/// Foreign text that stays on the line it is part of: a file's name with a line break in it must not be able
+/// to write a line of its own that looks like ours.
+pub(crate) fn one_line(text: &str) -> String {
+    inert(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// Columns as wide as their widest cell; the last one ends where its text ends.
