@@ -62,8 +62,9 @@ impl Scene<'_> {
         if keep_logs {
             self.save_output().await;
         }
-        let holds_work = self.holds_work().await;
+        // In this order: what still runs could write after the look, and its work would be discarded.
         self.end_processes().await;
+        let holds_work = self.holds_work().await;
         let left = self.remove_resources(holds_work).await;
         let slug = self.claim.record().slug;
         let kept = if holds_work {
