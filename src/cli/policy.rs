@@ -143,6 +143,7 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
         terminal: None,
         stdin: false,
         arguments: Vec::new(),
+        resumed: false,
         log_keep: 0,
     };
     // The label is the slug: nothing random is asked for.

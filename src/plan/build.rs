@@ -9,8 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, ArgvError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource, Value, Workspace,
-    argv, slug,
+    AgentProcess, Egress, Identity, Plan, PlannedFile, Resources, SecretSource, Value, Workspace, slug,
 };
 use crate::host::Host;
 use crate::manifest::egress::UpstreamProxy;
@@ -19,6 +18,7 @@ use crate::manifest::host_path;
 use crate::manifest::provider::Template;
 use crate::manifest::secret_ref::SecretRef;
 use crate::manifest::skills::{Skill, SkillError};
+use crate::provider::{self, ArgvError, Provider, Run};
 use crate::resolve::{ResolvedManifest, Traced};
 
 /// What the command line says about a launch, every choice made.
@@ -42,6 +42,8 @@ pub struct Flags {
     pub stdin: bool,
     /// What came after `--`.
     pub arguments: Vec<String>,
+    /// Whether the agent goes on with the conversation that [`Plan::transcript`] was filled with.
+    pub resumed: bool,
     /// `logs.keep`, in bytes.
     pub log_keep: u64,
 }
@@ -88,6 +90,7 @@ pub fn build(
 ) -> Result<Plan, PlanError> {
     refuse_what_nothing_enforces(manifest)?;
     let mut needs = Needs::default();
+    let provider = provider::of(manifest.provider.template.value);
     let env = env(manifest, &mut needs);
     let egress = egress(host, manifest, flags, &mut needs)?;
     Ok(Plan {
@@ -101,9 +104,10 @@ pub fn build(
         },
         backend: flags.backend.clone(),
         workspace: flags.workspace,
-        agent: agent(manifest, flags)?,
+        agent: agent(manifest, provider, flags)?,
         env,
-        files: files(manifest)?,
+        files: files(manifest, provider)?,
+        transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
         secrets: needs.into_list(),
         resources: resources(manifest),
@@ -131,10 +135,26 @@ fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanE
     }
 }
 
-fn agent(manifest: &ResolvedManifest, flags: &Flags) -> Result<AgentProcess, PlanError> {
-    let command = manifest.provider.command.as_ref().map(|command| command.value.as_slice());
-    let startup = &manifest.provider.settings.startup_args.value;
-    let argv = argv(command.unwrap_or_default(), startup, &flags.arguments, flags.task.as_deref())
+/// A path of the agent's home.
+fn in_home(path: &str) -> String {
+    format!("/home/{AGENT_USER}/{path}")
+}
+
+fn agent(
+    manifest: &ResolvedManifest,
+    provider: &dyn Provider,
+    flags: &Flags,
+) -> Result<AgentProcess, PlanError> {
+    let run = Run {
+        provider: &manifest.provider,
+        prompt: &manifest.agent.prompt,
+        task: flags.task.as_deref(),
+        arguments: &flags.arguments,
+        terminal: flags.terminal.is_some(),
+        resumed: flags.resumed,
+    };
+    let argv = provider
+        .argv(&run)
         .map_err(|error| PlanError::Argv { agent: manifest.agent.name.to_string(), error })?;
     Ok(AgentProcess {
         argv,
@@ -203,11 +223,11 @@ fn slotted(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
     route
 }
 
-fn files(manifest: &ResolvedManifest) -> Result<Vec<PlannedFile>, PlanError> {
+fn files(manifest: &ResolvedManifest, provider: &dyn Provider) -> Result<Vec<PlannedFile>, PlanError> {
     let mut files = Vec::new();
     files.extend(gitconfig(manifest));
     for skill in &manifest.agent.skills {
-        files.extend(skill_files(&skill.value)?);
+        files.extend(skill_files(&skill.value, provider)?);
     }
     Ok(files)
 }
@@ -222,8 +242,11 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
         })
         .collect();
     let text = format!("[user]\n{lines}");
-    let path = format!("/home/{AGENT_USER}/.gitconfig");
-    (!lines.is_empty()).then(|| PlannedFile { path, mode: 0o644, content: text.into_bytes() })
+    (!lines.is_empty()).then(|| PlannedFile {
+        path: in_home(".gitconfig"),
+        mode: 0o644,
+        content: text.into_bytes(),
+    })
 }
 
 /// A value in git's configuration syntax; control characters were refused with the manifest.
@@ -231,8 +254,8 @@ fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn skill_files(skill: &Skill) -> Result<Vec<PlannedFile>, PlanError> {
-    let folder = format!("/home/{AGENT_USER}/.claude/skills/{}", skill.name);
+fn skill_files(skill: &Skill, provider: &dyn Provider) -> Result<Vec<PlannedFile>, PlanError> {
+    let folder = in_home(&format!("{}/{}", provider.skills(), skill.name));
     let planned = skill.files.iter().map(|file| {
         Ok(PlannedFile {
             path: format!("{folder}/{}", file.path),
@@ -296,6 +319,7 @@ mod tests {
             terminal: None,
             stdin: false,
             arguments: Vec::new(),
+            resumed: false,
             log_keep: 1 << 20,
         };
         change(&mut flags);

@@ -3,12 +3,10 @@
 //! Everything that a launch needs to know and that is not secret stands here; secrets are named, never
 //! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
 
-mod argv;
 pub mod build;
 mod secrets;
 mod slug;
 
-pub use argv::{ArgvError, argv};
 pub use build::{Flags, PlanError, build};
 pub use slug::slug;
 
@@ -35,6 +33,8 @@ pub struct Plan {
     pub env: BTreeMap<String, Value>,
     /// Files of the bottle, beside what every bottle has; never secret.
     pub files: Vec<PlannedFile>,
+    /// Files and folders inside with the agent's conversations: see [`crate::provider::Provider::transcript`].
+    pub transcript: Vec<String>,
     /// The door.
     pub egress: Egress,
     /// Every secret of this launch, by name; the launch order carries the values.

@@ -1,252 +1,102 @@
-//! The `command` provider: any program of the host, run in a bottle unchanged.
+//! Any terminal program: `command` + startup arguments + what was given after `--`, placeholders replaced.
 
-use std::path::{Path, PathBuf};
+use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
 
-use bottle_contract::names::{AGENT_USER, RUN_DIR, WORKSPACE};
+use super::{ArgvError, Provider, Run};
 
-use super::closure::{Closure, missing};
-use super::search;
-use crate::backend::{BackendError, Prepared};
-use crate::host::Host;
+/// See the module.
+pub(super) struct Command;
 
-/// Finds the program of an agent's argv and what it needs of the host.
-///
-/// A relative path, or one that lies in the bottle's own folders, is the bottle's business: nothing of the
-/// host is looked at for it.
-///
-/// # Errors
-/// [`BackendError`] when it is not there, naming where was looked, or when what it needs may not be shown.
-pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared, BackendError> {
-    let mut closure = Closure::new(host);
-    for path in allow {
-        closure.allow(path)?;
+impl Provider for Command {
+    /// Going on with an earlier conversation is not known of any program: it starts anew.
+    fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
+        let command = run.provider.command.as_ref().map(|command| command.value.as_slice());
+        argv(command.unwrap_or_default(), run.added(), run.task)
     }
-    let found = if is_of_the_bottle(Path::new(program)) {
-        None
-    } else if program.contains('/') {
-        let path = PathBuf::from(program);
-        if !search::is_executable(&path) {
-            return Err(missing(host, program, "it is named by its path"));
-        }
-        Some(path)
-    } else {
-        Some(search::find(host, program).ok_or_else(|| missing(host, program, "it is the agent's command"))?)
-    };
-    if let Some(path) = &found {
-        closure.program(path)?;
+
+    /// Where most agents look.
+    fn skills(&self) -> &'static str {
+        ".claude/skills"
     }
-    let (exposed, path) = closure.finish();
-    let program = found.map(|path| path.to_string_lossy().into_owned());
-    Ok(Prepared { exposed, program, path })
+
+    fn transcript(&self) -> &'static [&'static str] {
+        &[]
+    }
 }
 
-fn is_of_the_bottle(path: &Path) -> bool {
-    let inside = [RUN_DIR.into(), WORKSPACE.into(), Path::new("/home").join(AGENT_USER)];
-    let named = path.components().count() > 1;
-    (named && path.is_relative()) || inside.iter().any(|folder: &PathBuf| path.starts_with(folder))
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, and only there: what a person or a
+/// setting adds is taken as it is. A task is never split and never becomes an argument by itself.
+fn argv(
+    command: &[String],
+    added: impl Iterator<Item = String>,
+    task: Option<&str>,
+) -> Result<Vec<String>, ArgvError> {
+    if command.is_empty() {
+        return Err(ArgvError::Empty);
+    }
+    let filled = command.iter().map(|argument| fill(argument, task));
+    filled.chain(added.map(Ok)).collect()
+}
+
+/// One pass, so that braces inside a task are not looked at again.
+fn fill(argument: &str, task: Option<&str>) -> Result<String, ArgvError> {
+    let mut filled = String::with_capacity(argument.len());
+    let mut rest = argument;
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix("{prompt_file}") {
+            filled.push_str(PROMPT_FILE);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("{task_file}") {
+            task.ok_or(ArgvError::NoTask("{task_file}"))?;
+            filled.push_str(TASK_FILE);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("{task}") {
+            filled.push_str(task.ok_or(ArgvError::NoTask("{task}"))?);
+            rest = after;
+        } else {
+            filled.push('{');
+            rest = &rest[1..];
+        }
+    }
+    filled.push_str(rest);
+    Ok(filled)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
     use super::*;
-    use crate::backend::BackendErrorKind;
 
-    /// A person's home with programs installed in every way.
-    struct Home(tempfile::TempDir);
-
-    impl Home {
-        fn new() -> Self {
-            // The program's own places are read back by their real path.
-            Self(tempfile::tempdir().expect("folder"))
-        }
-
-        fn at(&self, path: &str) -> PathBuf {
-            self.0.path().canonicalize().expect("real").join("ann").join(path)
-        }
-
-        fn file(&self, path: &str, content: &str) -> PathBuf {
-            let file = self.at(path);
-            fs::create_dir_all(file.parent().expect("parent")).expect("folders");
-            fs::write(&file, content).expect("written");
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("executable");
-            file
-        }
-
-        fn link(&self, path: &str, target: impl AsRef<Path>) {
-            let link = self.at(path);
-            fs::create_dir_all(link.parent().expect("parent")).expect("folders");
-            symlink(target, link).expect("link");
-        }
-
-        fn pyenv(&self) {
-            self.file(".pyenv/versions/3.11.7/bin/python3.11", "\x7fELF");
-            self.file(".pyenv/versions/3.11.7/lib/python3.11/os.py", "");
-            self.link(".pyenv/versions/3.11.7/bin/python3", "python3.11");
-            self.file(".pyenv/shims/python3", "#!/bin/sh\n");
-            self.file(".pyenv/version", "3.11.7\n3.12.1\n");
-        }
-
-        fn venv(&self, path: &str, program: &str) {
-            self.pyenv();
-            let base = self.at(".pyenv/versions/3.11.7/bin");
-            self.file(
-                &format!("{path}/pyvenv.cfg"),
-                &format!("home = {}\nversion = 3.11.7\n", base.display()),
-            );
-            self.link(&format!("{path}/bin/python"), base.join("python3"));
-            let python = self.at(&format!("{path}/bin/python"));
-            self.file(&format!("{path}/bin/{program}"), &format!("#!{}\n", python.display()));
-        }
-
-        fn host(&self, path: &[&str]) -> Host {
-            let path = std::env::join_paths(path.iter().map(|folder| self.at(folder))).expect("path");
-            Host {
-                env: BTreeMap::from([("PATH".into(), path)]),
-                cwd: "/".into(),
-                home: self.at(".bottle"),
-                user_home: self.at(""),
-                runtime: "/run".into(),
-                program: "/bottle".into(),
-            }
-        }
-
-        fn prepared(&self, path: &[&str], program: &str) -> Prepared {
-            prepare(&self.host(path), program, &[]).expect("prepared")
-        }
-
-        fn shown(&self, prepared: &Prepared) -> Vec<String> {
-            let home = self.at("");
-            let relative = |exposed: &crate::backend::Exposed| {
-                exposed.path.strip_prefix(&home).expect("of the home").display().to_string()
-            };
-            prepared.exposed.iter().map(relative).collect()
-        }
+    fn words(text: &[&str]) -> Vec<String> {
+        text.iter().map(|&word| word.to_owned()).collect()
     }
 
     #[test]
-    fn a_virtual_environment_brings_itself_and_its_interpreter() {
-        let home = Home::new();
-        home.venv("work/venv", "mini");
-        let prepared = home.prepared(&["work/venv/bin"], "mini");
-        assert_eq!(home.shown(&prepared), [".pyenv/versions/3.11.7", "work/venv"]);
-        assert_eq!(prepared.program, Some(home.at("work/venv/bin/mini").display().to_string()));
-        assert_eq!(prepared.path[0], home.at("work/venv/bin"));
-    }
-
-    #[test]
-    fn what_pipx_links_is_followed_and_the_link_is_kept() {
-        let home = Home::new();
-        home.venv(".local/share/pipx/venvs/mini", "mini");
-        home.link(".local/bin/mini", home.at(".local/share/pipx/venvs/mini/bin/mini"));
-        let prepared = home.prepared(&[".local/bin"], "mini");
-        let shown = [".local/bin/mini", ".local/share/pipx/venvs/mini", ".pyenv/versions/3.11.7"];
-        assert_eq!(home.shown(&prepared), shown);
-    }
-
-    #[test]
-    fn sources_installed_in_place_come_along() {
-        let home = Home::new();
-        home.venv("venv", "mini");
-        fs::create_dir_all(home.at("src/mini")).expect("sources");
-        let line = format!("{}\nimport something\n", home.at("src/mini").display());
-        home.file("venv/lib/python3.11/site-packages/mini.pth", &line);
-        assert_eq!(
-            home.shown(&home.prepared(&["venv/bin"], "mini")),
-            [".pyenv/versions/3.11.7", "src/mini", "venv"]
+    fn placeholders_are_replaced_in_the_command_only() {
+        let argv = argv(
+            &words(&["agent", "-t", "{task}", "--prompt={prompt_file}", "{other}"]),
+            words(&["--fast", "{task}"]).into_iter(),
+            Some("say {prompt_file}"),
         );
+        let expected = [
+            "agent",
+            "-t",
+            "say {prompt_file}",
+            "--prompt=/run/bottle/prompt.md",
+            "{other}",
+            "--fast",
+            "{task}",
+        ];
+        assert_eq!(argv, Ok(words(&expected)));
     }
 
     #[test]
-    fn a_shim_is_looked_through_to_the_version_in_use() {
-        let home = Home::new();
-        home.pyenv();
-        home.file(".pyenv/shims/mini", "#!/bin/sh\n");
-        home.file(".pyenv/versions/3.11.7/bin/mini", "#!/usr/bin/env python3\n");
-        let prepared = home.prepared(&[".pyenv/shims"], "mini");
-        let program = home.at(".pyenv/versions/3.11.7/bin/mini");
-        assert_eq!(prepared.program, Some(program.display().to_string()));
-        assert!(home.shown(&prepared).contains(&".pyenv/versions/3.11.7".to_owned()));
-        assert!(!home.shown(&prepared).iter().any(|path| path.contains("shims")));
-    }
-
-    #[test]
-    fn a_global_node_package_brings_itself_and_node() {
-        let home = Home::new();
-        let root = ".nvm/versions/node/v22";
-        home.file(&format!("{root}/bin/node"), "\x7fELF");
-        home.file(&format!("{root}/lib/node_modules/@earendil/pi/dist/cli.js"), "#!/usr/bin/env node\n");
-        home.file(&format!("{root}/lib/node_modules/other/secret.js"), "");
-        home.link(&format!("{root}/bin/pi"), "../lib/node_modules/@earendil/pi/dist/cli.js");
-        let prepared = home.prepared(&[&format!("{root}/bin")], "pi");
-        let expected =
-            ["bin/node", "bin/pi", "lib/node_modules/@earendil/pi"].map(|path| format!("{root}/{path}"));
-        assert_eq!(home.shown(&prepared), expected);
-        assert_eq!(prepared.path, [home.at(&format!("{root}/bin"))]);
-    }
-
-    #[test]
-    fn a_local_node_package_brings_its_neighbours() {
-        let home = Home::new();
-        home.file("tools/node", "\x7fELF");
-        home.file("p/node_modules/pi/cli.js", "#!/usr/bin/env node\n");
-        home.link("p/node_modules/.bin/pi", "../pi/cli.js");
-        let prepared = home.prepared(&["p/node_modules/.bin", "tools"], "pi");
-        assert_eq!(home.shown(&prepared), ["p/node_modules", "tools/node"]);
-    }
-
-    #[test]
-    fn a_program_by_itself_is_shown_by_itself() {
-        let home = Home::new();
-        home.file(".cargo/bin/tool", "\x7fELF");
-        home.file(".cargo/bin/other", "\x7fELF");
-        home.file(".local/share/claude/versions/2.1", "\x7fELF");
-        home.link(".local/bin/claude", home.at(".local/share/claude/versions/2.1"));
-        assert_eq!(home.shown(&home.prepared(&[".cargo/bin"], "tool")), [".cargo/bin/tool"]);
+    fn a_command_that_wants_a_task_says_so() {
         assert_eq!(
-            home.shown(&home.prepared(&[".local/bin"], "claude")),
-            [".local/bin/claude", ".local/share/claude/versions/2.1"]
+            argv(&words(&["agent", "{task}"]), [].into_iter(), None),
+            Err(ArgvError::NoTask("{task}"))
         );
-    }
-
-    #[test]
-    fn what_every_bottle_sees_needs_nothing() {
-        let home = Home::new();
-        let prepared = prepare(&home.host(&[]), "/bin/sh", &[]).expect("prepared");
-        assert_eq!(prepared.exposed, []);
-        assert_eq!(prepared.program.as_deref(), Some("/bin/sh"));
-        for inside in ["./run.sh", "/workspace/run.sh", "/run/bottle/bottle", "/home/agent/bin/x"] {
-            assert_eq!(prepare(&home.host(&[]), inside, &[]).expect("prepared"), Prepared::default());
-        }
-    }
-
-    #[test]
-    fn a_missing_program_is_named_with_where_it_was_looked_for() {
-        let home = Home::new();
-        home.file("bin/pi", "#!/usr/bin/env node\n");
-        for (program, named) in [("mini", "\"mini\""), ("pi", "\"node\""), ("/nowhere/x", "/nowhere/x")] {
-            let error = prepare(&home.host(&["bin"]), program, &[]).expect_err("missing");
-            assert_eq!(error.kind, BackendErrorKind::ProgramMissing);
-            assert!(error.message.contains(named), "{error}");
-            assert!(error.message.contains(&home.at("bin").display().to_string()), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_home_is_never_shown_whatever_asks_for_it() {
-        let home = Home::new();
-        home.venv("", "mini");
-        assert!(prepare(&home.host(&["bin"]), "mini", &[]).is_err(), "a home that is an environment");
-        home.file(".ssh/tool", "\x7fELF");
-        assert!(prepare(&home.host(&[".ssh"]), "tool", &[]).is_err());
-        for allowed in ["", "..", ".ssh"] {
-            assert!(prepare(&home.host(&[]), "/bin/sh", &[home.at(allowed)]).is_err(), "{allowed}");
-        }
-        fs::create_dir_all(home.at("data")).expect("made");
-        let prepared = prepare(&home.host(&[]), "/bin/sh", &[home.at("data")]).expect("allowed");
-        assert_eq!(home.shown(&prepared), ["data"]);
+        assert_eq!(argv(&[], words(&["x"]).into_iter(), None), Err(ArgvError::Empty));
     }
 }

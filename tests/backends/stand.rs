@@ -223,6 +223,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         },
         env: BTreeMap::new(),
         files: Vec::new(),
+        transcript: Vec::new(),
         egress: Egress {
             routes: "routes: []\n".to_owned(),
             log: Default::default(),

@@ -164,7 +164,7 @@ impl Backend for LinuxBackend {
     async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
-        provider::command::prepare(&self.host, program, &settings.home_allow)
+        provider::program::prepare(&self.host, program, &settings.home_allow)
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {

@@ -172,6 +172,7 @@ impl Start {
             terminal,
             stdin: !self.detach && (terminal.is_some() || self.passes_input()),
             arguments: self.args.clone(),
+            resumed: false,
             log_keep: settings.log_keep,
         };
         let mut rng = rand::rng();
@@ -246,9 +247,7 @@ impl From<PlanError> for CliError {
             PlanError::Label(_) => {
                 Self::usage(message).about("--label").hint("use ASCII letters, digits and dashes")
             }
-            PlanError::Argv { .. } => {
-                Self::usage(message).about("--prompt").hint("give the task with `-p TEXT`")
-            }
+            PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
             PlanError::NotYet { .. } => Self::new(Kind::Manifest, message),
             PlanError::Skill(_) | PlanError::Routes(_) => Self::new(Kind::Manifest, message),
         }
