@@ -5,6 +5,9 @@
 //!  (nothing) ─────────► facts ─────────────► door ───────────► guarded ──────────► pid 1 up
 //!                                              remove undoes any of it, in any order, twice
 //! ```
+//! `freeze` makes a [`Snapshot`] of a bottle that runs or was kept; a later launch begins with one, or with
+//! what was kept, by the [`Origin`] of its [`Site`].
+//!
 //! A backend makes and removes things and opens byte streams to the two ends inside. It decides nothing:
 //! order, provisioning and undoing are [`crate::launch`]'s, what the streams mean is the contract's.
 //! Exec, terminals, copying and logs are the guest's and so the same everywhere. Only the folder of a
@@ -16,6 +19,7 @@ pub mod linux;
 pub mod local;
 pub mod newborn;
 pub mod registry;
+mod snapshot;
 
 use std::path::{Path, PathBuf};
 
@@ -24,6 +28,7 @@ use bottle_contract::names::Slug;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use self::snapshot::{Copied, Frozen, Origin, Snapshot, Told};
 use crate::plan::Plan;
 
 /// A way to isolate bottles.
@@ -52,7 +57,8 @@ pub trait Backend: Send + Sync {
     /// [`BackendError`] naming the program or image and the next step.
     async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError>;
 
-    /// Makes the bottle's private network and the place of its door. Nothing runs yet.
+    /// Makes the bottle's private network and the place of its door. Nothing runs yet. With an origin of
+    /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files are still as they were.
     ///
     /// # Errors
     /// [`BackendError`]; what was made so far stands in the ledger.
@@ -64,10 +70,12 @@ pub trait Backend: Send + Sync {
     /// As [`Backend::make_network`].
     async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError>;
 
-    /// Starts pid 1, isolated, with nothing provisioned; nothing of the image or the agent runs.
+    /// Starts pid 1, isolated, with nothing provisioned; nothing of the image or the agent runs. Its files
+    /// are what the site's [`Origin`] says: a copy of a snapshot takes the place of kept files in one step,
+    /// so that whoever kills this process finds the old ones or the new ones, and never a part.
     ///
     /// # Errors
-    /// As [`Backend::make_network`].
+    /// As [`Backend::make_network`]; also when the snapshot is not there any more.
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Opens the channel to the bundle. May be called again after the last one closed, by another process.
@@ -94,6 +102,70 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// [`BackendError`] when it cannot be looked at; the caller then takes it for work.
     async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
+
+    /// What a snapshot of this bottle would not hold, though its agent may count on it, a sentence fragment
+    /// each (`the volume /data`): said to the person before, not found out after. Empty when there is nothing.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it cannot be found out.
+    async fn not_frozen(&self, slug: &Slug) -> Result<Vec<String>, BackendError> {
+        let _ = slug;
+        Ok(Vec::new())
+    }
+
+    /// Makes a snapshot of the bottle's own files, of a bottle that runs (its processes go on) or of one that
+    /// was kept. It is whole and on disk when this returns.
+    ///
+    /// Of a running bottle each file is as it was at one moment between begin and end, not all of them at the
+    /// same one; a file that never holds still is told of in [`Frozen::notes`]. What only belongs to one
+    /// launch is not in it, and no label of ours that would make a copy of it look like a bottle.
+    ///
+    /// `previous` is the bottle's last snapshot. It stays as it is, whatever happens here, until
+    /// [`Backend::remove_snapshot`]; a backend may share with it what did not change. A failure leaves nothing
+    /// of the new one; a crash leaves what [`Backend::enumerate`] or [`Backend::snapshots`] finds.
+    ///
+    /// # Errors
+    /// [`BackendError`], of kind `Unsupported` when this backend makes none.
+    async fn freeze(
+        &self,
+        slug: &Slug,
+        previous: Option<&Snapshot>,
+        told: Told,
+    ) -> Result<Frozen, BackendError> {
+        let _ = (slug, previous, told);
+        Err(BackendError {
+            kind: BackendErrorKind::Unsupported,
+            message: format!("the {} backend makes no snapshots", self.name()),
+            hint: None,
+        })
+    }
+
+    /// Every whole snapshot of this home, the newest of a bottle last. Knows nothing of state, as
+    /// [`Backend::enumerate`], which does not report them.
+    ///
+    /// # Errors
+    /// As [`Backend::enumerate`].
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes a snapshot of this home, and nothing that another one shares with it. Gone already is no error.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it cannot be removed, or is none of this home's.
+    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
+        Err(BackendError::failed(format!(
+            "the {} backend makes no snapshots, so {} is none of its",
+            self.name(),
+            snapshot.reference
+        )))
+    }
+
+    /// How the person moves a snapshot to another machine: a command to type, when there is one.
+    fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
+        let _ = snapshot;
+        None
+    }
 
     /// Where the person finds the workspace of a stopped bottle on the host, when that is a folder there.
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
@@ -125,6 +197,8 @@ pub struct Site<'a> {
     pub state: &'a Path,
     /// Written to before (or, where the engine names it, right after) a resource exists.
     pub ledger: &'a dyn Ledger,
+    /// What its files are at the start.
+    pub origin: &'a Origin,
 }
 
 /// The list of what a launch made, kept on disk in the bottle's metadata.

@@ -11,7 +11,7 @@ use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, SecretText};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::Prepared;
+use crate::backend::{Origin, Prepared};
 use crate::plan::Plan;
 
 /// The first frame of a client's stream.
@@ -50,6 +50,9 @@ pub struct LaunchOrder {
     pub prepared: Prepared,
     /// Values of [`Plan::secrets`], by id. One that is missing leaves its route at `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
+    /// What its files are at the start; anything but `New` takes over the state of the bottle of that slug.
+    #[serde(default)]
+    pub origin: Origin,
 }
 
 /// A message from the keeper on a stream of its own requests.

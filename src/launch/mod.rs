@@ -37,7 +37,12 @@ pub struct Work<'a> {
 
 impl Work<'_> {
     fn site(&self) -> Site<'_> {
-        Site { plan: &self.order.plan, state: self.claim.folder(), ledger: self.claim }
+        Site {
+            plan: &self.order.plan,
+            state: self.claim.folder(),
+            ledger: self.claim,
+            origin: &self.order.origin,
+        }
     }
 }
 

@@ -7,6 +7,8 @@
 //! files       what an agent may write, and where
 //! door        the bundle, and the door with and without it
 //! programs    agents installed on the host run inside
+//! snapshots   freezing, going on with what was frozen or kept, removing
+//! hostile     what an agent can leave for a freeze to find
 //! failure     setups that fail leave nothing
 //! ordinary    all of it once more, as a user who is not root
 //! ```
@@ -14,8 +16,10 @@
 mod door;
 mod failure;
 mod files;
+mod hostile;
 mod isolation;
 mod life;
 mod ordinary;
 mod programs;
+mod snapshots;
 mod stand;

@@ -5,13 +5,18 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bottle::backend::{Backend, BackendError, ByteStream, Ledger, Prepared, Resource, Site, registry};
+use bottle::backend::{
+    Backend, BackendError, ByteStream, LAYERS, Ledger, Origin, Prepared, Resource, Site, Snapshot, Told,
+    registry,
+};
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
 use bottle::plan::{AgentProcess, Egress, Identity, Plan, Resources, Workspace};
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDOUT};
+use bottle_contract::session::guest::{
+    CopyIn, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT,
+};
 use bottle_contract::session::{Hello, Role};
 use bottle_test_support::program::Program;
 use bottle_test_support::skip;
@@ -85,12 +90,21 @@ impl Stand {
         bottle
     }
 
+    /// A bottle whose files are what `origin` says.
+    pub(crate) async fn bottle_from(&self, slug: &str, origin: Origin) -> Bottle<'_> {
+        let mut bottle = self.planned(slug);
+        bottle.origin = origin;
+        self.backend.make_network(&bottle.site()).await.expect("network");
+        self.backend.start_guest(&bottle.site(), &Prepared::default()).await.expect("guest");
+        bottle
+    }
+
     /// A bottle of which nothing exists but its state folder.
     pub(crate) fn planned(&self, slug: &str) -> Bottle<'_> {
         let plan = plan(slug, self.name());
         let state = self.host.state().join(slug);
         std::fs::create_dir_all(&state).expect("state");
-        Bottle { stand: self, plan, state, ledger: Recorded::default() }
+        Bottle { stand: self, plan, state, ledger: Recorded::default(), origin: Origin::New }
     }
 }
 
@@ -100,11 +114,12 @@ pub(crate) struct Bottle<'a> {
     pub(crate) plan: Plan,
     pub(crate) state: PathBuf,
     pub(crate) ledger: Recorded,
+    pub(crate) origin: Origin,
 }
 
 impl Bottle<'_> {
     pub(crate) fn site(&self) -> Site<'_> {
-        Site { plan: &self.plan, state: &self.state, ledger: &self.ledger }
+        Site { plan: &self.plan, state: &self.state, ledger: &self.ledger, origin: &self.origin }
     }
 
     pub(crate) fn slug(&self) -> &Slug {
@@ -134,6 +149,21 @@ impl Bottle<'_> {
         let channel = self.provisioned().await;
         let (output, _) = run(&channel, &["/bin/sh", "-c", script]).await.expect("shell");
         output
+    }
+
+    /// A snapshot of it.
+    pub(crate) async fn freeze(&self, previous: Option<&Snapshot>) -> Snapshot {
+        let frozen = self.stand.backend.freeze(self.slug(), previous, Told::nobody()).await;
+        let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.stand.name()));
+        assert_eq!(frozen.notes, [] as [&str; 0], "{}", self.stand.name());
+        frozen.snapshot
+    }
+
+    /// Ends its processes and keeps its files.
+    pub(crate) async fn stop(&self) {
+        let mut all = self.found().await;
+        all.retain(|resource| resource.kind != LAYERS);
+        self.stand.backend.remove(&all).await.expect("stopped");
     }
 
     /// Everything that exists of this bottle, by label.
@@ -182,6 +212,30 @@ pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exi
                 other => return Err(other),
             },
         }
+    }
+}
+
+/// Writes a file, by a path from the root.
+pub(crate) async fn write(channel: &Channel, path: &str, content: &[u8]) {
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o644);
+    header.set_size(content.len() as u64);
+    archive.append_data(&mut header, path.trim_start_matches('/'), content).expect("archived");
+    let request = GuestRequest::CopyIn(CopyIn { path: "/".to_owned() });
+    let mut stream = channel.open(&request).await.expect("open");
+    for chunk in archive.into_inner().expect("archive").chunks(16 << 10) {
+        stream.data(STDIN, chunk).await.expect("sent");
+    }
+    stream.end().await.expect("ended");
+    assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done, "{path}");
+}
+
+/// What a file holds; nothing when it is not there.
+pub(crate) async fn read(channel: &Channel, path: &str) -> Option<String> {
+    match run(channel, &["cat", path]).await.expect("ran") {
+        (content, Exit::Code(0)) => Some(content),
+        _ => None,
     }
 }
 

@@ -3,13 +3,13 @@
 
 use std::future::pending;
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Told};
 use crate::host::Host;
 
 /// The variable.
 const VARIABLE: &str = "BOTTLE_FAKE_FAIL";
 
-/// Where a launch can be struck: a verb of the trait, before it does anything.
+/// Where a launch or a commit can be struck: a verb of the trait before it does anything, or a moment within.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// `check`
@@ -28,10 +28,20 @@ pub(super) enum Step {
     ConnectGuest,
     /// `remove`
     Remove,
+    /// `freeze`
+    Freeze,
+    /// `freeze`, after its first file
+    FreezeCopying,
+    /// `freeze`, when the snapshot is whole and nobody knows of it yet
+    Frozen,
+    /// `snapshots`
+    Snapshots,
+    /// `remove_snapshot`
+    RemoveSnapshot,
 }
 
 impl Step {
-    const ALL: [(&'static str, Self); 8] = [
+    const ALL: [(&'static str, Self); 13] = [
         ("check", Self::Check),
         ("prepare", Self::Prepare),
         ("make_network", Self::MakeNetwork),
@@ -40,6 +50,11 @@ impl Step {
         ("connect_bundle", Self::ConnectBundle),
         ("connect_guest", Self::ConnectGuest),
         ("remove", Self::Remove),
+        ("freeze", Self::Freeze),
+        ("freeze_copying", Self::FreezeCopying),
+        ("frozen", Self::Frozen),
+        ("snapshots", Self::Snapshots),
+        ("remove_snapshot", Self::RemoveSnapshot),
     ];
 }
 
@@ -77,15 +92,24 @@ impl Failing {
         match how {
             How::Fail => return Err(BackendError::failed(format!("{step:?} fails, as {VARIABLE} asks for"))),
             How::Hang => {}
-            How::Kill => {
-                // The whole process, as a crash or the kernel's memory killer would; nothing unwinds.
-                let own = rustix::process::getpid();
-                rustix::process::kill_process(own, rustix::process::Signal::KILL)
-                    .map_err(|error| BackendError::failed(format!("cannot kill itself: {error}")))?;
-            }
+            How::Kill => kill_itself()?,
         }
         pending().await
     }
+
+    /// Strikes at [`Step::FreezeCopying`]: on the thread that copies, which can only be killed there.
+    pub(super) fn while_copying(&self, told: Told) -> Told {
+        match &self.0 {
+            Some(Ok((Step::FreezeCopying, How::Kill))) => Told::new(|_| drop(kill_itself())),
+            _ => told,
+        }
+    }
+}
+
+/// The whole process, as a crash or the kernel's memory killer would; nothing unwinds.
+fn kill_itself() -> Result<(), BackendError> {
+    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)
+        .map_err(|error| BackendError::failed(format!("cannot kill itself: {error}")))
 }
 
 fn parse(asked: &str) -> Option<(Step, How)> {

@@ -20,8 +20,8 @@ use super::local::labels::Role;
 use super::local::roles::{self, NoMidwife, descriptors, listen};
 use super::newborn::{Birth, PlainSpec};
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Prepared, Resource,
-    Site,
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Prepared,
+    Resource, Site, Snapshot, Told,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -48,7 +48,7 @@ impl Backend for FakeBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: false, snapshot: false, live_commit: false, pause: false }
+        Capabilities { isolates: false, snapshot: true, live_commit: true, pause: false }
     }
 
     async fn check(&self) -> Check {
@@ -92,6 +92,7 @@ impl Backend for FakeBackend {
 
     async fn start_guest(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartGuest).await?;
+        self.scope.fill_layers(site, None).await?;
         let slug = &site.plan.identity.slug;
         let listener = listen(&self.scope.place(slug).guest_socket())?;
         let birth = Birth::Plain(PlainSpec { root: self.scope.layers_in(site.state).folder().to_owned() });
@@ -116,6 +117,32 @@ impl Backend for FakeBackend {
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         self.scope.holds_work(slug, since).await
+    }
+
+    async fn freeze(
+        &self,
+        slug: &Slug,
+        previous: Option<&Snapshot>,
+        told: Told,
+    ) -> Result<Frozen, BackendError> {
+        self.failing.at(Step::Freeze).await?;
+        let frozen = self.scope.freeze(slug, previous, self.failing.while_copying(told)).await?;
+        self.failing.at(Step::Frozen).await?;
+        Ok(frozen)
+    }
+
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
+        self.failing.at(Step::Snapshots).await?;
+        self.scope.snapshots().await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
+        self.failing.at(Step::RemoveSnapshot).await?;
+        self.scope.remove_snapshot(snapshot).await
+    }
+
+    fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
+        self.scope.moved_by(snapshot)
     }
 
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {

@@ -43,8 +43,8 @@ use super::local::labels::Role;
 use super::local::roles::{self, Midwife, descriptors, listen};
 use super::newborn::Birth;
 use super::{
-    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Ledger, Prepared,
-    Resource, Site,
+    Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
+    Prepared, Resource, Site, Snapshot, Told,
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
@@ -137,7 +137,7 @@ impl Backend for LinuxBackend {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { isolates: true, snapshot: false, live_commit: false, pause: false }
+        Capabilities { isolates: true, snapshot: true, live_commit: true, pause: false }
     }
 
     async fn check(&self) -> Check {
@@ -177,6 +177,7 @@ impl Backend for LinuxBackend {
 
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
+        self.scope.fill_layers(site, self.outside_id(slug)?).await?;
         let place = self.scope.place(slug);
         let layers = self.scope.layers_in(site.state);
         let own = OwnFolders { home: layers.home(), workspace: layers.workspace(), door: place.door() };
@@ -204,6 +205,27 @@ impl Backend for LinuxBackend {
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         self.scope.holds_work(slug, since).await
+    }
+
+    async fn freeze(
+        &self,
+        slug: &Slug,
+        previous: Option<&Snapshot>,
+        told: Told,
+    ) -> Result<Frozen, BackendError> {
+        self.scope.freeze(slug, previous, told).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
+        self.scope.snapshots().await
+    }
+
+    async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
+        self.scope.remove_snapshot(snapshot).await
+    }
+
+    fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
+        self.scope.moved_by(snapshot)
     }
 
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf> {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use bottle_contract::names::Slug;
 
+use super::freeze::{self, REST};
 use super::labels::{self, Role};
 use super::place::{self, Place, RUNTIME_FOLDER};
-use super::{Scope, layers};
+use super::{Scope, copy, layers};
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 
@@ -27,6 +28,8 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     all.extend(folders.into_iter().map(|(slug, path)| resource(&slug, RUNTIME_FOLDER, text(&path))));
     let layers = layers_of(scope).map_err(|error| failed("layers", error))?;
     all.extend(layers.into_iter().map(|(slug, path)| resource(&slug, LAYERS, text(&path))));
+    let rests = freeze::rests(scope).map_err(|error| failed("snapshots", error))?;
+    all.extend(rests.into_iter().map(|(slug, path)| resource(&slug, REST, text(&path))));
     Ok(all)
 }
 
@@ -51,6 +54,14 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
             }
             LAYERS => {
                 let own = path == scope.layers(&resource.slug).folder();
+                note(
+                    &mut failures,
+                    resource,
+                    if own { demolish_layers(scope, resource) } else { Err(foreign()) },
+                );
+            }
+            REST => {
+                let own = freeze::is_rest_of(scope, &resource.slug, path);
                 note(&mut failures, resource, if own { layers::demolish(path) } else { Err(foreign()) });
             }
             kind if [Role::Guest, Role::Bundle, Role::Egress].iter().any(|role| role.kind() == kind) => {}
@@ -58,6 +69,12 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
         }
     }
     if failures.is_empty() { Ok(()) } else { Err(BackendError::failed(failures.join("; "))) }
+}
+
+fn demolish_layers(scope: &Scope, resource: &Resource) -> std::io::Result<()> {
+    let layers = scope.layers(&resource.slug);
+    layers::demolish(layers.folder())?;
+    copy::stamps::forget(&layers.stamps())
 }
 
 fn kill(id: &str) -> std::io::Result<()> {

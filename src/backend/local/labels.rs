@@ -142,6 +142,7 @@ mod tests {
             runtime: "/run/x".into(),
             state: "/state".into(),
             layers: "agent",
+            snapshots: "/snapshots".into(),
             program: "/bottle".into(),
         };
         let home = scope.label.as_str();

@@ -14,6 +14,8 @@ use jiff::Timestamp;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::nofollow;
+
 /// The layers of one bottle.
 #[derive(Debug, Clone)]
 pub(crate) struct Layers(PathBuf);
@@ -37,6 +39,13 @@ impl Layers {
     /// The agent's working directory.
     pub(crate) fn workspace(&self) -> PathBuf {
         self.0.join("workspace")
+    }
+
+    /// What of them is stored, as [`super::copy::stamps`] writes it. Outside of them: it is none of the agent's.
+    pub(crate) fn stamps(&self) -> PathBuf {
+        let mut path = self.0.clone().into_os_string();
+        path.push(".stamps");
+        path.into()
     }
 
     /// Makes what is missing, for the user who will own it: the person, or `owner` when root starts a
@@ -129,7 +138,7 @@ fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Resu
             continue;
         }
         // Moving a folder rewrites its `..`, so it has to be writable itself.
-        rustix::fs::chmodat(&folder.0, &child, Mode::RWXU, AtFlags::empty())?;
+        nofollow::chmod(&folder.0, &child, Mode::RWXU)?;
         loop {
             let aside = format!(".removed-{moved}");
             *moved += 1;
@@ -150,7 +159,7 @@ impl Folder {
         let at = at.as_fd();
         let opened = match rustix::fs::openat(at, name, flags, Mode::empty()) {
             Err(Errno::ACCESS) => {
-                rustix::fs::chmodat(at, name, Mode::RWXU, AtFlags::empty())?;
+                nofollow::chmod(at, name, Mode::RWXU)?;
                 rustix::fs::openat(at, name, flags, Mode::empty())?
             }
             opened => opened?,

@@ -4,6 +4,8 @@
 //!   labels     argv of every role: `bottle __guest <home> <slug>`, what `enumerate` looks for
 //!   place      the bottle's private runtime folder: door, sockets
 //!   layers     the writable folders and what is in them
+//!   freeze     snapshots of them, and back ([`copy`]: a hostile tree copied while it changes)
+//!   nofollow   opening what an agent closed, never through a link
 //!   handoff    how a new process gets its specification and answers, over its standard input
 //!   roles      starting `__guest`, following its setup, recording it
 //!   bundle     starting `__bundle`
@@ -15,10 +17,13 @@
 
 pub mod bundle;
 pub(crate) mod connect;
+mod copy;
+mod freeze;
 pub(crate) mod handoff;
 pub(crate) mod inventory;
 pub(crate) mod labels;
 pub(crate) mod layers;
+mod nofollow;
 mod phases;
 pub(crate) mod place;
 pub(crate) mod roles;
@@ -42,6 +47,8 @@ pub(crate) struct Scope {
     pub(crate) state: PathBuf,
     /// Name of the folder with a bottle's layers, under its state.
     layers: &'static str,
+    /// Parent of the bottles' snapshots.
+    pub(crate) snapshots: PathBuf,
     /// This program.
     pub(crate) program: PathBuf,
 }
@@ -54,6 +61,7 @@ impl Scope {
             runtime: host.runtime.clone(),
             state: host.state(),
             layers: "agent",
+            snapshots: host.home.join("snapshots"),
             program: host.program.clone(),
         }
     }
@@ -62,7 +70,13 @@ impl Scope {
     pub(crate) fn fake(host: &Host) -> Self {
         let label = format!("{}.fake", host.home_hash());
         // A dot is no part of any slug.
-        Self { label, runtime: host.runtime.join(".fake"), layers: "agent.fake", ..Self::linux(host) }
+        Self {
+            label,
+            runtime: host.runtime.join(".fake"),
+            layers: "agent.fake",
+            snapshots: host.home.join("snapshots.fake"),
+            ..Self::linux(host)
+        }
     }
 
     /// The bottle's runtime folder.

@@ -9,7 +9,7 @@ use super::inventory::{self, resource, text};
 use super::labels::{self, Role};
 use super::place::RUNTIME_FOLDER;
 use super::{Scope, connect};
-use crate::backend::{BackendError, ByteStream, LAYERS, Resource, Site};
+use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site};
 
 impl Scope {
     /// Records and makes the runtime folder with the place of the door, and the layers.
@@ -22,8 +22,20 @@ impl Scope {
         site.ledger.record(resource(slug, RUNTIME_FOLDER, text(place.folder())))?;
         place.make().map_err(|error| failed(place.folder(), error))?;
         let layers = self.layers_in(site.state);
+        if *site.origin == Origin::Kept && !layers.workspace().is_dir() {
+            let gone = format!("what was kept of {slug} is not in {} any more", layers.folder().display());
+            return Err(BackendError::failed(gone));
+        }
         site.ledger.record(resource(slug, LAYERS, text(layers.folder())))?;
         layers.make(owner).map_err(|error| failed(layers.folder(), error))
+    }
+
+    /// Gives the layers the files that the site's origin says, for the same owner.
+    pub(crate) async fn fill_layers(&self, site: &Site<'_>, owner: Option<u32>) -> Result<(), BackendError> {
+        match site.origin {
+            Origin::New | Origin::Kept => Ok(()),
+            Origin::Snapshot(snapshot) => self.thaw(site.state, snapshot, owner).await,
+        }
     }
 
     /// The stream to pid 1.
@@ -72,7 +84,7 @@ impl Scope {
         Some(self.layers(slug).workspace()).filter(|folder| folder.is_dir())
     }
 
-    async fn off_the_loop<T: Send + 'static>(
+    pub(super) async fn off_the_loop<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {

@@ -22,7 +22,7 @@ use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Origin};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::LaunchOrder;
@@ -126,7 +126,7 @@ impl Start {
             return Ok(exit::DONE);
         }
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let order = LaunchOrder { plan, prepared, secrets };
+        let order = LaunchOrder { plan, prepared, secrets, origin: Origin::New };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();

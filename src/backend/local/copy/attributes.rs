@@ -1,0 +1,92 @@
+//! What a file is besides its bytes: owner, permission bits, times, `user.*` attributes.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, Gid, Mode, Stat, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, futimens, utimensat,
+};
+use rustix::io::Errno;
+
+/// The most bytes of attribute names, and of one value (`xattr(7)`).
+const XATTR_MAX: usize = 64 << 10;
+
+/// Permission bits and the sticky bit. Set-id bits are left out: an agent's files are mounted without them,
+/// and on the host a program of root's must not come from inside.
+const BITS: u32 = 0o1777;
+
+/// Who owns a copy.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Owner {
+    pub(super) user: u32,
+    pub(super) group: u32,
+}
+
+/// The permission bits that a copy gets.
+pub(super) fn mode(stat: &Stat) -> Mode {
+    Mode::from_raw_mode(stat.st_mode & BITS)
+}
+
+/// Gives `to`, which is complete otherwise, what `from` has.
+pub(super) fn copy(from: &OwnedFd, to: impl AsFd, stat: &Stat, owner: Option<Owner>) -> io::Result<()> {
+    // While it may still be written: a file closed to its owner takes no attribute.
+    extended(from, &to)?;
+    if let Some(Owner { user, group }) = owner {
+        fchown(&to, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?;
+    }
+    fchmod(&to, mode(stat))?;
+    Ok(futimens(&to, &times(stat))?)
+}
+
+/// The same for what cannot be opened: owner and times of a link or pipe.
+pub(super) fn of_name(folder: impl AsFd, name: &CStr, stat: &Stat, owner: Option<Owner>) -> io::Result<()> {
+    if let Some(Owner { user, group }) = owner {
+        let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        chownat(&folder, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+    }
+    Ok(utimensat(&folder, name, &times(stat), AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn times(stat: &Stat) -> Timestamps {
+    let time = |seconds: i64, fraction: u64| Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::try_from(fraction).unwrap_or(0),
+    };
+    Timestamps {
+        last_access: time(stat.st_atime, stat.st_atime_nsec),
+        last_modification: time(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
+    let mut names = [0_u8; 512];
+    let mut more = Vec::new();
+    let names: &[u8] = match flistxattr(from, &mut names) {
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(()),
+        Ok(length) => &names[..length],
+        Err(Errno::RANGE) => {
+            more.resize(XATTR_MAX, 0);
+            let length = flistxattr(from, &mut more[..])?;
+            &more[..length]
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut value = Vec::new();
+    for name in names.split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if !name.to_bytes().starts_with(b"user.") {
+            continue;
+        }
+        value.resize(XATTR_MAX, 0);
+        let length = match fgetxattr(from, name, &mut value[..]) {
+            Ok(length) => length,
+            // Taken away meanwhile.
+            Err(Errno::NODATA) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        fsetxattr(&to, name, &value[..length], XattrFlags::empty())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! A tree of an agent's files copied beside itself, while the agent goes on with it.
+//!
+//! ```text
+//!   live tree ──into_store──► stored tree      shares with the previous stored tree what did not change
+//!   stored tree ──into_life──► live tree       shares nothing but blocks, where the file system can
+//! ```
+//! Every name, mode, link and depth is the agent's choice and may change under our hands: everything is
+//! opened by descriptor, one level at a time, never through a link. Files, folders, symbolic and hard
+//! links, named pipes, permission bits, times and `user.*` attributes come through; sockets and devices do
+//! not, nor do set-id bits, which mean nothing where an agent's files are mounted.
+//!
+//! - `content`: one file's bytes · `attributes`: everything else about it
+//! - `stamps`: which file is unchanged since it was stored
+
+mod attributes;
+mod content;
+pub(crate) mod stamps;
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, linkat, mkdirat, mknodat, openat, statat};
+use rustix::io::Errno;
+
+use self::attributes::Owner;
+use self::content::Ways;
+use self::stamps::{Stamp, Stamps};
+use super::nofollow::Readable;
+use crate::backend::{Copied, Told};
+
+/// Folders within folders; a few open descriptors each. Deeper trees are no one's work, and `cp` refuses
+/// them too.
+const MAX_DEPTH: usize = 128;
+
+/// The most hard links that are kept together; beyond it each becomes a file of its own.
+const MAX_LINKS: usize = 1_000_000;
+
+/// What came of a copy.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// How much there was to do.
+    pub(crate) copied: Copied,
+    /// Bytes of all files, as `ls` counts them.
+    pub(crate) size: u64,
+    /// Files and folders that changed while they were copied.
+    pub(crate) restless: u64,
+    /// Live files and the inodes of their stored copies.
+    pub(crate) stamps: Vec<(Stamp, u64)>,
+}
+
+/// Copies trees, one after the other, with one outcome.
+pub(crate) struct Copier<'a> {
+    direction: Direction<'a>,
+    told: &'a Told,
+    ways: Ways,
+    /// Where the first of several names of a file was copied to, under the top of the copy.
+    links: HashMap<u64, PathBuf>,
+    outcome: Outcome,
+}
+
+enum Direction<'a> {
+    IntoStore { unchanged: Option<&'a Stamps> },
+    IntoLife { owner: Option<u32> },
+}
+
+/// One level of the walk.
+struct Level<'a> {
+    from: BorrowedFd<'a>,
+    to: BorrowedFd<'a>,
+    /// The same folder of the previous stored tree.
+    previous: Option<BorrowedFd<'a>>,
+    /// The top of the copy, for hard links.
+    top: BorrowedFd<'a>,
+    path: &'a Path,
+}
+
+impl<'a> Copier<'a> {
+    /// Stores a live tree. With `unchanged` (of the tree that is given as the previous one) files that did
+    /// not change are linked instead of copied.
+    pub(crate) fn into_store(unchanged: Option<&'a Stamps>, told: &'a Told) -> Self {
+        Self::new(Direction::IntoStore { unchanged }, told)
+    }
+
+    /// Brings a stored tree to life, for this owner when root does it.
+    pub(crate) fn into_life(owner: Option<u32>, told: &'a Told) -> Self {
+        Self::new(Direction::IntoLife { owner }, told)
+    }
+
+    fn new(direction: Direction<'a>, told: &'a Told) -> Self {
+        let (ways, links) = (Ways::default(), HashMap::new());
+        Self { direction, told, ways, links, outcome: Outcome::default() }
+    }
+
+    /// What came of all trees so far.
+    pub(crate) fn finish(self) -> Outcome {
+        self.outcome
+    }
+
+    /// Copies the folder `name` of `from` to the new folder `name` of `to`, whatever is in it.
+    ///
+    /// # Errors
+    /// When something that is there cannot be read, or the copy cannot be written; names the path.
+    pub(crate) fn tree(
+        &mut self,
+        from: &OwnedFd,
+        to: &OwnedFd,
+        previous: Option<&OwnedFd>,
+        name: &CStr,
+    ) -> io::Result<()> {
+        // Each tree has a top of its own, as each is mounted on its own and links do not cross it.
+        self.links.clear();
+        if FileType::from_raw_mode(statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+            != FileType::Directory
+        {
+            return Err(about(
+                Path::new(OsStr::from_bytes(name.to_bytes())),
+                &io::ErrorKind::NotADirectory.into(),
+            ));
+        }
+        let level = Level {
+            from: from.as_fd(),
+            to: to.as_fd(),
+            previous: previous.map(AsFd::as_fd),
+            top: to.as_fd(),
+            path: Path::new(""),
+        };
+        self.folder(&level, name, 0)
+    }
+
+    fn entry(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
+        let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
+        let stat = statat(level.from, name, AtFlags::SYMLINK_NOFOLLOW);
+        let Some(stat) = self.unless_gone(stat).map_err(|error| about(&path, &error))? else { return Ok(()) };
+        let copied = match FileType::from_raw_mode(stat.st_mode) {
+            // Has named the path by itself.
+            FileType::Directory => return self.folder(level, name, depth),
+            FileType::RegularFile => self.file(level, name, &path, &stat),
+            FileType::Symlink => self.symlink(level, name, &stat),
+            FileType::Fifo => self.pipe(level, name, &stat),
+            _ => Ok(()),
+        };
+        copied.map_err(|error| about(&path, &error))
+    }
+
+    fn folder(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
+        let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
+        let named = |error: io::Error| about(&path, &error);
+        if depth == MAX_DEPTH {
+            return Err(named(io::Error::other(format!("more than {MAX_DEPTH} folders deep"))));
+        }
+        let opened = self.unless_gone(Readable::folder(level.from, name)).map_err(named)?;
+        let Some(from) = opened else { return Ok(()) };
+        let stat = from.stat().map_err(|error| named(error.into()))?;
+        mkdirat(level.to, name, Mode::RWXU).map_err(|error| named(error.into()))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let to = openat(level.to, name, flags, Mode::empty()).map_err(|error| named(error.into()))?;
+        let previous = level.previous.and_then(|previous| Readable::folder(previous, name).ok());
+        let entries = names_in(from.file_descriptor()).map_err(named)?;
+        let below = Level {
+            from: from.file_descriptor().as_fd(),
+            to: to.as_fd(),
+            previous: previous.as_ref().map(|previous| previous.file_descriptor().as_fd()),
+            top: level.top,
+            path: &path,
+        };
+        for entry in entries {
+            self.entry(&below, &entry, depth + 1)?;
+        }
+        attributes::copy(from.file_descriptor(), &to, &stat, self.owner(&stat)).map_err(named)
+    }
+
+    fn file(&mut self, level: &Level<'_>, name: &CStr, path: &Path, stat: &Stat) -> io::Result<()> {
+        self.outcome.copied.files += 1;
+        self.outcome.size += u64::try_from(stat.st_size).unwrap_or(0);
+        if !self.linked(level, name, stat) {
+            self.copied(level, name, stat)?;
+            if stat.st_nlink > 1 && self.links.len() < MAX_LINKS {
+                self.links.insert(stat.st_ino, path.to_owned());
+            }
+        }
+        self.told.tell(self.outcome.copied);
+        Ok(())
+    }
+
+    /// Whether the file could be linked: to another name it has in this tree, or to the copy that the previous
+    /// stored tree has of it.
+    fn linked(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> bool {
+        // A link that cannot be made (too many, a path too long) is no loss: the file is copied instead.
+        if stat.st_nlink > 1
+            && let Some(first) = self.links.get(&stat.st_ino)
+            && linkat(level.top, first, level.to, name, AtFlags::empty()).is_ok()
+        {
+            return true;
+        }
+        let (Direction::IntoStore { unchanged: Some(unchanged) }, Some(previous)) =
+            (&self.direction, level.previous)
+        else {
+            return false;
+        };
+        let live = Stamp::of(stat);
+        let Some(stored) = unchanged.stored(&live) else { return false };
+        let here = statat(previous, name, AtFlags::SYMLINK_NOFOLLOW);
+        let same = here.is_ok_and(|found| found.st_ino == stored && is_file(&found));
+        let linked = same && linkat(previous, name, level.to, name, AtFlags::empty()).is_ok();
+        if linked {
+            self.outcome.stamps.push((live, stored));
+        }
+        linked
+    }
+
+    fn copied(&mut self, level: &Level<'_>, name: &CStr, seen: &Stat) -> io::Result<()> {
+        let Some(from) = self.unless_gone(Readable::file(level.from, name))? else { return Ok(()) };
+        let stat = from.stat()?;
+        if !is_file(&stat) {
+            self.outcome.restless += 1;
+            return Ok(());
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let to = File::from(openat(level.to, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let live = matches!(self.direction, Direction::IntoStore { .. });
+        let source = File::from(from.file_descriptor().try_clone()?);
+        let content = self.ways.copy(&source, &to, live)?;
+        attributes::copy(from.file_descriptor(), &to, &stat, self.owner(&stat))?;
+        self.outcome.copied.bytes += content.written;
+        self.outcome.restless += u64::from(!content.settled);
+        let stored = rustix::fs::fstat(&to)?;
+        match self.direction {
+            Direction::IntoStore { .. } if content.settled => {
+                self.outcome.stamps.push((content.stamp, stored.st_ino));
+            }
+            Direction::IntoStore { .. } => {}
+            Direction::IntoLife { .. } => self.outcome.stamps.push((Stamp::of(&stored), seen.st_ino)),
+        }
+        Ok(())
+    }
+
+    fn symlink(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+        let target = rustix::fs::readlinkat(level.from, name, Vec::new());
+        let Some(target) = self.unless_gone(target)? else { return Ok(()) };
+        rustix::fs::symlinkat(&target, level.to, name)?;
+        attributes::of_name(level.to, name, stat, self.owner(stat))
+    }
+
+    fn pipe(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
+        mknodat(level.to, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
+        attributes::of_name(level.to, name, stat, self.owner(stat))?;
+        Ok(super::nofollow::chmod(level.to, name, attributes::mode(stat))?)
+    }
+
+    fn owner(&self, stat: &Stat) -> Option<Owner> {
+        // Whoever is not root owns all of it anyway.
+        let owner = match self.direction {
+            Direction::IntoLife { owner: Some(owner) } => Owner { user: owner, group: owner },
+            _ => Owner { user: stat.st_uid, group: stat.st_gid },
+        };
+        rustix::process::geteuid().is_root().then_some(owner)
+    }
+
+    /// Nothing when what was listed a moment ago is gone, or something else by now. A stored tree holds
+    /// still.
+    fn unless_gone<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
+        let live = matches!(self.direction, Direction::IntoStore { .. });
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO | Errno::INVAL) if live => {
+                self.outcome.restless += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let name = entry?.file_name().to_owned();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// An error that names its path, of which only the end is shown when it is long.
+fn about(path: &Path, error: &io::Error) -> io::Error {
+    let shown = path.to_string_lossy();
+    let tail: String = shown.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();
+    let shown = if tail.len() < shown.len() { format!("…{tail}") } else { tail };
+    io::Error::new(error.kind(), format!("{shown:?}: {error}"))
+}

@@ -1,0 +1,340 @@
+//! Snapshots of a bottle's layers: `$BOTTLE_HOME/snapshots/<slug>/<reference>/`.
+//!
+//! ```text
+//!   .new-<reference>/    being made; renamed when it is whole and on disk
+//!   <reference>/         home/ and workspace/ as they were, snapshot.json
+//!   .old-<reference>/    being removed
+//! ```
+//! and in the bottle's state while a launch brings one to life: `.thaw-<layers>/`, exchanged with the layers
+//! when it is whole. What a crash leaves under a name with a dot is found by [`rests`] and removed like any
+//! resource. Snapshots share unchanged files with each other by hard links; nothing ever writes to a file
+//! that is stored, and the layers never share one with them.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with, syncfs};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::copy::stamps::{self, Moment, Stamps};
+use super::copy::{Copier, Outcome};
+use super::{Scope, layers, place};
+use crate::backend::{BackendError, Frozen, Snapshot, Told};
+
+/// [`crate::backend::Resource::kind`] of what a freeze, a thaw or a removal left behind.
+pub(crate) const REST: &str = "snapshot-rest";
+
+/// What of the layers is stored; a guest without a file system of its own keeps other things there too.
+const TREES: [&std::ffi::CStr; 2] = [c"home", c"workspace"];
+
+/// Beginnings of the names of what is not whole.
+const RESTS: [&str; 3] = [".new-", ".old-", ".thaw-"];
+
+/// What is known of a snapshot besides its files.
+const FACTS: &str = "snapshot.json";
+
+/// `statfs(2)`.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// More than `snapshot.json` needs.
+const FACTS_MAX: u64 = 4096;
+
+/// `snapshot.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct Facts {
+    made_at: Timestamp,
+    bytes: u64,
+}
+
+impl Scope {
+    /// See [`crate::backend::Backend::freeze`].
+    pub(crate) async fn freeze(
+        &self,
+        slug: &Slug,
+        previous: Option<&Snapshot>,
+        told: Told,
+    ) -> Result<Frozen, BackendError> {
+        let (slug, previous) = (slug.clone(), previous.cloned());
+        self.off_the_loop(move |scope| {
+            store(scope, &slug, previous.as_ref(), &told)
+                .map_err(|error| explain(format!("the files of {slug} cannot be stored"), &error))
+        })
+        .await
+    }
+
+    /// See [`crate::backend::Backend::snapshots`].
+    pub(crate) async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
+        self.off_the_loop(|scope| {
+            list(scope).map_err(|error| BackendError::failed(format!("cannot list snapshots: {error}")))
+        })
+        .await
+    }
+
+    /// See [`crate::backend::Backend::remove_snapshot`].
+    pub(crate) async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
+        let snapshot = snapshot.clone();
+        self.off_the_loop(move |scope| {
+            take_away(scope, &snapshot).map_err(|error| {
+                let Snapshot { slug, reference, .. } = &snapshot;
+                BackendError::failed(format!("the snapshot {reference} of {slug} cannot be removed: {error}"))
+            })
+        })
+        .await
+    }
+
+    /// Puts a copy of the snapshot in the place of the layers, in one step, for this owner.
+    pub(crate) async fn thaw(
+        &self,
+        state: &Path,
+        snapshot: &Snapshot,
+        owner: Option<u32>,
+    ) -> Result<(), BackendError> {
+        let (state, snapshot) = (state.to_owned(), snapshot.clone());
+        self.off_the_loop(move |scope| {
+            bring_to_life(scope, &state, &snapshot, owner).map_err(|error| {
+                if error.kind() == io::ErrorKind::NotFound && !folder_of(scope, &snapshot).is_dir() {
+                    return BackendError::failed(format!("the snapshot of {} was removed", snapshot.slug))
+                        .with_hint("`bottle resume` again starts without it");
+                }
+                explain(format!("the snapshot of {} cannot be copied back", snapshot.slug), &error)
+            })
+        })
+        .await
+    }
+
+    /// See [`crate::backend::Backend::moved_by`].
+    pub(crate) fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
+        let home = self.state.parent()?;
+        let Snapshot { slug, reference, .. } = snapshot;
+        let stored = folder_of(self, snapshot);
+        let stored = stored.strip_prefix(home).ok()?.display();
+        let home = shlex::try_quote(home.to_str()?).ok()?.into_owned();
+        let layers = self.layers(slug);
+        let layers = layers.folder().strip_prefix(self.state.parent()?).ok()?.display();
+        Some(format!("tar -C {home} -czf {slug}-{reference}.tar.gz --exclude={layers} state/{slug} {stored}"))
+    }
+}
+
+/// What a freeze, a thaw or a removal left behind, of any bottle.
+pub(crate) fn rests(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
+    let mut found = Vec::new();
+    for parent in [&scope.snapshots, &scope.state] {
+        for (slug, folder) in place::find(parent)? {
+            for entry in entries(&folder)? {
+                if is_rest(&entry) {
+                    found.push((slug.clone(), folder.join(entry)));
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether this path is one that [`rests`] finds for this bottle.
+pub(crate) fn is_rest_of(scope: &Scope, slug: &Slug, path: &Path) -> bool {
+    let parents = [scope.snapshots.join(slug.as_str()), scope.state.join(slug.as_str())];
+    let named = path.file_name().and_then(|name| name.to_str()).is_some_and(is_rest);
+    named && path.parent().is_some_and(|parent| parents.iter().any(|own| own == parent))
+}
+
+fn is_rest(name: impl AsRef<str>) -> bool {
+    RESTS.iter().any(|beginning| name.as_ref().starts_with(beginning))
+}
+
+fn folder_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
+    scope.snapshots.join(snapshot.slug.as_str()).join(&snapshot.reference)
+}
+
+fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &Told) -> io::Result<Frozen> {
+    let own = scope.snapshots.join(slug.as_str());
+    DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
+    let (made_at, settled) = (Timestamp::now(), Moment::now());
+    let reference = reference_of(made_at);
+    let new = own.join(format!(".new-{reference}"));
+    let stored = fill(scope, slug, previous, told, &new).and_then(|outcome| {
+        write_facts(&new, &Facts { made_at, bytes: outcome.size })?;
+        syncfs(open_folder(&new)?)?;
+        renameat_with(CWD, &new, CWD, own.join(&reference), RenameFlags::NOREPLACE)?;
+        Ok(outcome)
+    });
+    let outcome = stored.inspect_err(|_| drop(layers::demolish(&new)))?;
+    let (size, restless) = (outcome.size, outcome.restless);
+    remember(&scope.layers(slug), &reference, outcome, settled);
+    let snapshot = Snapshot { slug: slug.clone(), reference, made_at, bytes: Some(size) };
+    Ok(Frozen { snapshot, notes: notes(restless) })
+}
+
+fn fill(
+    scope: &Scope,
+    slug: &Slug,
+    previous: Option<&Snapshot>,
+    told: &Told,
+    new: &Path,
+) -> io::Result<Outcome> {
+    let live = scope.layers(slug);
+    let from = open_folder(live.folder())?;
+    DirBuilder::new().mode(0o700).create(new)?;
+    let to = open_folder(new)?;
+    let previous = previous.filter(|previous| is_reference(&previous.reference) && !hides_writes(&from));
+    let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
+    let previous = previous.and_then(|previous| open_folder(&folder_of(scope, previous)).ok());
+    let mut copier = Copier::into_store(unchanged.as_ref(), told);
+    for tree in TREES {
+        copier.tree(&from, &to, previous.as_ref(), tree)?;
+    }
+    Ok(copier.finish())
+}
+
+/// Whether files may change there without a trace: a tmpfs does not note writes through a mapping.
+fn hides_writes(folder: &OwnedFd) -> bool {
+    rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
+}
+
+fn bring_to_life(scope: &Scope, state: &Path, snapshot: &Snapshot, owner: Option<u32>) -> io::Result<()> {
+    if !is_reference(&snapshot.reference) {
+        return Err(foreign());
+    }
+    let layers = scope.layers_in(state);
+    let name = layers.folder().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let thawed = state.join(format!(".thaw-{name}"));
+    // Of a launch that was killed.
+    layers::demolish(&thawed)?;
+    let from = open_folder(&folder_of(scope, snapshot))?;
+    DirBuilder::new().mode(0o700).create(&thawed)?;
+    let filled = open_folder(&thawed).and_then(|to| {
+        let nobody = Told::nobody();
+        let mut copier = Copier::into_life(owner, &nobody);
+        TREES.iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
+        Ok(copier.finish())
+    });
+    let outcome = filled.inspect_err(|_| drop(layers::demolish(&thawed)))?;
+    stamps::forget(&layers.stamps())?;
+    exchange(&thawed, layers.folder())?;
+    // Nothing writes to them before the guest starts, which is after this.
+    remember(&layers, &snapshot.reference, outcome, Moment::next());
+    layers::demolish(&thawed)
+}
+
+/// Puts `new` in the place of `old`, and `old`, when it is there, in the place of `new`.
+fn exchange(new: &Path, old: &Path) -> io::Result<()> {
+    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+        Err(Errno::NOENT) => Ok(renameat_with(CWD, new, CWD, old, RenameFlags::NOREPLACE)?),
+        // A file system that cannot: for a moment there is neither, and then a launch begins again.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            layers::demolish(old)?;
+            fs::rename(new, old)
+        }
+        done => Ok(done?),
+    }
+}
+
+/// Notes what of the layers is stored under `reference`. Without it the next freeze copies everything, which
+/// is no failure of this one.
+fn remember(layers: &layers::Layers, reference: &str, outcome: Outcome, settled: Moment) {
+    let stamps = Stamps::new(reference, outcome.stamps, settled);
+    if let Err(error) = stamps.write(&layers.stamps()) {
+        tracing::warn!("{}: {error}", layers.stamps().display());
+    }
+}
+
+fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
+    let mut found = Vec::new();
+    for (slug, folder) in place::find(&scope.snapshots)? {
+        for reference in entries(&folder)? {
+            let stored = folder.join(&reference);
+            if !is_reference(&reference) || !stored.is_dir() {
+                continue;
+            }
+            let facts = read_facts(&stored)?;
+            let made_at = facts.as_ref().map_or(Timestamp::UNIX_EPOCH, |facts| facts.made_at);
+            let bytes = facts.map(|facts| facts.bytes);
+            found.push(Snapshot { slug: slug.clone(), reference, made_at, bytes });
+        }
+    }
+    // A reference begins with its time.
+    found.sort_by(|a, b| (&a.slug, &a.reference).cmp(&(&b.slug, &b.reference)));
+    Ok(found)
+}
+
+fn take_away(scope: &Scope, snapshot: &Snapshot) -> io::Result<()> {
+    if !is_reference(&snapshot.reference) {
+        return Err(foreign());
+    }
+    let stored = folder_of(scope, snapshot);
+    let own = scope.snapshots.join(snapshot.slug.as_str());
+    let old = own.join(format!(".old-{}", snapshot.reference));
+    layers::demolish(&old)?;
+    match fs::rename(&stored, &old) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        moved => {
+            moved?;
+            layers::demolish(&old)?;
+        }
+    }
+    // Goes with its last snapshot.
+    let _ = fs::remove_dir(&own);
+    Ok(())
+}
+
+fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "this backend gives no such name")
+}
+
+fn reference_of(made_at: Timestamp) -> String {
+    format!("{}-{:06}", made_at.strftime("%Y%m%d-%H%M%S"), made_at.subsec_microsecond())
+}
+
+fn is_reference(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<String>> {
+    let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+    names.filter_map(Result::transpose).collect()
+}
+
+fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+fn write_facts(folder: &Path, facts: &Facts) -> io::Result<()> {
+    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(FACTS))?;
+    Ok(serde_json::to_writer(file, facts)?)
+}
+
+/// What is known of a snapshot; nothing when that cannot be read, which takes nothing from its files.
+fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
+    use io::Read;
+    let file = match fs::File::open(folder.join(FACTS)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut text = Vec::new();
+    file.take(FACTS_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text).ok())
+}
+
+fn notes(restless: u64) -> Vec<String> {
+    let changed = match restless {
+        0 => return Vec::new(),
+        1 => "1 file or folder changed while it was copied".to_owned(),
+        many => format!("{many} files or folders changed while they were copied"),
+    };
+    vec![format!("{changed}; commit again while the agent is quiet for an exact copy")]
+}
+
+fn explain(what: String, error: &io::Error) -> BackendError {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    if matches!(error.kind(), StorageFull | QuotaExceeded) {
+        return BackendError::failed(format!("{what}: the disk is full"))
+            .with_hint("free some space; `bottle snapshots` shows what could go");
+    }
+    BackendError::failed(format!("{what}: {error}"))
+}

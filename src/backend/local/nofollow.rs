@@ -1,0 +1,148 @@
+//! Opening and changing what an agent may have closed or replaced, by descriptor and never through a link.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{FileType, Mode, OFlags, RawMode, Stat};
+use rustix::io::Errno;
+
+/// The bits of a mode that are no file type.
+const PERMISSIONS: RawMode = 0o7777;
+
+/// Sets the mode of `name` in `at`. A link is an error: its target is none of ours.
+///
+/// `fchmodat` follows links where the kernel knows no flag against it (before 6.6); a descriptor does not.
+///
+/// # Errors
+/// As the system says; `LOOP` for a link.
+pub(crate) fn chmod<P: rustix::path::Arg>(at: impl AsFd, name: P, mode: Mode) -> rustix::io::Result<()> {
+    let found =
+        rustix::fs::openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) == FileType::Symlink {
+        return Err(Errno::LOOP);
+    }
+    rustix::fs::chmod(by_descriptor(&found), mode)
+}
+
+/// The path under which an open file is found again, whatever became of its name.
+fn by_descriptor(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Something opened for reading. Where its mode was in the way it is widened until this is dropped.
+pub(crate) struct Readable {
+    file: OwnedFd,
+    closed: Option<Mode>,
+}
+
+impl Readable {
+    /// Opens a folder for looking into it, one level, never through a link.
+    ///
+    /// # Errors
+    /// As the system says; `LOOP` or `NOTDIR` for a link.
+    pub(crate) fn folder<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
+        Self::open(at, name, OFlags::DIRECTORY, Mode::RUSR | Mode::XUSR)
+    }
+
+    /// Opens a file for reading. Does not wait for the other end of a pipe.
+    ///
+    /// # Errors
+    /// As the system says; `LOOP` for a link.
+    pub(crate) fn file<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> rustix::io::Result<Self> {
+        Self::open(at, name, OFlags::NONBLOCK | OFlags::NOCTTY, Mode::RUSR)
+    }
+
+    fn open<P: rustix::path::Arg + Copy>(
+        at: impl AsFd,
+        name: P,
+        flags: OFlags,
+        needed: Mode,
+    ) -> rustix::io::Result<Self> {
+        let at = at.as_fd();
+        let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (file, widened) = match rustix::fs::openat(at, name, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => {
+                let path = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let mode = mode_of(&rustix::fs::openat(at, name, path, Mode::empty())?)?;
+                chmod(at, name, mode | needed)?;
+                (rustix::fs::openat(at, name, flags, Mode::empty())?, Some(mode))
+            }
+            opened => (opened?, None),
+        };
+        let mut readable = Self { file, closed: widened };
+        let mode = mode_of(&readable.file)?;
+        // A folder that may be read and not entered.
+        if !mode.contains(needed) && !rustix::process::geteuid().is_root() {
+            rustix::fs::fchmod(&readable.file, mode | needed)?;
+            readable.closed = Some(mode);
+        }
+        Ok(readable)
+    }
+
+    /// The open file.
+    pub(crate) fn file_descriptor(&self) -> &OwnedFd {
+        &self.file
+    }
+
+    /// What it is, with the mode that it has when nobody looks.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(crate) fn stat(&self) -> rustix::io::Result<Stat> {
+        let mut stat = rustix::fs::fstat(&self.file)?;
+        if let Some(mode) = self.closed {
+            stat.st_mode = stat.st_mode & !PERMISSIONS | mode.as_raw_mode();
+        }
+        Ok(stat)
+    }
+}
+
+impl Drop for Readable {
+    fn drop(&mut self) {
+        if let Some(mode) = self.closed {
+            // Whose file it is may have taken it away meanwhile.
+            let _ = rustix::fs::fchmod(&self.file, mode);
+        }
+    }
+}
+
+fn mode_of(file: &OwnedFd) -> rustix::io::Result<Mode> {
+    Ok(Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode) & Mode::from_raw_mode(PERMISSIONS))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use rustix::fs::CWD;
+
+    use super::*;
+
+    #[test]
+    fn a_mode_is_never_set_through_a_link() {
+        let here = tempfile::tempdir().expect("folder");
+        let mode =
+            |name: &str| here.path().join(name).metadata().expect("there").permissions().mode() & 0o777;
+        std::fs::write(here.path().join("theirs"), "x").expect("written");
+        std::fs::set_permissions(here.path().join("theirs"), PermissionsExt::from_mode(0o640)).expect("set");
+        symlink("theirs", here.path().join("link")).expect("link");
+        assert_eq!(chmod(CWD, here.path().join("link"), Mode::RWXU), Err(Errno::LOOP));
+        assert_eq!(mode("theirs"), 0o640);
+        chmod(CWD, here.path().join("theirs"), Mode::RWXU).expect("set");
+        assert_eq!(mode("theirs"), 0o700);
+    }
+
+    #[test]
+    fn what_was_closed_is_read_and_closed_again() {
+        let here = tempfile::tempdir().expect("folder");
+        let path = here.path().join("closed");
+        std::fs::create_dir(&path).expect("made");
+        std::fs::write(path.join("inner"), "x").expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).expect("closed");
+        let folder = Readable::folder(CWD, path.as_path()).expect("opened");
+        let inner = Readable::file(folder.file_descriptor(), "inner").expect("opened");
+        drop((inner, folder));
+        let mode = path.metadata().expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode, 0);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("opened for the removal");
+    }
+}
