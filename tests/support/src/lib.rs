@@ -12,6 +12,7 @@
 //! measure                             rounds taken in turn, medians, ratios, for the benches
 //! skip                                a test that cannot run here says so
 //! agents                              the real coding agents, fetched once per machine
+//! engine                              a Docker engine that answers, or why there is none
 //! ```
 //!
 //! Every server listens on loopback only.
@@ -20,6 +21,7 @@
 pub mod agents;
 pub mod authority;
 pub mod body;
+pub mod engine;
 pub mod fake_llm;
 pub mod home;
 pub mod measure;

@@ -1,0 +1,88 @@
+//! A Docker engine to test against: the one that answers, or one that is started here.
+
+use std::fmt;
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// What the project's Dockerfiles are built on.
+pub const BASE_IMAGE: &str = "debian:bookworm-slim";
+/// How long an engine takes to answer after it was started.
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+/// What a started engine says.
+const LOG: &str = "/var/log/bottle-test-dockerd.log";
+
+/// Why there is no engine to test against, for [`crate::skip::aloud`].
+#[derive(Debug, Clone)]
+pub struct NoEngine(String);
+
+impl fmt::Display for NoEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Makes sure of an engine that answers and has [`BASE_IMAGE`]. One that is installed and not running is
+/// started, where that is allowed, and left running: other test programs use it at the same time.
+///
+/// # Errors
+/// [`NoEngine`], with what would change that. Asked once per process.
+pub fn here() -> Result<(), NoEngine> {
+    static ANSWER: OnceLock<Result<(), NoEngine>> = OnceLock::new();
+    ANSWER.get_or_init(look).clone()
+}
+
+fn look() -> Result<(), NoEngine> {
+    if !answers() {
+        start()?;
+    }
+    let base = docker(&["image", "inspect", "--format", "{{.Id}}", BASE_IMAGE]);
+    if base.is_some() {
+        Ok(())
+    } else {
+        no(format!("the engine has no {BASE_IMAGE}: run scripts/base-image"))
+    }
+}
+
+fn start() -> Result<(), NoEngine> {
+    if !rustix::process::geteuid().is_root() {
+        return no("no engine answers this user, and only root may start one");
+    }
+    let said = |error: std::io::Error| NoEngine(format!("dockerd cannot be started: {error}"));
+    let log = OpenOptions::new().create(true).append(true).open(LOG).map_err(said)?;
+    let mut command = Command::new("dockerd");
+    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(said)?).stderr(log).process_group(0);
+    let mut engine = match command.spawn() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return no("there is no dockerd: apt-get install docker.io");
+        }
+        other => other.map_err(said)?,
+    };
+    let end = Instant::now() + STARTS_WITHIN;
+    while Instant::now() < end {
+        if answers() {
+            return Ok(());
+        }
+        // Another test program's engine may be the one that lives; then this one ends and that one answers.
+        let _ = engine.try_wait();
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    no(format!("dockerd was started and does not answer; see {LOG}"))
+}
+
+fn no<T>(why: impl Into<String>) -> Result<T, NoEngine> {
+    Err(NoEngine(why.into()))
+}
+
+fn answers() -> bool {
+    docker(&["version", "--format", "{{.Server.Version}}"]).is_some()
+}
+
+/// What `docker` says to these arguments, when it succeeds.
+#[must_use]
+pub fn docker(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
