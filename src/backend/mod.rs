@@ -14,6 +14,7 @@
 //! backend knows its engine. The promises below are each one function in `tests/backends`, run on every
 //! backend that is here.
 
+pub mod docker;
 pub mod fake;
 pub mod linux;
 pub mod local;

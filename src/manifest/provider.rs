@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use bottle_contract::route::Narrowing;
 use bottle_contract::secret::Secret;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::error::Fault;
 use super::host_path;
@@ -15,7 +15,7 @@ use super::schema::{ProviderSchema, SettingsSchema, TemplateSchema};
 use super::secret_ref::{BadSecretRef, SecretRef};
 
 /// Which kind of agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Template {
     /// Claude Code.

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, Egress, Identity, Plan, PlannedFile, Resources, SecretSource, Value, Workspace, slug,
+    AgentProcess, Egress, Identity, ImageSource, Plan, PlannedFile, Resources, SecretSource, Value,
+    Workspace, slug,
 };
 use crate::host::Host;
 use crate::manifest::egress::UpstreamProxy;
@@ -103,6 +104,7 @@ pub fn build(
             cwd: host.cwd.clone(),
         },
         backend: flags.backend.clone(),
+        image: ImageSource::Provider(manifest.provider.template.value),
         workspace: flags.workspace,
         agent: agent(manifest, provider, flags)?,
         env,

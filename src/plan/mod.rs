@@ -18,6 +18,8 @@ use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
+use crate::manifest::provider::Template;
+
 /// What will be launched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -25,6 +27,8 @@ pub struct Plan {
     pub identity: Identity,
     /// The backend's name.
     pub backend: String,
+    /// What the bottle's file system is made of, where the backend makes it of an image.
+    pub image: ImageSource,
     /// What the workspace holds at the start.
     pub workspace: Workspace,
     /// The agent's process.
@@ -62,6 +66,14 @@ pub struct Identity {
     pub bottles: Vec<Name>,
     /// The directory `bottle` was started in.
     pub cwd: PathBuf,
+}
+
+/// What the bottle's file system is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ImageSource {
+    /// The provider's own part of `Dockerfile.agent`.
+    Provider(Template),
 }
 
 /// What the workspace holds at the start.

@@ -11,7 +11,8 @@ use bottle::backend::{
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
-use bottle::plan::{AgentProcess, Egress, Identity, Plan, Resources, Workspace};
+use bottle::manifest::provider::Template;
+use bottle::plan::{AgentProcess, Egress, Identity, ImageSource, Plan, Resources, Workspace};
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{
@@ -267,6 +268,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             cwd: "/".into(),
         },
         backend: backend.to_owned(),
+        image: ImageSource::Provider(Template::Command),
         workspace: Workspace::Empty,
         agent: AgentProcess {
             argv: vec!["true".to_owned()],

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::elf;
 
@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
     let target = target()?;
     let built = build(root, target)?;
     let program = fs::read(&built).with_context(|| format!("read {}", built.display()))?;
-    elf::expect_static(&program).with_context(|| format!("check {}", built.display()))?;
+    elf::expect_static(&program).map_err(|why| anyhow!("{} {why}", built.display()))?;
     let output = root.join(OUTPUT);
     fs::create_dir_all(output.parent().context("the output's folder")?)?;
     // Beside and renamed: a bottle that runs the old program keeps it.

@@ -1,6 +1,5 @@
-//! Whether a program needs anything of the system it is started on.
-
-use anyhow::{Context, Result, bail, ensure};
+//! Whether a program needs anything of the system it is started on. Also compiled into `xtask`, which checks
+//! what it built by the same rules, so this file stands on the standard library alone.
 
 /// Program header: where the dynamic section is. A static program that may be loaded anywhere has one.
 const PT_DYNAMIC: u32 = 2;
@@ -10,42 +9,64 @@ const PT_INTERP: u32 = 3;
 const DT_NULL: u64 = 0;
 /// Dynamic entry: a shared library.
 const DT_NEEDED: u64 = 1;
+/// Said of a program that a loader of the system's has to load. Its first page tells.
+pub(crate) const INTERPRETED: Why = "is dynamic: it names an interpreter";
+/// Said of a file that ends before its own tables do.
+const CUT: Why = "is cut short";
+
+/// Why a program cannot be taken, as the rest of a sentence that begins with its name.
+pub(crate) type Why = &'static str;
 
 /// Fails unless these bytes are a 64-bit little-endian ELF program that asks for no interpreter and no
 /// shared library.
-pub(crate) fn expect_static(program: &[u8]) -> Result<()> {
-    ensure!(program.starts_with(b"\x7fELF\x02\x01"), "it is no 64-bit little-endian ELF program");
-    let table = word(program, 32)?;
+pub(crate) fn expect_static(program: &[u8]) -> Result<(), Why> {
+    if !program.starts_with(b"\x7fELF\x02\x01") {
+        return Err("is no 64-bit little-endian ELF program");
+    }
+    let table = place(word(program, 32)?)?;
     let size = usize::from(u16::from_le_bytes(bytes(program, 54)?));
     let count = usize::from(u16::from_le_bytes(bytes(program, 56)?));
     for entry in 0..count {
-        let header = usize::try_from(table)? + entry * size;
+        let header = table.checked_add(entry * size).ok_or(CUT)?;
         match u32::from_le_bytes(bytes(program, header)?) {
-            PT_INTERP => bail!("it is dynamic: it names an interpreter"),
-            PT_DYNAMIC => expect_no_library(program, usize::try_from(word(program, header + 8)?)?)?,
+            PT_INTERP => return Err(INTERPRETED),
+            PT_DYNAMIC => expect_no_library(program, place(word(program, header + 8)?)?)?,
             _ => {}
         }
     }
     Ok(())
 }
 
-fn expect_no_library(program: &[u8], mut at: usize) -> Result<()> {
+/// The processor it is for, in an engine's word.
+pub(crate) fn architecture(program: &[u8]) -> Option<&'static str> {
+    match u16::from_le_bytes(bytes(program, 18).ok()?) {
+        62 => Some("amd64"),
+        183 => Some("arm64"),
+        _ => None,
+    }
+}
+
+fn expect_no_library(program: &[u8], mut at: usize) -> Result<(), Why> {
     loop {
         match word(program, at)? {
             DT_NULL => return Ok(()),
-            DT_NEEDED => bail!("it is dynamic: it needs a shared library"),
+            DT_NEEDED => return Err("is dynamic: it needs a shared library"),
             _ => at += 16,
         }
     }
 }
 
-fn word(program: &[u8], at: usize) -> Result<u64> {
+fn place(offset: u64) -> Result<usize, Why> {
+    usize::try_from(offset).map_err(|_| CUT)
+}
+
+fn word(program: &[u8], at: usize) -> Result<u64, Why> {
     Ok(u64::from_le_bytes(bytes(program, at)?))
 }
 
-fn bytes<const N: usize>(program: &[u8], at: usize) -> Result<[u8; N]> {
-    let slice = at.checked_add(N).and_then(|end| program.get(at..end)).context("it is cut short")?;
-    slice.try_into().context("it is cut short")
+fn bytes<const N: usize>(program: &[u8], at: usize) -> Result<[u8; N], Why> {
+    let slice = at.checked_add(N).and_then(|end| program.get(at..end)).ok_or(CUT)?;
+    slice.try_into().map_err(|_| CUT)
 }
 
 #[cfg(test)]
@@ -93,6 +114,7 @@ mod tests {
     #[test]
     fn this_test_itself_is_dynamic() {
         let own = std::fs::read(std::env::current_exe().expect("own path")).expect("own program");
-        assert!(expect_static(&own).expect_err("dynamic").to_string().contains("dynamic"));
+        assert!(architecture(&own).is_some());
+        assert!(expect_static(&own).expect_err("dynamic").contains("dynamic"));
     }
 }

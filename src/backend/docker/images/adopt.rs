@@ -1,0 +1,166 @@
+//! Makes an image ready for an agent: a user to run as and a home to live in, written down in its labels.
+//!
+//! Nothing of the image runs. A container is made and never started, its lists of users are read, what is
+//! missing is put in, and the result is committed.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bollard::models::ContainerConfig;
+use bollard::query_parameters::{
+    CommitContainerOptionsBuilder, DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+
+use super::account::{Account, Users, home_of};
+use super::check::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
+use super::stand_in::{STAND_IN_LABEL, StandIn};
+use super::{IMAGE_LABEL, failed, is_missing, recipe};
+use crate::backend::BackendError;
+
+/// Longer than any list of users, and read whole.
+const LIST_MAX: usize = 1 << 20;
+/// A tar header, which is all that is read of a home.
+const HEADER: usize = 512;
+
+/// Makes `image` ready and answers with the new image's id. `named` is how errors call it, `tag` what the
+/// result is called.
+///
+/// # Errors
+/// [`BackendError`]; the container is gone by then, unless the engine is.
+pub(super) async fn adopt(
+    docker: &Docker,
+    image: &Facts,
+    named: &str,
+    tag: (&str, &str),
+    home: &str,
+) -> Result<String, BackendError> {
+    let stand_in = StandIn::make(docker, &image.id, home, Vec::new()).await?;
+    let committed = inside(docker, &stand_in.id, image, named, tag).await;
+    let removed = stand_in.remove(docker).await;
+    committed.and_then(|id| removed.map(|()| id))
+}
+
+async fn inside(
+    docker: &Docker,
+    container: &str,
+    image: &Facts,
+    named: &str,
+    (repository, tag): (&str, &str),
+) -> Result<String, BackendError> {
+    let look = |error: Error| failed(format!("cannot look into {named}"), error);
+    let passwd = list(docker, container, "/etc/passwd").await.map_err(look)?;
+    let group = list(docker, container, "/etc/group").await.map_err(look)?;
+    let users = Users { user: &image.user, passwd: &passwd, group: &group };
+    let mut account = users.agent().map_err(|why| {
+        BackendError::failed(format!("{named} {why}")).with_hint("correct its `USER` and build it again")
+    })?;
+    let owned = owns_home(docker, container, &account).await.map_err(look)?;
+    if !owned {
+        account.home = home_of(&account.name);
+    }
+    let additions = additions(&users, &account, owned)
+        .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}: {error}")))?;
+    let options = UploadToContainerOptionsBuilder::new().path("/").build();
+    docker
+        .upload_to_container(container, Some(options), bollard::body_full(additions))
+        .await
+        .map_err(|error| failed(format!("cannot make a home in {named}"), error))?;
+    let options = CommitContainerOptionsBuilder::new()
+        .container(container)
+        .repo(repository)
+        .tag(tag)
+        .comment(&format!("bottle: {named}"))
+        .build();
+    let config = ContainerConfig {
+        user: Some(format!("{}:{}", account.uid, account.gid)),
+        labels: Some(labels(image, &account)),
+        ..ContainerConfig::default()
+    };
+    let committed = docker
+        .commit_container(options, config)
+        .await
+        .map_err(|error| failed(format!("cannot keep {named} for bottles"), error))?;
+    Ok(committed.id)
+}
+
+/// A commit takes a container's labels over; what it was found by is not the image's.
+fn labels(image: &Facts, account: &Account) -> HashMap<String, String> {
+    [
+        (IMAGE_LABEL, "agent".to_owned()),
+        (ACCOUNT_LABEL, account.label()),
+        (LEFT_OUT_LABEL, image.left_out.join(",")),
+        (STAND_IN_LABEL, String::new()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// The user's line, its group, and its home when it has none of its own.
+fn additions(users: &Users<'_>, account: &Account, owns_home: bool) -> io::Result<Bytes> {
+    let mut archive = tar::Builder::new(Vec::new());
+    recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
+    if let Some(group) = users.group_with(account) {
+        recipe::append(&mut archive, "etc/group", 0o644, group.as_bytes())?;
+    }
+    if !owns_home {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(0o755);
+        header.set_size(0);
+        header.set_uid(account.uid.into());
+        header.set_gid(account.gid.into());
+        archive.append_data(&mut header, account.home.trim_start_matches('/'), io::empty())?;
+    }
+    archive.into_inner().map(Bytes::from)
+}
+
+/// A short file of the container; empty when it is not there or no plain file.
+async fn list(docker: &Docker, container: &str, path: &str) -> Result<String, Error> {
+    let Some(archive) = start_of(docker, container, path, LIST_MAX).await? else { return Ok(String::new()) };
+    let mut archive = tar::Archive::new(&*archive);
+    let mut text = Vec::new();
+    if let Some(Ok(entry)) = archive.entries()?.next()
+        && entry.header().entry_type().is_file()
+    {
+        entry.take(LIST_MAX as u64).read_to_end(&mut text)?;
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Whether the account's home is a folder that it owns and may write to.
+async fn owns_home(docker: &Docker, container: &str, account: &Account) -> Result<bool, Error> {
+    let Some(archive) = start_of(docker, container, &account.home, HEADER).await? else { return Ok(false) };
+    let mut archive = tar::Archive::new(&*archive);
+    let Some(Ok(entry)) = archive.entries()?.next() else { return Ok(false) };
+    let header = entry.header();
+    let owner = header.uid()? == u64::from(account.uid);
+    Ok(header.entry_type().is_dir() && owner && header.mode()? & 0o700 == 0o700)
+}
+
+/// The first bytes of the archive of `path`; `None` when it is not there. A whole entry fits into them, or
+/// its header is all that is wanted.
+async fn start_of(
+    docker: &Docker,
+    container: &str,
+    path: &str,
+    bytes: usize,
+) -> Result<Option<Vec<u8>>, Error> {
+    let options = DownloadFromContainerOptionsBuilder::new().path(path).build();
+    let mut stream = Box::pin(docker.download_from_container(container, Some(options)));
+    let mut archive = Vec::new();
+    while let Some(chunk) = stream.next().await {
+        match chunk {
+            Ok(chunk) => archive.extend_from_slice(&chunk),
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        if archive.len() >= bytes + 2 * HEADER {
+            break;
+        }
+    }
+    Ok(Some(archive))
+}

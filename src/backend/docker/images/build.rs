@@ -1,0 +1,185 @@
+//! One build on the engine's own builder, the one that every supported engine has.
+
+use std::collections::HashMap;
+
+use bollard::Docker;
+use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion};
+use bottle_contract::terminal::inert;
+use futures_util::StreamExt;
+
+use super::recipe::Recipe;
+use super::{Progress, Step};
+use crate::backend::BackendError;
+use crate::host::Host;
+
+/// What of a failed build's output an error carries: its end, where the cause stands.
+const OUTPUT_KEPT: usize = 32 << 10;
+/// Variables every builder takes without their being declared, and leaves out of the image and its history.
+const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
+
+/// Builds, and answers with the image's id. `what` names the image in errors.
+///
+/// # Errors
+/// [`BackendError`] with the cause and the builder's output.
+pub(super) async fn build(
+    docker: &Docker,
+    recipe: &Recipe,
+    what: &Order<'_>,
+    progress: Progress<'_>,
+) -> Result<String, BackendError> {
+    let context = recipe
+        .context()
+        .map_err(|error| BackendError::failed(format!("cannot pack {}: {error}", what.name)))?;
+    let args: HashMap<String, String> = what.proxies.iter().cloned().chain(recipe.args.clone()).collect();
+    let mut options = BuildImageOptionsBuilder::new()
+        .version(BuilderVersion::BuilderV1)
+        .buildargs(&args)
+        .labels(&what.labels.iter().cloned().collect())
+        // Nothing of an aborted build stays.
+        .rm(true)
+        .forcerm(true);
+    if let Some(tag) = &what.tag {
+        options = options.t(tag);
+    }
+    let mut events = docker.build_image(options.build(), None, Some(bollard::body_full(context)));
+    let mut output = Output::default();
+    let mut id = None;
+    while let Some(event) = events.next().await {
+        let event = event.map_err(|error| output.failure(what, &cause(error)))?;
+        id = event.aux.and_then(|aux| aux.id).or(id);
+        if let Some(text) = event.stream.or(event.status) {
+            output.take(&text, progress);
+        }
+    }
+    id.ok_or_else(|| output.failure(what, "the engine ended the build without a result"))
+}
+
+/// What is asked of [`build`] beside the recipe.
+#[derive(Debug)]
+pub(super) struct Order<'a> {
+    /// `the image for claude`.
+    pub(super) name: &'a str,
+    /// Where it is written, for the person who has to change it.
+    pub(super) hint: &'a str,
+    /// Its tag.
+    pub(super) tag: Option<String>,
+    /// Its labels.
+    pub(super) labels: Vec<(String, String)>,
+    /// See [`proxies`].
+    pub(super) proxies: Vec<(String, String)>,
+}
+
+/// The machine's proxies, for what a build fetches. One with a password in its URL is left out: the engine
+/// keeps a build's arguments where others can read them.
+pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
+    let names = PROXY_VARIABLES.iter().flat_map(|name| [(*name).to_owned(), name.to_lowercase()]);
+    let set = names.filter_map(|name| host.var(&name).map(|value| (name.clone(), value.to_owned())));
+    set.filter(|(_, value)| !value.contains('@')).collect()
+}
+
+fn cause(error: bollard::errors::Error) -> String {
+    match error {
+        bollard::errors::Error::DockerStreamError { error } => error,
+        other => other.to_string(),
+    }
+}
+
+/// A builder's output: shown line by line, kept for the case that it fails.
+#[derive(Debug, Default)]
+struct Output {
+    kept: String,
+    cut: bool,
+    line: String,
+}
+
+impl Output {
+    fn take(&mut self, text: &str, progress: Progress<'_>) {
+        for piece in text.split_inclusive(['\n', '\r']) {
+            self.line.push_str(piece);
+            if piece.ends_with(['\n', '\r']) || self.line.len() > OUTPUT_KEPT {
+                self.end_line(progress);
+            }
+        }
+    }
+
+    fn end_line(&mut self, progress: Progress<'_>) {
+        let line = inert(self.line.trim_end());
+        self.line.clear();
+        let line = line.trim_end();
+        if line.trim().is_empty() {
+            return;
+        }
+        progress(if line.starts_with("Step ") { Step::Begins(line) } else { Step::Says(line) });
+        self.kept.push_str(line);
+        self.kept.push('\n');
+        if self.kept.len() > 2 * OUTPUT_KEPT {
+            self.shorten();
+        }
+    }
+
+    /// Keeps whole lines of the end.
+    fn shorten(&mut self) {
+        let from = self.kept.ceil_char_boundary(self.kept.len().saturating_sub(OUTPUT_KEPT));
+        let line_end = self.kept[from..].trim_end().find('\n').filter(|_| from > 0);
+        let from = line_end.map_or(from, |at| from + at + 1);
+        self.cut |= from > 0;
+        self.kept.drain(..from);
+    }
+
+    fn failure(&mut self, what: &Order<'_>, cause: &str) -> BackendError {
+        self.end_line(&|_| ());
+        self.shorten();
+        let cut = if self.cut { "(the beginning is left out)\n" } else { "" };
+        let output = format!("{cut}{}", self.kept);
+        let message = match output.trim_end() {
+            "" => format!("cannot build {}: {}", what.name, inert(cause)),
+            said => format!("cannot build {}: {}\n{said}", what.name, inert(cause)),
+        };
+        BackendError::failed(message).with_hint(what.hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn output_comes_line_by_line_however_it_is_cut_and_does_nothing() {
+        let shown = Mutex::new(Vec::new());
+        let progress = |step: Step<'_>| {
+            shown.lock().expect("lock").push(match step {
+                Step::Begins(line) => format!("> {line}"),
+                Step::Says(line) => line.to_owned(),
+            });
+        };
+        let mut output = Output::default();
+        for text in ["Step 1/2 : FR", "OM base\n", "\n ---> 12\n", "10 %\r20 %\r", "\u{1b}[2Jdone\n", "cut"] {
+            output.take(text, &progress);
+        }
+        let order = Order { name: "the image", hint: "look", tag: None, labels: vec![], proxies: vec![] };
+        let error = output.failure(&order, "it said 1");
+        let lines = ["> Step 1/2 : FROM base", " ---> 12", "10 %", "20 %", "\\u{1b}[2Jdone"];
+        assert_eq!(*shown.lock().expect("lock"), lines);
+        assert!(error.message.starts_with("cannot build the image: it said 1\nStep 1/2"), "{error}");
+        assert!(error.message.ends_with("done\ncut"), "{error}");
+        assert_eq!(error.hint.as_deref(), Some("look"));
+    }
+
+    #[test]
+    fn of_a_long_output_the_end_is_kept() {
+        let mut output = Output::default();
+        for number in 0..100_000 {
+            output.take(&format!("line {number}\n"), &|_| ());
+        }
+        output.take(&"x".repeat(10 * OUTPUT_KEPT), &|_| ());
+        let order = Order { name: "it", hint: "", tag: None, labels: vec![], proxies: vec![] };
+        let message = output.failure(&order, "why").message;
+        assert!(
+            message.len() < 3 * OUTPUT_KEPT && message.contains("the beginning is left out"),
+            "{}",
+            message.len()
+        );
+    }
+}

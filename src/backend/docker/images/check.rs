@@ -1,0 +1,147 @@
+//! Whether an image can hold an agent, and what of it a person should know. Pure.
+
+use bollard::models::ImageInspect;
+
+use super::account::Account;
+
+/// Who the agent is in an image that was made ready for one.
+pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
+/// What of an image a bottle leaves out.
+pub(super) const LEFT_OUT_LABEL: &str = "bottle.left-out";
+
+/// What an image's configuration says, of which a bottle needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Its id.
+    pub(super) id: String,
+    /// `USER`.
+    pub(super) user: String,
+    /// `ENV`, as `NAME=value`.
+    pub(super) env: Vec<String>,
+    /// `VOLUME`.
+    pub(super) volumes: Vec<String>,
+    /// The instructions that have no effect in a bottle (`ENTRYPOINT`).
+    pub(super) left_out: Vec<String>,
+    /// See [`ACCOUNT_LABEL`].
+    pub(super) account: Option<Account>,
+}
+
+/// Reads the configuration, for an engine of this architecture.
+///
+/// # Errors
+/// Why no bottle can be made of it, as the rest of a sentence that begins with the image's name.
+pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, String> {
+    if let Some(os) = image.os.as_deref().filter(|os| !os.is_empty() && *os != "linux") {
+        return Err(format!("is for {os}, and a bottle is Linux"));
+    }
+    match image.architecture.as_deref().filter(|own| !own.is_empty()) {
+        Some(own) if own != architecture => {
+            return Err(format!("is for {own}, and this engine runs {architecture}"));
+        }
+        _ => {}
+    }
+    let id = image.id.clone().ok_or("has no id")?;
+    let config = image.config.clone().unwrap_or_default();
+    let labels = config.labels.unwrap_or_default();
+    let of_label = |name: &str| labels.get(name).map(String::as_str);
+    let healthy = config.healthcheck.and_then(|check| check.test).unwrap_or_default();
+    let left_out = match of_label(LEFT_OUT_LABEL) {
+        Some(list) => list.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect(),
+        None => [
+            ("ENTRYPOINT", config.entrypoint.is_some_and(|words| !words.is_empty())),
+            ("HEALTHCHECK", !healthy.is_empty() && healthy != ["NONE"]),
+            ("ONBUILD", config.on_build.is_some_and(|steps| !steps.is_empty())),
+        ]
+        .into_iter()
+        .filter(|(_, there)| *there)
+        .map(|(instruction, _)| instruction.to_owned())
+        .collect(),
+    };
+    Ok(Facts {
+        id,
+        user: config.user.unwrap_or_default(),
+        env: config.env.unwrap_or_default(),
+        volumes: config.volumes.unwrap_or_default(),
+        left_out,
+        account: of_label(ACCOUNT_LABEL).and_then(Account::of_label),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bollard::models::{HealthConfig, ImageConfig};
+
+    use super::*;
+
+    fn image(change: impl FnOnce(&mut ImageConfig)) -> ImageInspect {
+        let mut config = ImageConfig::default();
+        change(&mut config);
+        ImageInspect {
+            id: Some("sha256:1".to_owned()),
+            os: Some("linux".to_owned()),
+            architecture: Some("amd64".to_owned()),
+            config: Some(config),
+            ..ImageInspect::default()
+        }
+    }
+
+    fn words(words: &[&str]) -> Option<Vec<String>> {
+        Some(words.iter().map(|word| (*word).to_owned()).collect())
+    }
+
+    #[test]
+    fn another_machines_image_is_refused_by_name() {
+        for (os, architecture, expected) in [
+            ("linux", "amd64", None),
+            ("", "", None),
+            ("linux", "arm64", Some("is for arm64, and this engine runs amd64")),
+            ("windows", "amd64", Some("is for windows, and a bottle is Linux")),
+        ] {
+            let mut image = image(|_| ());
+            (image.os, image.architecture) = (Some(os.to_owned()), Some(architecture.to_owned()));
+            assert_eq!(facts(&image, "amd64").err().as_deref(), expected, "{os} {architecture}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_effect_in_a_bottle_is_said() {
+        type Change = fn(&mut ImageConfig);
+        fn health(test: &[&str]) -> Option<HealthConfig> {
+            Some(HealthConfig { test: words(test), ..HealthConfig::default() })
+        }
+        let cases: [(Change, &[&str]); 6] = [
+            (|_| (), &[]),
+            (|config| config.entrypoint = words(&["/run.sh"]), &["ENTRYPOINT"]),
+            (|config| config.entrypoint = words(&[]), &[]),
+            (|config| config.healthcheck = health(&["CMD", "true"]), &["HEALTHCHECK"]),
+            (|config| config.healthcheck = health(&["NONE"]), &[]),
+            (|config| config.on_build = words(&["RUN true"]), &["ONBUILD"]),
+        ];
+        for (index, (change, expected)) in cases.into_iter().enumerate() {
+            let facts = facts(&image(change), "amd64").expect("facts");
+            assert_eq!(facts.left_out, expected, "{index}");
+        }
+    }
+
+    #[test]
+    fn an_image_made_ready_says_who_its_agent_is() {
+        let labels = |account: &str| {
+            let pairs = [(ACCOUNT_LABEL, account), (LEFT_OUT_LABEL, "ENTRYPOINT,HEALTHCHECK")];
+            Some(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
+        };
+        let read = |account: &str| {
+            let image = image(|config| {
+                config.labels = labels(account);
+                // Ours, which nobody is told about.
+                config.entrypoint = words(&["/bottle"]);
+                config.volumes = words(&["/data"]);
+            });
+            facts(&image, "amd64").expect("facts")
+        };
+        let facts = read("1000:1001:node:/home/node");
+        assert_eq!(facts.account.map(|account| (account.uid, account.gid)), Some((1000, 1001)));
+        assert_eq!(facts.left_out, ["ENTRYPOINT", "HEALTHCHECK"]);
+        assert_eq!(facts.volumes, ["/data"]);
+        assert_eq!(read("0:0:root:/root").account, None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Images: what an agent and its guards are made of, and the program that both run.
+//!
+//! ```text
+//!  Dockerfile.agent + provider ─┐
+//!  the person's Dockerfile ─────┤ recipe ─► build ─┐
+//!  image reference ─────────────┼─ pull ───────────┼─► check ─► adopt ─► bottle-agent:<hash>
+//!  folder or archive ───────────┘ load ────────────┘            account
+//!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
+//!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
+//! ```
+//! Every name follows from the content, so what is there is taken as it is: an unchanged image costs two
+//! questions and is never built again. Two starts that build the same at the same time both end with a good
+//! image; what a start that was killed leaves, [`Images::sweep`] finds. Nothing of an image runs here, but for
+//! the steps of a Dockerfile in the engine's builder.
+
+mod account;
+mod adopt;
+mod base;
+mod build;
+mod check;
+mod elf;
+mod program;
+mod recipe;
+mod stand_in;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use bollard::Docker;
+use bollard::errors::Error;
+use bottle_contract::terminal::inert;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::OnceCell;
+
+pub use self::account::Account;
+use self::build::Order;
+use self::check::Facts;
+use self::program::Program;
+use self::recipe::Recipe;
+use self::volume::Maker;
+use crate::backend::{BackendError, BackendErrorKind};
+use crate::host::{Host, roots};
+use crate::manifest::provider::Template;
+use crate::plan::{ImageSource, Plan};
+
+/// The program's name in the volume that [`Images::program`] names.
+pub const PROGRAM_FILE: &str = "bottle";
+/// On every image that is made here: what it is for.
+pub const IMAGE_LABEL: &str = "bottle.image";
+
+const AGENT_DOCKERFILE: &str = include_str!("../../../../Dockerfile.agent");
+const SIDECARS_DOCKERFILE: &str = include_str!("../../../../Dockerfile.sidecars");
+/// What the provider's stage of `Dockerfile.agent` installs from, at its place in the context.
+const PINS: [(&str, &str); 7] = [
+    ("images/claude/package.json", include_str!("../../../../images/claude/package.json")),
+    ("images/claude/package-lock.json", include_str!("../../../../images/claude/package-lock.json")),
+    ("images/codex/package.json", include_str!("../../../../images/codex/package.json")),
+    ("images/codex/package-lock.json", include_str!("../../../../images/codex/package-lock.json")),
+    ("images/node/requirements.txt", include_str!("../../../../images/node/requirements.txt")),
+    ("images/pi/package.json", include_str!("../../../../images/pi/package.json")),
+    ("images/pi/package-lock.json", include_str!("../../../../images/pi/package-lock.json")),
+];
+/// Repositories of what is made here.
+const AGENT: &str = "bottle-agent";
+const SIDECARS: &str = "bottle-sidecars";
+
+/// The images of one engine.
+#[derive(Debug)]
+pub struct Images {
+    docker: Docker,
+    host: Host,
+    architecture: OnceCell<String>,
+    base: OnceCell<String>,
+    program: OnceCell<Program>,
+    sidecars: OnceCell<String>,
+    volume: OnceCell<String>,
+}
+
+/// An image that an agent can work in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentImage {
+    /// Its id.
+    pub id: String,
+    /// Who the agent is in it. Its home is a folder in the image that it owns.
+    pub account: Account,
+    /// What the image adds to the environment, as `NAME=value`.
+    pub env: Vec<String>,
+    /// Folders that the image keeps in volumes: no commit holds them.
+    pub volumes: Vec<String>,
+    /// Instructions of the image that have no effect in a bottle (`ENTRYPOINT`).
+    pub left_out: Vec<String>,
+}
+
+/// How far a build is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// It begins with this.
+    Begins(&'a str),
+    /// A line of its output.
+    Says(&'a str),
+}
+
+/// Hears how far a build is; every line is harmless to a terminal.
+pub type Progress<'a> = &'a (dyn Fn(Step<'_>) + Send + Sync);
+
+impl Images {
+    /// The images of this engine. Asks nothing yet.
+    #[must_use]
+    pub fn new(docker: &Docker, host: &Host) -> Self {
+        Self {
+            docker: docker.clone(),
+            host: host.clone(),
+            architecture: OnceCell::new(),
+            base: OnceCell::new(),
+            program: OnceCell::new(),
+            sidecars: OnceCell::new(),
+            volume: OnceCell::new(),
+        }
+    }
+
+    /// The image that the plan's agent works in, built, pulled or loaded when it is not there.
+    ///
+    /// # Errors
+    /// [`BackendError`] with the first cause, a failed build's output, and the next step.
+    pub async fn agent(&self, plan: &Plan, progress: Progress<'_>) -> Result<AgentImage, BackendError> {
+        match &plan.image {
+            ImageSource::Provider(template) => self.of_provider(*template, progress).await,
+        }
+    }
+
+    /// An image that was made ready by [`Images::agent`], or committed from one that was.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it is gone, or is no such image.
+    pub async fn ready(&self, id: &str) -> Result<AgentImage, BackendError> {
+        let named = format!("the image {id}");
+        let facts = self
+            .inspect(id, &named)
+            .await?
+            .ok_or_else(|| BackendError::failed(format!("{named} is not on this engine")))?;
+        AgentImage::of(facts)
+            .ok_or_else(|| BackendError::failed(format!("{named} was not made for a bottle")))
+    }
+
+    /// The image of the guards, built when it is not there.
+    ///
+    /// # Errors
+    /// As [`Images::agent`].
+    pub async fn sidecars(&self, progress: Progress<'_>) -> Result<String, BackendError> {
+        self.sidecars.get_or_try_init(|| self.make_sidecars(progress)).await.cloned()
+    }
+
+    /// The volume that holds the program for pid 1, as [`PROGRAM_FILE`]; made and filled when it is not there.
+    /// It is only ever mounted read-only.
+    ///
+    /// # Errors
+    /// [`BackendError`] when there is no static program for this engine, or the engine refuses.
+    pub async fn program(&self) -> Result<String, BackendError> {
+        let volume = self.volume.get_or_try_init(|| async {
+            let (program, base) = tokio::try_join!(self.program_file(), self.base(&|_| ()))?;
+            let home = self.host.home_hash();
+            volume::filled(&self.docker, program, Maker { image: base, home: &home }).await
+        });
+        volume.await.cloned()
+    }
+
+    /// Removes what starts of this home left that were killed while they made an image or a volume, and
+    /// programs of versions that nobody has used for a week. Answers with what was removed.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be asked, or refuses.
+    pub async fn sweep(&self) -> Result<Vec<String>, BackendError> {
+        let mut removed = stand_in::sweep(&self.docker, &self.host.home_hash()).await?;
+        removed.extend(volume::sweep(&self.docker).await?);
+        Ok(removed)
+    }
+
+    async fn of_provider(
+        &self,
+        template: Template,
+        progress: Progress<'_>,
+    ) -> Result<AgentImage, BackendError> {
+        let recipe = provider_recipe(template, self.base(progress).await?);
+        let tag = recipe.hash(AGENT);
+        if let Some(image) = self.made(&tag).await? {
+            return Ok(image);
+        }
+        let name = format!("the image for {template}");
+        let order = Order {
+            name: &name,
+            hint: "it is built from packages of Debian's and npm's registries: see whether this machine's containers reach them",
+            tag: None,
+            labels: vec![(IMAGE_LABEL.to_owned(), "agent".to_owned())],
+            proxies: build::proxies(&self.host),
+        };
+        let recipe = Recipe { aids: vec![("roots.pem", 0o644, machine_roots())], ..recipe };
+        let built = build::build(&self.docker, &recipe, &order, progress).await?;
+        self.adopt(&built, &name, &tag).await
+    }
+
+    /// The image with this tag, when it was made before.
+    async fn made(&self, tag: &str) -> Result<Option<AgentImage>, BackendError> {
+        let name = format!("{AGENT}:{tag}");
+        Ok(self.inspect(&name, &format!("the image {name}")).await?.and_then(AgentImage::of))
+    }
+
+    /// Makes the image with this id ready, under this tag.
+    async fn adopt(&self, id: &str, named: &str, tag: &str) -> Result<AgentImage, BackendError> {
+        let gone = || BackendError::failed(format!("{named} was removed while it was made ready"));
+        let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
+        let home = self.host.home_hash();
+        let adopted = adopt::adopt(&self.docker, &facts, named, (AGENT, tag), &home).await?;
+        let facts = self.inspect(&adopted, named).await?.ok_or_else(gone)?;
+        AgentImage::of(facts).ok_or_else(gone)
+    }
+
+    async fn make_sidecars(&self, progress: Progress<'_>) -> Result<String, BackendError> {
+        let (program, base) = tokio::try_join!(self.program_file(), self.base(progress))?;
+        let recipe = Recipe {
+            dockerfile: SIDECARS_DOCKERFILE.to_owned(),
+            args: named([("BASE", base), ("PROGRAM", &program.hash)]),
+            files: Vec::new(),
+            aids: vec![("bottle", 0o755, program.bytes.clone())],
+        };
+        let name = format!("{SIDECARS}:{}", recipe.hash(SIDECARS));
+        if let Some(facts) = self.inspect(&name, "the image for the guards").await? {
+            return Ok(facts.id);
+        }
+        let order = Order {
+            name: "the image for the guards",
+            hint: "it is built from packages of Debian's registry: see whether this machine's containers reach it",
+            tag: Some(name),
+            labels: vec![(IMAGE_LABEL.to_owned(), "sidecars".to_owned())],
+            proxies: build::proxies(&self.host),
+        };
+        build::build(&self.docker, &recipe, &order, progress).await
+    }
+
+    async fn base(&self, progress: Progress<'_>) -> Result<&str, BackendError> {
+        let id = self.base.get_or_try_init(|| async {
+            let architecture = self.architecture().await?;
+            base::find(&self.docker, architecture, progress).await
+        });
+        id.await.map(String::as_str)
+    }
+
+    async fn program_file(&self) -> Result<&Program, BackendError> {
+        let program = self.program.get_or_try_init(|| async {
+            let architecture = self.architecture().await?.to_owned();
+            let running = self.host.program.clone();
+            let found = tokio::task::spawn_blocking(move || program::find(&running, &architecture)).await;
+            found.map_err(|error| BackendError::failed(format!("cannot read the program: {error}")))?
+        });
+        program.await
+    }
+
+    /// The engine's own word for its processor.
+    async fn architecture(&self) -> Result<&str, BackendError> {
+        let word = self.architecture.get_or_try_init(|| async {
+            let version = self
+                .docker
+                .version()
+                .await
+                .map_err(|error| failed("cannot ask the engine what it is", error))?;
+            version.arch.ok_or_else(|| BackendError::failed("the engine does not say what machine it is on"))
+        });
+        word.await.map(String::as_str)
+    }
+
+    /// What an image says; `None` when it is not there.
+    async fn inspect(&self, reference: &str, named: &str) -> Result<Option<Facts>, BackendError> {
+        let image = match self.docker.inspect_image(reference).await {
+            Ok(image) => image,
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) => return Err(failed(format!("cannot look at {named}"), error)),
+        };
+        let facts = check::facts(&image, self.architecture().await?);
+        facts.map(Some).map_err(|why| unsupported(format!("{named} {why}")))
+    }
+}
+
+impl AgentImage {
+    fn of(facts: Facts) -> Option<Self> {
+        let Facts { id, env, volumes, left_out, account, .. } = facts;
+        Some(Self { id, account: account?, env, volumes, left_out })
+    }
+}
+
+/// The provider's part of `Dockerfile.agent`, on this base.
+fn provider_recipe(template: Template, base: &str) -> Recipe {
+    let provider = template.to_string();
+    let own = |path: &str| match template {
+        Template::Command => false,
+        _ => path.starts_with(&format!("images/{provider}/")) || path.starts_with("images/node/"),
+    };
+    let pins = PINS.iter().filter(|(path, _)| own(path));
+    Recipe {
+        dockerfile: AGENT_DOCKERFILE.to_owned(),
+        args: named([("BASE", base), ("PROVIDER", &provider)]),
+        files: pins.map(|(path, text)| (*path, 0o644, Bytes::from_static(text.as_bytes()))).collect(),
+        aids: Vec::new(),
+    }
+}
+
+/// The authorities this machine trusts, for registries behind a company's proxy.
+fn machine_roots() -> Bytes {
+    roots::upstream(None).unwrap_or_default().into()
+}
+
+fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+}
+
+/// The engine refused; it says why.
+fn failed(what: impl Display, error: Error) -> BackendError {
+    let why = match error {
+        Error::DockerResponseServerError { message, .. } => message,
+        Error::DockerStreamError { error } => error,
+        other => other.to_string(),
+    };
+    BackendError::failed(format!("{what}: {}", inert(why.trim())))
+}
+
+fn unsupported(message: String) -> BackendError {
+    BackendError {
+        kind: BackendErrorKind::Unsupported,
+        message,
+        hint: Some("name another image in `agent_provider`".to_owned()),
+    }
+}
+
+/// Whether the engine does not have what was asked for.
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::DockerResponseServerError { status_code: 404, .. })
+}

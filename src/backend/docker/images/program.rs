@@ -1,0 +1,160 @@
+//! Which program goes into containers: one static Linux file, the same for guest and bundle.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::elf;
+use crate::backend::BackendError;
+
+/// Larger than any build of this program.
+const PROGRAM_MAX: u64 = 512 << 20;
+/// Enough of a program to know whether it is worth reading.
+const HEAD: u64 = 64 << 10;
+
+/// The program for containers.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    /// All of it.
+    pub(super) bytes: Bytes,
+    /// Its SHA-256, hex.
+    pub(super) hash: String,
+}
+
+/// The program for an engine of this architecture: the running one where it is static and Linux, else one
+/// that lies where a release or `cargo xtask dist` puts it.
+///
+/// # Errors
+/// [`BackendError`] naming every place that was looked at, and what makes the program.
+pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, BackendError> {
+    let mut passed_over = Vec::new();
+    for path in candidates(running) {
+        match take(&path, running, architecture) {
+            Ok(program) => return Ok(program),
+            Err(why) => passed_over.push(format!("{} {why}", path.display())),
+        }
+    }
+    let message = format!(
+        "there is no static Linux program for containers of this engine ({architecture}): {}",
+        passed_over.join("; ")
+    );
+    Err(BackendError::unavailable(message, "`cargo xtask dist` makes it, as dist/bottle in the checkout"))
+}
+
+/// Where it may lie, best first.
+fn candidates(running: &Path) -> Vec<PathBuf> {
+    let mut paths = vec![running.to_owned()];
+    if let Some(folder) = running.parent() {
+        paths.push(folder.join("bottle-linux"));
+        paths.push(folder.join("dist/bottle"));
+        paths.extend(checkout(folder).map(|root| root.join("dist/bottle")));
+    }
+    paths
+}
+
+/// The checkout that a program in `<checkout>/target/<profile>` was built from.
+fn checkout(folder: &Path) -> Option<&Path> {
+    let target = folder.parent()?;
+    (target.file_name()? == "target").then(|| target.parent()).flatten()
+}
+
+fn take(path: &Path, running: &Path, architecture: &str) -> Result<Program, String> {
+    let mut file = File::open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "is not there".to_owned(),
+        _ => format!("cannot be read: {error}"),
+    })?;
+    let said = |error: io::Error| format!("cannot be read: {error}");
+    let facts = file.metadata().map_err(said)?;
+    if !facts.is_file() || facts.len() > PROGRAM_MAX {
+        return Err("is no program".to_owned());
+    }
+    // It will hold every secret of a bottle: nobody else may have put it there.
+    let own = rustix::process::geteuid().as_raw();
+    if path != running && (![0, own].contains(&facts.uid()) || facts.mode() & 0o022 != 0) {
+        return Err("belongs to another user or is writable by others".to_owned());
+    }
+    let mut program = Vec::new();
+    Read::by_ref(&mut file).take(HEAD).read_to_end(&mut program).map_err(said)?;
+    // An ordinary build is large, and told from a static one by its first page.
+    if let Err(why @ elf::INTERPRETED) = elf::expect_static(&program) {
+        return Err(why.to_owned());
+    }
+    file.take(PROGRAM_MAX).read_to_end(&mut program).map_err(said)?;
+    elf::expect_static(&program)?;
+    match elf::architecture(&program) {
+        Some(own) if own == architecture => {}
+        other => return Err(format!("is for {}", other.unwrap_or("another processor"))),
+    }
+    Ok(Program { hash: hex::encode(Sha256::digest(&program)), bytes: program.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A static program for this architecture, as short as one can be.
+    fn elf(machine: u16) -> Vec<u8> {
+        let mut elf = vec![0; 64];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        elf[18..20].copy_from_slice(&machine.to_le_bytes());
+        elf
+    }
+
+    fn put(root: &Path, path: &str, bytes: &[u8]) -> PathBuf {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+        std::fs::write(&path, bytes).expect("write");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("mode");
+        path
+    }
+
+    #[test]
+    fn the_first_place_with_a_fitting_program_counts() {
+        let dynamic = std::fs::read(std::env::current_exe().expect("own path")).expect("own program");
+        for (others, taken) in [
+            (&[("target/debug/bottle-linux", 62), ("dist/bottle", 62)][..], "target/debug/bottle-linux"),
+            (&[("target/debug/bottle-linux", 183), ("dist/bottle", 62)], "dist/bottle"),
+            (&[("target/debug/dist/bottle", 62), ("dist/bottle", 183)], "target/debug/dist/bottle"),
+        ] {
+            let root = tempfile::tempdir().expect("a temporary folder");
+            let running = put(root.path(), "target/debug/bottle", &dynamic);
+            for (index, (path, machine)) in others.iter().enumerate() {
+                let mut program = elf(*machine);
+                program.push(u8::try_from(index).expect("few"));
+                put(root.path(), path, &program);
+            }
+            let found = find(&running, "amd64").expect("a program");
+            assert_eq!(found.bytes, std::fs::read(root.path().join(taken)).expect("read"), "{taken}");
+        }
+    }
+
+    #[test]
+    fn the_running_program_goes_in_when_it_is_static() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let running = put(root.path(), "bin/bottle", &elf(62));
+        assert_eq!(find(&running, "amd64").expect("itself").bytes, elf(62));
+        let error = find(&running, "arm64").expect_err("another processor");
+        assert!(error.message.contains("bin/bottle is for amd64"), "{error}");
+        assert!(error.message.contains("bottle-linux is not there"), "{error}");
+        assert!(error.hint.is_some_and(|hint| hint.contains("cargo xtask dist")));
+    }
+
+    #[test]
+    fn a_program_that_others_may_change_is_not_taken() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let running = put(root.path(), "target/debug/bottle", b"#!/bin/sh\n");
+        let dist = put(root.path(), "dist/bottle", &elf(62));
+        std::fs::set_permissions(&dist, std::fs::Permissions::from_mode(0o777)).expect("mode");
+        let error = find(&running, "amd64").expect_err("writable by others").message;
+        assert!(error.contains("dist/bottle belongs to another user or is writable by others"), "{error}");
+        // A folder called otherwise says nothing about a checkout.
+        let elsewhere = put(root.path(), "opt/debug/bottle", b"#!/bin/sh\n");
+        assert!(!find(&elsewhere, "amd64").expect_err("no checkout").message.contains("writable"));
+    }
+}

@@ -1,0 +1,149 @@
+//! What an image is built from, and the name that follows from it. Pure.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+/// Digits of a hash in a name: 64 bits tell the images of one machine apart.
+const DIGITS: usize = 16;
+
+/// A Dockerfile and everything it may see.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Recipe {
+    /// The Dockerfile's text.
+    pub(super) dockerfile: String,
+    /// Build arguments that decide what is in the image.
+    pub(super) args: BTreeMap<String, String>,
+    /// The context: path, permission bits, bytes.
+    pub(super) files: Vec<(&'static str, u32, Bytes)>,
+    /// More of the context, that the name does not depend on: it is no part of the image, or an argument
+    /// stands for it.
+    pub(super) aids: Vec<(&'static str, u32, Bytes)>,
+}
+
+impl Recipe {
+    /// Hash of everything that decides what is in the image. `made_into` says what becomes of it afterwards.
+    pub(super) fn hash(&self, made_into: &str) -> String {
+        let mut hasher = Hash::new(made_into);
+        hasher.add(self.dockerfile.as_bytes());
+        for (name, value) in &self.args {
+            hasher.add(name.as_bytes()).add(value.as_bytes());
+        }
+        for (path, mode, bytes) in &self.files {
+            hasher.add(path.as_bytes()).add(&mode.to_le_bytes()).add(bytes);
+        }
+        hasher.finish()
+    }
+
+    /// The context as the tar archive that an engine takes, the Dockerfile in it.
+    ///
+    /// # Errors
+    /// Writing to memory does not fail; a path too long for an archive does.
+    pub(super) fn context(&self) -> io::Result<Bytes> {
+        let mut archive = tar::Builder::new(Vec::new());
+        append(&mut archive, "Dockerfile", 0o644, self.dockerfile.as_bytes())?;
+        for (path, mode, bytes) in self.files.iter().chain(&self.aids) {
+            append(&mut archive, path, *mode, bytes)?;
+        }
+        archive.into_inner().map(Bytes::from)
+    }
+}
+
+/// A file of root's in an archive, without a time, so that the same content is the same archive.
+pub(super) fn append<W: Write>(
+    archive: &mut tar::Builder<W>,
+    path: &str,
+    mode: u32,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(mode);
+    header.set_size(bytes.len() as u64);
+    archive.append_data(&mut header, path, bytes)
+}
+
+/// A hash over parts, none of which can pass for another.
+pub(super) struct Hash(Sha256);
+
+impl Hash {
+    /// For one purpose.
+    pub(super) fn new(purpose: &str) -> Self {
+        let mut hash = Self(Sha256::new());
+        hash.add(purpose.as_bytes());
+        hash
+    }
+
+    /// One part more.
+    pub(super) fn add(&mut self, part: &[u8]) -> &mut Self {
+        self.0.update((part.len() as u64).to_le_bytes());
+        self.0.update(part);
+        self
+    }
+
+    /// In the length of a tag.
+    pub(super) fn finish(self) -> String {
+        let mut hex = hex::encode(self.0.finalize());
+        hex.truncate(DIGITS);
+        hex
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn recipe() -> Recipe {
+        Recipe {
+            dockerfile: "FROM base\n".to_owned(),
+            args: [("BASE".to_owned(), "sha256:1".to_owned())].into(),
+            files: vec![("a/b", 0o755, Bytes::from_static(b"content"))],
+            aids: vec![("roots.pem", 0o644, Bytes::from_static(b"roots"))],
+        }
+    }
+
+    #[test]
+    fn whatever_decides_the_content_decides_the_name() {
+        let name = recipe().hash("agent");
+        assert_eq!(name, recipe().hash("agent"));
+        assert_eq!(name.len(), DIGITS);
+        let changed = |change: &dyn Fn(&mut Recipe)| {
+            let mut recipe = recipe();
+            change(&mut recipe);
+            recipe.hash("agent")
+        };
+        let others = [
+            recipe().hash("sidecars"),
+            changed(&|recipe| recipe.dockerfile.push('\n')),
+            changed(&|recipe| recipe.args = [("BASE".to_owned(), "sha256:2".to_owned())].into()),
+            changed(&|recipe| recipe.args = [("BASEsha256:".to_owned(), "1".to_owned())].into()),
+            changed(&|recipe| recipe.files[0].0 = "a/c"),
+            changed(&|recipe| recipe.files[0].1 = 0o644),
+            changed(&|recipe| recipe.files[0].2 = Bytes::from_static(b"other")),
+        ];
+        for (index, other) in others.iter().enumerate() {
+            assert!(*other != name && !others[..index].contains(other), "{index}");
+        }
+        assert_eq!(name, changed(&|recipe| recipe.aids.clear()), "roots are no part of an image");
+    }
+
+    #[test]
+    fn the_context_is_the_dockerfile_and_the_files() {
+        let archive = recipe().context().expect("an archive");
+        assert_eq!(archive, recipe().context().expect("an archive"));
+        let mut found = Vec::new();
+        for entry in tar::Archive::new(&*archive).entries().expect("entries") {
+            let mut entry = entry.expect("an entry");
+            let mut text = String::new();
+            entry.read_to_string(&mut text).expect("text");
+            let path = entry.path().expect("a path").display().to_string();
+            found.push((path, entry.header().mode().expect("a mode"), text));
+        }
+        let expected =
+            [("Dockerfile", 0o644, "FROM base\n"), ("a/b", 0o755, "content"), ("roots.pem", 0o644, "roots")];
+        assert_eq!(found, expected.map(|(path, mode, text)| (path.to_owned(), mode, text.to_owned())));
+    }
+}

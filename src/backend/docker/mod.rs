@@ -1,0 +1,3 @@
+//! Bottles as containers of a Docker engine.
+
+pub mod images;

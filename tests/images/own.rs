@@ -1,0 +1,67 @@
+//! What bottle builds itself: the guards' image, the program's volume, a provider's image.
+
+use bottle::backend::docker::images::PROGRAM_FILE;
+
+use crate::stand::{Stand, docker, in_image};
+
+#[tokio::test]
+async fn the_guards_image_holds_what_guards_need_and_is_built_once() {
+    let Some(stand) = Stand::new("the guards' image") else { return };
+    let hear = |step: bottle::backend::docker::images::Step<'_>| stand.heard.hear(step);
+    let id = stand.images().sidecars(&hear).await.expect("built");
+    let said = stand.heard.take();
+    assert!(said.iter().any(|line| line.starts_with("> Step 1/")), "{said:?}");
+    let inside =
+        in_image(&id, "git --version; command -v ssh; bottle; stat -c '%U %a' /usr/local/bin/bottle");
+    let lines: Vec<&str> = inside.lines().collect();
+    let [git, ssh, program, owner] = lines[..] else { panic!("{inside}") };
+    assert!(git.starts_with("git version") && ssh == "/usr/bin/ssh", "{inside}");
+    assert!(program.starts_with("the program ") && owner == "root 755", "{inside}");
+    let images = stand.images();
+    assert_eq!(images.sidecars(&hear).await.expect("there"), id);
+    assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
+    let history = docker(&["history", "--no-trunc", "--format", "{{.CreatedBy}}", &id]);
+    assert!(!history.contains("BEGIN CERTIFICATE") && !history.to_lowercase().contains("proxy"), "{history}");
+}
+
+#[tokio::test]
+async fn the_program_is_put_into_one_volume_however_many_start_at_once() {
+    let Some(stand) = Stand::new("the program's volume") else { return };
+    let starts: Vec<_> = (0..4).map(|_| stand.images()).collect();
+    let volumes = futures_util::future::join_all(starts.iter().map(|images| images.program())).await;
+    let volumes: Vec<String> = volumes.into_iter().map(|volume| volume.expect("a volume")).collect();
+    assert!(volumes.iter().all(|volume| *volume == volumes[0]), "{volumes:?}");
+    assert_eq!(stand.images().program().await.expect("there"), volumes[0]);
+    let mount = format!("{}:/program:ro", volumes[0]);
+    let program = format!("/program/{PROGRAM_FILE}");
+    let said = docker(&["run", "--rm", "--network=none", "-v", &mount, "debian:bookworm-slim", &program]);
+    assert!(said.starts_with("the program "), "{said}");
+    let mark = &volumes[0][..volumes[0].rfind('-').expect("an attempt")];
+    let left = docker(&["volume", "ls", "--quiet", "--filter", &format!("name={mark}")]);
+    let mut left: Vec<&str> = left.lines().collect();
+    left.sort_unstable();
+    assert_eq!(left, [mark, &volumes[0]], "what lost the race is still there");
+    let filter = format!("label=bottle.stand-in={}", stand.host.home_hash());
+    assert_eq!(docker(&["ps", "--all", "--quiet", "--filter", &filter]), "", "a container was left");
+}
+
+#[tokio::test]
+async fn a_command_gets_tools_and_a_home_of_its_own() {
+    let Some(stand) = Stand::new("the image for a command") else { return };
+    let hear = |step: bottle::backend::docker::images::Step<'_>| stand.heard.hear(step);
+    let image = stand.images().agent(&stand.plan(), &hear).await.expect("an image");
+    let account = &image.account;
+    assert_eq!((account.name.as_str(), account.uid, account.gid), ("agent", 1000, 1000));
+    assert_eq!(account.home, "/home/agent");
+    assert!(image.volumes.is_empty() && image.left_out.is_empty(), "{image:?}");
+    let inside = in_image(
+        &image.id,
+        "id -un; cd && pwd; touch here && stat -c %U here; for t in git curl rg python3 ssh less ps; do command -v $t; done; ls -A /fetch /out 2>&1; true",
+    );
+    assert!(inside.starts_with("agent\n/home/agent\nagent\n/usr/bin/git\n"), "{inside}");
+    assert!(inside.contains("cannot access '/fetch'") && inside.contains("cannot access '/out'"), "{inside}");
+    stand.heard.take();
+    assert_eq!(stand.images().agent(&stand.plan(), &hear).await.expect("there"), image);
+    assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
+    assert_eq!(stand.images().ready(&image.id).await.expect("ready"), image);
+}

@@ -1,0 +1,138 @@
+//! An engine, a home, a program of this test's own, and containers to look inside.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+
+use bollard::Docker;
+use bottle::backend::docker::images::{Images, Step};
+use bottle::host::Host;
+use bottle::manifest::{Homes, Manifests};
+use bottle::plan::{self, Flags, Plan, Workspace};
+use bottle::resolve::{Selection, resolve};
+use bottle_test_support::{engine, skip};
+
+/// See the module. What was made of the program of this stand is removed with it.
+pub(crate) struct Stand {
+    pub(crate) docker: Docker,
+    pub(crate) host: Host,
+    pub(crate) heard: Heard,
+    _folder: tempfile::TempDir,
+}
+
+impl Stand {
+    /// `None`, said aloud, where there is no engine.
+    pub(crate) fn new(test: &str) -> Option<Self> {
+        if let Err(why) = engine::here() {
+            skip::aloud(test, &why);
+            return None;
+        }
+        let folder = tempfile::Builder::new().prefix("bottle-images").tempdir().expect("a folder");
+        let host = Host {
+            env: BTreeMap::new(),
+            cwd: "/".into(),
+            home: folder.path().join("home"),
+            user_home: folder.path().join("person"),
+            runtime: folder.path().join("run"),
+            program: program(&folder),
+        };
+        std::fs::create_dir_all(&host.home).expect("home");
+        let docker = Docker::connect_with_defaults().expect("an engine");
+        Some(Self { docker, host, heard: Heard::default(), _folder: folder })
+    }
+
+    /// As one `bottle start` has them: nothing is remembered from another.
+    pub(crate) fn images(&self) -> Images {
+        Images::new(&self.docker, &self.host)
+    }
+
+    /// A plan of an agent that is any command.
+    pub(crate) fn plan(&self) -> Plan {
+        let manifests = Manifests::new(Homes::from(&self.host));
+        let write = |folder: &str, text: &str| {
+            let folder = self.host.home.join(folder);
+            std::fs::create_dir_all(&folder).expect("folder");
+            std::fs::write(folder.join("here.md"), text).expect("write");
+        };
+        write("agents", "");
+        write("bottles", "---\nagent_provider: {template: command, command: [sh]}\n---\n");
+        let here = || "here".parse().expect("a name");
+        let selection = Selection { agent: here(), bottles: vec![here()] };
+        let resolved = resolve(&selection, &manifests).expect("resolved");
+        let flags = Flags {
+            label: None,
+            color: None,
+            workspace: Workspace::Empty,
+            backend: "docker".to_owned(),
+            detached: false,
+            task: None,
+            terminal: None,
+            stdin: false,
+            arguments: Vec::new(),
+            resumed: false,
+            log_keep: 1 << 20,
+        };
+        plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1)).expect("a plan")
+    }
+}
+
+/// A static program nobody else has: what it is put into is this test's own.
+fn program(folder: &tempfile::TempDir) -> PathBuf {
+    let (source, program) = (folder.path().join("program.c"), folder.path().join("bottle"));
+    let word: u64 = rand::random();
+    let text =
+        format!("#include <stdio.h>\nint main(void) {{ puts(\"the program {word:x}\"); return 0; }}\n");
+    std::fs::write(&source, text).expect("write");
+    let built = Command::new("cc").arg("-static").arg("-o").args([&program, &source]).status().expect("cc");
+    assert!(built.success(), "cc -static");
+    program
+}
+
+/// What a build said.
+#[derive(Default)]
+pub(crate) struct Heard(Mutex<Vec<String>>);
+
+impl Heard {
+    pub(crate) fn hear(&self, step: Step<'_>) {
+        let line = match step {
+            Step::Begins(line) => format!("> {line}"),
+            Step::Says(line) => line.to_owned(),
+        };
+        self.0.lock().expect("lock").push(line);
+    }
+
+    /// And forgets it.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("lock"))
+    }
+}
+
+/// What `docker` says to these arguments; fails the test when it does not succeed.
+#[track_caller]
+pub(crate) fn docker(arguments: &[&str]) -> String {
+    engine::docker(arguments).unwrap_or_else(|| panic!("docker {arguments:?} failed"))
+}
+
+/// What a shell script says in a new container of this image, without a network.
+#[track_caller]
+pub(crate) fn in_image(image: &str, script: &str) -> String {
+    docker(&["run", "--rm", "--network=none", "--entrypoint=/bin/sh", image, "-c", script])
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        let Ok(bytes) = std::fs::read(&self.host.program) else { return };
+        let hash = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&bytes));
+        let label = format!("label=bottle.program={hash}");
+        for image in engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default().lines() {
+            let _ = engine::docker(&["rmi", "--force", image]);
+        }
+        let name = format!("name=bottle-program-{}", &hash[..16]);
+        for volume in
+            engine::docker(&["volume", "ls", "--quiet", "--filter", &name]).unwrap_or_default().lines()
+        {
+            let _ = engine::docker(&["volume", "rm", volume]);
+        }
+    }
+}
