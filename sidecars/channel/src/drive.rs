@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bottle_contract::session::frame::{HEADER, Header};
+use bottle_contract::session::frame::{CLOSING, HEADER, Header};
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
@@ -152,6 +152,9 @@ async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Head
         return Ok(None);
     }
     reader.read_exact(rest).await.map_err(torn)?;
+    if header == CLOSING {
+        return Ok(None);
+    }
     let header = Header::decode(header).map_err(|e| Closed::because(format!("the peer sent {e}")))?;
     // An allocation of its own: a short payload must not keep a long buffer alive while it waits. It
     // grows with what really comes, so an announced length alone takes no memory.

@@ -22,18 +22,23 @@
 //! - `drive`: the two loops that own the connection
 //! - `channel`, `stream`: what callers hold
 //! - `splice`: one stream passed through to another
+//! - [`rejoin`](mod@rejoin): one byte stream for one connection after another; `stdio`: a process's own
 
 mod channel;
 mod drive;
 mod entry;
 mod error;
 mod handshake;
+pub mod rejoin;
 mod splice;
+mod stdio;
 mod stream;
 mod table;
 
 pub use channel::{Channel, Incoming, Request, Side};
 pub use error::{ChannelError, Closed};
 pub use handshake::HELLO_DEADLINE;
+pub use rejoin::{Rejoinable, rejoin};
 pub use splice::splice;
+pub use stdio::Stdio;
 pub use stream::{Event, Stream, StreamReceiver, StreamSender};

@@ -9,6 +9,10 @@
 /// Bytes of a header.
 pub const HEADER: usize = 9;
 
+/// In a header's place: no frame comes any more. Only a stream that cannot be closed needs it
+/// (`rejoin` in the channel's crate).
+pub const CLOSING: [u8; HEADER] = [0; HEADER];
+
 /// The largest payload of a hello, request or message, in bytes: a prompt with its files fits, a guest
 /// that announces more is cut off before anything is allocated.
 pub const MAX_PAYLOAD: usize = 1 << 20;

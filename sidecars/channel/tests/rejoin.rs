@@ -1,0 +1,319 @@
+//! One stream for many connections: cut anywhere, the next one works, and nothing inside can fake one.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bottle_channel::rejoin::RUN;
+use bottle_channel::{Channel, ChannelError, Event, Incoming, Rejoinable, Side, rejoin};
+use bottle_contract::session::{Hello, Role};
+use proptest::prelude::*;
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, duplex, join,
+};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// What an engine's pipe holds.
+const PIPE: usize = 64 * 1024;
+
+/// The host's ends of a stream whose other end answers as a guest would.
+struct Stream {
+    to_inside: WriteHalf<DuplexStream>,
+    from_inside: ReadHalf<DuplexStream>,
+    /// Every connection that got as far as a hello.
+    met: mpsc::Receiver<Channel>,
+    inside: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+fn stream() -> Stream {
+    let (host, inside) = duplex(PIPE);
+    let (from_inside, to_inside) = tokio::io::split(host);
+    let (reader, writer) = tokio::io::split(inside);
+    let (meets, met) = mpsc::channel(16);
+    let inside = tokio::spawn(async move {
+        let mut streams = Rejoinable::new(reader, writer);
+        while let Some(connection) = streams.accept().await? {
+            let hello = Hello::of(Role::Guest);
+            if let Ok((channel, incoming, _)) = Channel::establish(connection, Side::Accepted, hello).await {
+                let _ = meets.try_send(channel);
+                tokio::spawn(echo(incoming));
+            }
+        }
+        Ok(())
+    });
+    Stream { to_inside, from_inside, met, inside }
+}
+
+/// Sends everything back, stream by stream.
+async fn echo(mut incoming: Incoming) {
+    while let Some(request) = incoming.next().await {
+        tokio::spawn(async move {
+            let mut stream = request.accept();
+            while let Some(event) = stream.next().await {
+                let sent = match event {
+                    Event::Data { fd, bytes } => stream.data(fd, &bytes).await,
+                    Event::End => stream.end().await,
+                    _ => return,
+                };
+                if sent.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+async fn connect<IO>(io: IO) -> Result<Channel, ChannelError>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let hello = Hello::of(Role::Keeper);
+    let (channel, _, theirs) = Channel::establish(rejoin(io).await?, Side::Dialed, hello).await?;
+    assert_eq!(theirs.role, Role::Guest);
+    Ok(channel)
+}
+
+/// The bytes come back as they went.
+async fn works(channel: &Channel, bytes: &[u8]) {
+    let (sender, mut receiver) = channel.open(&"echo").await.unwrap().split();
+    let sending = async {
+        sender.data(0, bytes).await.unwrap();
+        sender.end().await.unwrap();
+    };
+    let receiving = async {
+        let mut back = Vec::new();
+        while let Some(Event::Data { bytes, .. }) = receiver.next().await {
+            back.extend_from_slice(&bytes);
+        }
+        back
+    };
+    let ((), back) =
+        timeout(SOON, async { tokio::join!(sending, receiving) }).await.expect("an echo in time");
+    assert!(back == bytes, "{} bytes came back of {}", back.len(), bytes.len());
+}
+
+/// Both directions of a whole connection, byte for byte.
+async fn recorded() -> (Vec<u8>, Vec<u8>) {
+    let Stream { mut to_inside, mut from_inside, .. } = stream();
+    let (near, far) = duplex(PIPE);
+    let (mut reads, mut writes) = tokio::io::split(far);
+    let seen = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+    let (to, from) = (seen.clone(), seen.clone());
+    let relay = tokio::spawn(async move {
+        let towards = async {
+            let mut piece = vec![0; PIPE];
+            while let Ok(read @ 1..) = reads.read(&mut piece).await {
+                to.lock().unwrap().0.extend_from_slice(&piece[..read]);
+                to_inside.write_all(&piece[..read]).await.unwrap();
+            }
+        };
+        let back = async {
+            let mut piece = vec![0; PIPE];
+            while let Ok(read @ 1..) = from_inside.read(&mut piece).await {
+                from.lock().unwrap().1.extend_from_slice(&piece[..read]);
+                writes.write_all(&piece[..read]).await.unwrap();
+            }
+        };
+        tokio::join!(towards, back);
+    });
+    let channel = connect(near).await.unwrap();
+    works(&channel, b"what was said before").await;
+    relay.abort();
+    let seen = seen.lock().unwrap().clone();
+    assert_eq!(seen.0[..RUN], [0; RUN]);
+    seen
+}
+
+#[tokio::test]
+async fn cut_after_any_byte_towards_the_inside_the_next_connection_works() {
+    let (before, _) = recorded().await;
+    // Every byte but those amid the zeros, which are all alike.
+    for cut in (0..40).chain(RUN - 40..before.len()) {
+        let mut stream = stream();
+        stream.to_inside.write_all(&before[..cut]).await.unwrap();
+        let channel = connect(join(stream.from_inside, stream.to_inside)).await;
+        let channel = channel.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        works(&channel, b"again").await;
+        // The one before, if it came so far, has ended.
+        let mut met = Vec::new();
+        while let Ok(channel) = stream.met.try_recv() {
+            met.push(channel);
+        }
+        for old in &met[..met.len() - 1] {
+            timeout(SOON, old.closed()).await.expect("the old connection ends");
+        }
+    }
+}
+
+#[tokio::test]
+async fn cut_before_any_byte_from_the_inside_the_next_connection_works() {
+    let (_, before) = recorded().await;
+    for cut in 0..=before.len() {
+        let stream = stream();
+        let left = io::Cursor::new(before[cut..].to_vec());
+        let channel = connect(join(left.chain(stream.from_inside), stream.to_inside)).await;
+        let channel = channel.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        works(&channel, b"again").await;
+    }
+}
+
+#[tokio::test]
+async fn zeros_and_openings_inside_frames_are_only_bytes() {
+    let (before, _) = recorded().await;
+    let stream = stream();
+    let channel = connect(join(stream.from_inside, stream.to_inside)).await.unwrap();
+    works(&channel, &vec![0; 1 << 20]).await;
+    works(&channel, &before).await;
+    works(&channel, b"still the same connection").await;
+}
+
+/// Two of these, one after the other on one stream, as two keepers are.
+fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> DuplexStream) {
+    let shared = Arc::new(tokio::sync::Mutex::new(stream));
+    let engine = shared.clone();
+    let attach = move || {
+        let (near, far) = duplex(PIPE);
+        let engine = engine.clone();
+        tokio::spawn(async move {
+            let (mut reads, mut writes) = tokio::io::split(far);
+            // The one before has let go when its keeper was gone.
+            let mut engine = engine.lock().await;
+            let Stream { to_inside, from_inside, .. } = &mut *engine;
+            tokio::select! {
+                _ = tokio::io::copy(&mut reads, to_inside) => {}
+                _ = tokio::io::copy(from_inside, &mut writes) => {}
+            }
+        });
+        near
+    };
+    (shared, attach)
+}
+
+#[tokio::test]
+async fn a_closed_connection_ends_inside_and_the_next_keeper_works() {
+    let (engine, attach) = attached(stream());
+    let first = connect(attach()).await.unwrap();
+    works(&first, b"first").await;
+    first.close();
+    timeout(SOON, first.closed()).await.unwrap();
+    drop(first);
+    let mut engine = engine.lock().await;
+    let inside = engine.met.recv().await.unwrap();
+    let why = timeout(SOON, inside.closed()).await.expect("closed inside").to_string();
+    assert_eq!(why, "the peer closed it");
+    drop(engine);
+    works(&connect(attach()).await.unwrap(), b"second").await;
+}
+
+#[tokio::test]
+async fn the_host_is_told_when_the_inside_closes() {
+    let mut stream = stream();
+    let channel = connect(join(stream.from_inside, stream.to_inside)).await.unwrap();
+    works(&channel, b"first").await;
+    stream.met.recv().await.unwrap().close();
+    let why = timeout(SOON, channel.closed()).await.expect("closed on the host").to_string();
+    assert_eq!(why, "the peer closed it");
+}
+
+#[tokio::test]
+async fn the_end_of_the_stream_ends_both_sides() {
+    let stream = stream();
+    let channel = connect(join(stream.from_inside, stream.to_inside)).await.unwrap();
+    stream.inside.abort();
+    timeout(SOON, channel.closed()).await.expect("closed on the host");
+
+    let (host, inside) = duplex(PIPE);
+    let (reader, writer) = tokio::io::split(inside);
+    drop(host);
+    assert!(Rejoinable::new(reader, writer).accept().await.unwrap().is_none());
+
+    let (near, far) = duplex(PIPE);
+    drop(far);
+    let error = rejoin(near).await.unwrap_err();
+    assert!(matches!(error, ChannelError::Closed(_)), "{error:?}");
+}
+
+/// An engine that is gone reads nothing any more; the end must be noticed all the same.
+#[tokio::test(start_paused = true)]
+async fn an_end_is_noticed_though_nobody_reads() {
+    let (mut host, reader) = duplex(4 * PIPE);
+    let (writer, _unread) = duplex(16);
+    let mut streams = Rejoinable::new(reader, writer);
+    let (before, _) = recorded().await;
+    host.write_all(&before).await.unwrap();
+    drop(host);
+    assert!(timeout(SOON, streams.accept()).await.expect("an end in time").unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_answer_it_gives_up_in_time() {
+    let (near, mut far) = duplex(PIPE);
+    let mute = tokio::spawn(async move {
+        // Talks all the time, never an answer.
+        let mut heard = vec![0; PIPE];
+        while far.read(&mut heard).await.is_ok_and(|read| read > 0) {
+            let _ = far.write_all(b"\x7fbottle-rejoin\n\xfe0123456789abcdef").await;
+        }
+    });
+    let error = rejoin(near).await.unwrap_err();
+    assert_eq!(error, ChannelError::Silent(bottle_channel::HELLO_DEADLINE));
+    mute.await.unwrap();
+
+    let (near, mut far) = duplex(PIPE);
+    let flood = tokio::spawn(async move { while far.write_all(&[0x7f; PIPE]).await.is_ok() {} });
+    let error = rejoin(near).await.unwrap_err();
+    assert!(matches!(error, ChannelError::BadHello(_)), "{error:?}");
+    flood.await.unwrap();
+}
+
+/// What a killed keeper had written may come out of the engine amid the new one's opening.
+#[tokio::test(start_paused = true)]
+async fn bytes_of_the_last_keeper_amid_the_opening_only_take_another_try() {
+    let (before, _) = recorded().await;
+    for at in [1, RUN / 2, RUN, RUN + 3, RUN + 17, RUN + 31] {
+        let Stream { mut to_inside, from_inside, .. } = stream();
+        let (near, mut far) = duplex(PIPE);
+        let late = before[RUN..].to_vec();
+        tokio::spawn(async move {
+            let mut first = vec![0; at];
+            far.read_exact(&mut first).await.unwrap();
+            to_inside.write_all(&first).await.unwrap();
+            to_inside.write_all(&late).await.unwrap();
+            let _ = tokio::io::copy(&mut far, &mut to_inside).await;
+        });
+        let channel = connect(join(from_inside, near)).await;
+        works(&channel.unwrap_or_else(|error| panic!("at {at}: {error}")), b"again").await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever was in the stream before, in either direction and in pieces of any size.
+    #[test]
+    fn nothing_before_hinders_a_connection(
+        to in prop::collection::vec(prop_oneof![4 => any::<u8>().boxed(), 1 => Just(0).boxed()], 0..2000),
+        zeros in prop_oneof![Just(0), 1..2 * RUN],
+        more in prop::collection::vec(any::<u8>(), 0..100),
+        from in prop::collection::vec(any::<u8>(), 0..2000),
+        pipe in 1usize..PIPE,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut stream = stream();
+            let junk = [&to[..], &vec![0; zeros], &more].concat();
+            timeout(SOON, stream.to_inside.write_all(&junk)).await.unwrap().unwrap();
+            // A relay with a small buffer cuts everything into pieces.
+            let (near, mut far) = duplex(pipe);
+            tokio::spawn(async move {
+                let mut inside = join(io::Cursor::new(from).chain(stream.from_inside), stream.to_inside);
+                let _ = tokio::io::copy_bidirectional(&mut far, &mut inside).await;
+            });
+            works(&connect(near).await.unwrap(), &junk).await;
+        });
+    }
+}
