@@ -67,7 +67,6 @@ fn live() -> io::Result<ExitCode> {
                 }),
                 resolver: true,
                 programs: Programs::Any,
-                account: None,
             })),
         },
     }
@@ -85,7 +84,6 @@ fn plain(newborn: Newborn, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<Exi
         door: None,
         resolver: false,
         programs: Programs::BuiltIn { exe: std::env::current_exe()? },
-        account: None,
     }))
 }
 

@@ -15,9 +15,8 @@ pub struct BundleConfig {
     pub labels: [String; 2],
     /// How the bottle reaches the daemons. A folder must exist and be writable for [`Self::identity`].
     pub door: Door,
-    /// The socket on which keepers are listened to; a stale one is replaced. Only peers of the user that
-    /// started the bundle are heard.
-    pub control: PathBuf,
+    /// Where keepers speak from.
+    pub control: Control,
     /// An existing folder for the daemons' logs, writable for [`Self::identity`].
     pub logs: PathBuf,
     /// Whom bundle and daemons become. For a backend that runs as root; anyone else may not.
@@ -25,13 +24,32 @@ pub struct BundleConfig {
     pub identity: Option<Identity>,
 }
 
+/// Where keepers speak from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Control {
+    /// A unix socket; a stale one is replaced. Only peers of the user that started the bundle are heard.
+    Socket {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The bundle's own standard input and output, two pipes, joined again and again
+    /// ([`bottle_channel::rejoin`]). When they end, so does the bundle: nobody could ever reach it again.
+    Stdio,
+}
+
 impl BundleConfig {
-    /// The folder of the door's sockets, where there is one.
-    pub(crate) fn door_folder(&self) -> Option<&Path> {
-        match &self.door {
-            Door::Socket { folder } => Some(folder),
+    /// The folders that unix sockets are in.
+    pub(crate) fn socket_folders(&self) -> Vec<PathBuf> {
+        let control = match &self.control {
+            Control::Socket { path } => path.parent(),
+            Control::Stdio => None,
+        };
+        let door = match &self.door {
+            Door::Socket { folder } => Some(folder.as_path()),
             Door::Network { .. } => None,
-        }
+        };
+        control.into_iter().chain(door).map(Path::to_owned).collect()
     }
 }
 
@@ -39,18 +57,24 @@ impl BundleConfig {
 mod tests {
     use super::*;
 
-    #[test]
-    fn it_is_read_back_and_unknown_words_are_errors() {
-        let config = BundleConfig {
+    fn by_socket() -> BundleConfig {
+        BundleConfig {
             labels: ["0123abcd".into(), "a-1".into()],
             door: Door::Socket { folder: "/run/x/door".into() },
-            control: "/run/x/bundle.sock".into(),
+            control: Control::Socket { path: "/run/x/bundle.sock".into() },
             logs: "/state/x/logs".into(),
             identity: Some(Identity { uid: 4000, gid: 4000 }),
-        };
-        let text = serde_json::to_string(&config).expect("text");
-        assert_eq!(serde_json::from_str::<BundleConfig>(&text).expect("read"), config);
-        let unknown = text.replacen('{', "{\"secret\":1,", 1);
-        assert!(serde_json::from_str::<BundleConfig>(&unknown).is_err());
+        }
+    }
+
+    #[test]
+    fn it_is_read_back_and_unknown_words_are_errors() {
+        let by_stdio = BundleConfig { control: Control::Stdio, identity: None, ..by_socket() };
+        for config in [by_socket(), by_stdio] {
+            let text = serde_json::to_string(&config).expect("text");
+            assert_eq!(serde_json::from_str::<BundleConfig>(&text).expect("read"), config);
+            let unknown = text.replacen('{', "{\"secret\":1,", 1);
+            assert!(serde_json::from_str::<BundleConfig>(&unknown).is_err());
+        }
     }
 }

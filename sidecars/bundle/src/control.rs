@@ -1,6 +1,5 @@
-//! The keeper's socket: who may speak, what is asked, and the events that wait in between.
+//! What a keeper asks, and the events that wait for one.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +9,7 @@ use bottle_contract::session::{Hello, Role};
 use bottle_egress::report::backlog::Backlog;
 use bottle_harden::Weaker;
 use bytes::Bytes;
-use nix::unistd::Uid;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 
 use crate::BundleConfig;
@@ -62,31 +60,18 @@ impl Bundle {
         });
     }
 
-    /// Listens to keepers until one says stop.
-    pub(crate) async fn serve(self: &Arc<Self>, listener: UnixListener, keeper: Uid) {
-        let accepting = async {
-            loop {
-                let Ok((socket, _)) = listener.accept().await else {
-                    // Out of descriptors; a keeper tries again.
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    continue;
-                };
-                if peer(&socket) == Some(keeper) {
-                    tokio::spawn(Arc::clone(self).keeper(socket));
-                }
-            }
-        };
-        tokio::select! {
-            () = accepting => {}
-            () = self.stopped.notified() => {}
-        }
-        // Best effort: after a change of user the folder may be another's, and the backend removes it.
-        let _ = fs::remove_file(&self.config.control);
+    /// Resolves when a keeper has said stop.
+    pub(crate) async fn stopped(&self) {
+        self.stopped.notified().await;
     }
 
-    async fn keeper(self: Arc<Self>, socket: UnixStream) {
+    /// Serves one keeper for as long as it stays.
+    pub(crate) async fn keeper<IO>(self: Arc<Self>, io: IO)
+    where
+        IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let hello = Hello::of(Role::Bundle);
-        let Ok((channel, incoming, theirs)) = Channel::establish(socket, Side::Accepted, hello).await else {
+        let Ok((channel, incoming, theirs)) = Channel::establish(io, Side::Accepted, hello).await else {
             return;
         };
         if theirs.role == Role::Keeper {
@@ -179,10 +164,6 @@ impl Bundle {
         }
         self.backlog.push(BundleEvent::Down { daemon: self.egress.name.to_owned() });
     }
-}
-
-fn peer(socket: &UnixStream) -> Option<Uid> {
-    socket.peer_cred().ok().map(|peer| Uid::from_raw(peer.uid()))
 }
 
 async fn respond(request: Request, event: &BundleEvent) {

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bottle_bundle::{BundleConfig, Door, Identity};
+use bottle_bundle::{BundleConfig, Control, Door, Identity};
 use bottle_channel::{Channel, Side, Stream};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, LogLevel, Provision, Routes};
 use bottle_contract::session::{Hello, Role};
@@ -84,7 +84,7 @@ impl Running {
         let config = BundleConfig {
             labels: ["0123abcd".into(), "tested".into()],
             door: Door::Socket { folder: folder.path().join("door") },
-            control: folder.path().join("bundle.sock"),
+            control: Control::Socket { path: folder.path().join("bundle.sock") },
             logs: folder.path().join("logs"),
             identity,
         };

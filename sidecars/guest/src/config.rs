@@ -1,6 +1,6 @@
 //! What a backend tells the guest.
 
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use crate::forward::DoorConfig;
@@ -18,10 +18,8 @@ pub struct GuestConfig {
     pub door: Option<DoorConfig>,
     /// Whether to answer DNS on the door's address.
     pub resolver: bool,
-    /// What may be run.
+    /// What may be run. It runs as the guest's own user.
     pub programs: Programs,
-    /// Whom processes run as; the guest's own user when absent.
-    pub account: Option<Account>,
 }
 
 /// The byte stream to the host.
@@ -30,8 +28,10 @@ pub enum Transport {
     /// One host connection after another; a new one replaces the old, and the bottle lives on between.
     /// Nothing inside the bottle may be able to reach it.
     Listener(UnixListener),
-    /// This one connection; the bottle stops when it ends, because nobody could ever reach it again.
-    Stream(UnixStream),
+    /// This process's standard input and output, two pipes, joined again and again
+    /// ([`bottle_channel::rejoin`]). Their end means that the engine that held them is gone, or ends the
+    /// bottle: it stops then, because nobody could ever reach it again.
+    Stdio,
 }
 
 /// What a request may run.
@@ -44,13 +44,4 @@ pub enum Programs {
         /// The program itself.
         exe: PathBuf,
     },
-}
-
-/// A user by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Account {
-    /// User id, inside.
-    pub uid: u32,
-    /// Group id, inside.
-    pub gid: u32,
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::agent::Agent;
 use crate::children::Children;
-use crate::config::{Account, Programs};
+use crate::config::Programs;
 use crate::copy::Places;
 use crate::failure::{Outcome, bad_state};
 use crate::process::Running;
@@ -24,7 +24,6 @@ use crate::{process, program};
 pub(crate) struct Facts {
     pub(crate) root: PathBuf,
     pub(crate) programs: Programs,
-    pub(crate) account: Option<Account>,
     /// The limit on open files that processes get back.
     pub(crate) files: Rlimit,
 }

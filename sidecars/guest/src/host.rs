@@ -7,11 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_channel::{Channel, Incoming, Request, Side, Stream};
+use bottle_channel::{Channel, Incoming, Rejoinable, Request, Side, Stdio, Stream};
 use bottle_contract::session::guest::{GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixListener;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::agent::Agent;
 use crate::attach::attach;
@@ -28,35 +29,56 @@ use crate::stop::stop;
 /// After a failed accept (too many open files), before the next.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves hosts: for ever on a listener, to its end on a single stream.
-pub(crate) async fn serve(guest: &Arc<Guest>, transport: Transport) -> io::Result<()> {
+/// Serves hosts: for ever on a listener, to the end of the standard streams.
+pub(crate) async fn serve(guest: &Arc<Guest>, transport: Opened) -> io::Result<()> {
     match transport {
-        Transport::Listener(listener) => {
-            listener.set_nonblocking(true)?;
-            accept(guest, UnixListener::from_std(listener)?).await;
-        }
-        Transport::Stream(stream) => {
-            stream.set_nonblocking(true)?;
-            if let Some((channel, incoming)) = greet(UnixStream::from_std(stream)?).await {
-                guest.meet(channel);
-                take_requests(guest.clone(), incoming).await;
+        Opened::Listener(listener) => accept(guest, listener).await,
+        Opened::Stdio(mut streams) => {
+            while let Some(stream) = streams.accept().await? {
+                meet(guest, stream).await;
             }
         }
     }
     Ok(())
 }
 
+/// A transport on the runtime.
+pub(crate) enum Opened {
+    Listener(UnixListener),
+    Stdio(Rejoinable<Receiver, Sender>),
+}
+
+impl Opened {
+    /// Takes the transport over; no process may have been started before.
+    pub(crate) fn of(transport: Transport) -> io::Result<Self> {
+        Ok(match transport {
+            Transport::Listener(listener) => {
+                listener.set_nonblocking(true)?;
+                Self::Listener(UnixListener::from_std(listener)?)
+            }
+            Transport::Stdio => Self::Stdio(Stdio::take()?.on_runtime()?),
+        })
+    }
+}
+
 async fn accept(guest: &Arc<Guest>, listener: UnixListener) {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        match listener.accept().await {
+            Ok((stream, _)) => meet(guest, stream).await,
             Err(error) => {
                 tracing::warn!(%error, "no host connection accepted");
                 tokio::time::sleep(PAUSE).await;
-                continue;
             }
-        };
-        let Some((channel, incoming)) = greet(stream).await else { continue };
+        }
+    }
+}
+
+/// Greets a host; from then on it is the one.
+async fn meet<IO>(guest: &Arc<Guest>, stream: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if let Some((channel, incoming)) = greet(stream).await {
         guest.meet(channel);
         tokio::spawn(take_requests(guest.clone(), incoming));
     }

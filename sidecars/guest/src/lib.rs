@@ -47,6 +47,6 @@ mod rooted;
 mod spawn;
 mod stop;
 
-pub use config::{Account, GuestConfig, Programs, Transport};
+pub use config::{GuestConfig, Programs, Transport};
 pub use forward::DoorConfig;
 pub use life::run;

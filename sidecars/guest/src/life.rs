@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::config::GuestConfig;
 use crate::copy::MAX_COPIES;
 use crate::guest::{Facts, Guest};
+use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, resolver, spawn};
 
@@ -22,7 +23,7 @@ const OPEN_FILES: u64 = 4096;
 const THREAD_KEEP: Duration = Duration::from_secs(1);
 
 /// Is the guest until the bottle ends: returns after [`Stop`](bottle_contract::session::guest::Stop), after
-/// SIGTERM, or when its only transport is gone, and then nothing else runs in the bottle.
+/// SIGTERM, or when its standard streams were its transport and end, and then nothing else runs in the bottle.
 ///
 /// Call it in a process without other threads. As pid 1 it is the whole life of a bottle; elsewhere it
 /// becomes a subreaper, so that the processes of the bottle still end with it.
@@ -68,8 +69,9 @@ fn raise_open_files() -> Rlimit {
 }
 
 async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
-    let GuestConfig { transport, root, door, resolver, programs, account } = config;
-    let guest = Arc::new(Guest::new(Facts { root, programs, account, files }));
+    let GuestConfig { transport, root, door, resolver, programs } = config;
+    let transport = Opened::of(transport)?;
+    let guest = Arc::new(Guest::new(Facts { root, programs, files }));
     let mut terminate = signal(SignalKind::terminate())?;
     ignore_others()?;
     let reaper = guest.clone();

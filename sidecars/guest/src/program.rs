@@ -11,7 +11,7 @@ use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{FailureKind, Process};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use crate::config::{Account, Programs};
+use crate::config::Programs;
 use crate::failure::{Outcome, failed, other};
 use crate::guest::Facts;
 
@@ -53,14 +53,20 @@ pub(crate) fn command(
         }
     };
     command.env_clear().envs(environment).current_dir(folder);
-    let account = match &process.user {
-        Some(user) => Some(look_up(facts, user)?),
-        None => facts.account,
-    };
-    if let Some(account) = account.filter(|account| account.uid != rustix::process::geteuid().as_raw()) {
-        command.uid(account.uid).gid(account.gid);
+    if let Some(user) = &process.user {
+        let account = look_up(facts, user)?;
+        if account.uid != rustix::process::geteuid().as_raw() {
+            command.uid(account.uid).gid(account.gid);
+        }
     }
     Ok(command)
+}
+
+/// A user by number.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    uid: u32,
+    gid: u32,
 }
 
 fn environment<'a>(

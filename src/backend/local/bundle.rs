@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use bottle_bundle::{BundleConfig, Door};
+use bottle_bundle::{BundleConfig, Control, Door};
 
 use super::Scope;
 use super::handoff::{Newborn, Report};
@@ -19,7 +19,7 @@ impl Scope {
         let config = BundleConfig {
             labels: [self.label.clone(), slug.to_string()],
             door: Door::Socket { folder: place.door() },
-            control: place.bundle_socket(),
+            control: Control::Socket { path: place.bundle_socket() },
             logs: site.state.join("logs"),
             // Root's runtime folder lets no other user through to the door; what confines a bundle of root
             // is that it has no capability and may touch no file but these.

@@ -2,19 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, chownat, fchmod, futimens, mkdirat,
-    statat, symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, fchmod, futimens, mkdirat, statat, symlinkat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use tar::Archive;
 
 use super::about;
 use super::entry::{Member, Members, What};
-use crate::config::Account;
 use crate::rooted::{make_folder, open_beneath};
 
 /// Opening a folder on the way, never through a link.
@@ -25,41 +24,37 @@ pub(super) struct Target {
     pub(super) root: PathBuf,
     /// Seen from the root; links on the way to it are followed within the root.
     pub(super) folder: PathBuf,
-    /// Who gets the files, when the guest may give them away.
-    pub(super) account: Option<Account>,
 }
 
 /// Unpacks everything `reader` has beneath the target. Existing files and links are replaced, folders are
 /// joined. It stops at the first member that cannot be made; what was made before stays.
 pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
     let folder = make_folder(&target.root, &target.folder)?;
-    let owner = target.account.filter(|_| rustix::process::geteuid().is_root());
     {
         let mut archive = Archive::new(&mut reader);
         let mut members = Members::new(archive.entries()?);
         while let Some(mut member) = members.next()? {
             let path = member.path.clone();
-            make(&folder, &mut member, owner).map_err(|error| about(&path, error))?;
+            make(&folder, &mut member).map_err(|error| about(&path, error))?;
         }
     }
     // An archive's padding; and the client's end, without which this was only a part.
     io::copy(&mut reader, &mut io::sink()).map(|_| ())
 }
 
-fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, owner: Option<Account>) -> io::Result<()> {
+fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>) -> io::Result<()> {
     let Some(name) = member.path.file_name().map(PathBuf::from) else { return Ok(()) };
     let parents = member.path.parent().unwrap_or(Path::new(""));
-    let parent = parents_of(top, parents, owner)?;
+    let parent = parents_of(top, parents)?;
     match &member.what {
         What::Folder => {
-            let folder = make_one_folder(&parent, &name, owner)?;
+            let folder = make_one_folder(&parent, &name)?;
             // Its owner must be able to fill it.
             fchmod(folder, Mode::from_raw_mode(member.mode | 0o700))?;
         }
         What::Link(link) => {
             clear(&parent, &name)?;
             symlinkat(link, &parent, &name)?;
-            give(&parent, &name, owner)?;
         }
         What::File => {
             clear(&parent, &name)?;
@@ -68,26 +63,24 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, owner: Option<Accoun
             let mut file = File::from(file);
             io::copy(&mut member.content, &mut file)?;
             fchmod(&file, Mode::from_raw_mode(member.mode))?;
-            give(&parent, &name, owner)?;
             set_time(&file, member.mtime)?;
         }
     }
     Ok(())
 }
 
-fn parents_of(top: &OwnedFd, parents: &Path, owner: Option<Account>) -> io::Result<OwnedFd> {
+fn parents_of(top: &OwnedFd, parents: &Path) -> io::Result<OwnedFd> {
     let mut current = top.try_clone()?;
     for part in parents {
-        current = make_one_folder(&current, Path::new(part), owner)?;
+        current = make_one_folder(&current, Path::new(part))?;
     }
     Ok(current)
 }
 
 /// Opens the folder `name`, made if it is missing. A link in its place is an error, whatever it leads to.
-fn make_one_folder(parent: &OwnedFd, name: &Path, owner: Option<Account>) -> io::Result<OwnedFd> {
+fn make_one_folder(parent: &OwnedFd, name: &Path) -> io::Result<OwnedFd> {
     match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) => give(parent, name, owner)?,
-        Err(Errno::EXIST) => {}
+        Ok(()) | Err(Errno::EXIST) => {}
         Err(error) => return Err(error.into()),
     }
     open_beneath(parent, name, FOLDER, Mode::empty()).map_err(|error| match Errno::from_io_error(&error) {
@@ -106,12 +99,6 @@ fn clear(parent: &OwnedFd, name: &Path) -> io::Result<()> {
         }
         Ok(_) => Ok(unlinkat(parent, name, AtFlags::empty())?),
     }
-}
-
-fn give(parent: impl AsFd, name: &Path, owner: Option<Account>) -> io::Result<()> {
-    let Some(Account { uid, gid }) = owner else { return Ok(()) };
-    let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-    Ok(chownat(parent, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 /// Build tools compare times, so they are kept.

@@ -77,11 +77,7 @@ pub(crate) async fn copy_in(guest: Arc<Guest>, request: CopyIn, stream: Stream) 
     };
     let (sender, mut receiver) = stream.split();
     let (feeder, reader) = bridge::inward();
-    let target = into::Target {
-        root: guest.facts.root.clone(),
-        folder: relative_to_root(&request.path),
-        account: guest.facts.account,
-    };
+    let target = into::Target { root: guest.facts.root.clone(), folder: relative_to_root(&request.path) };
     let unpacking = tokio::task::spawn_blocking(move || {
         let unpacked = into::unpack(&target, reader);
         drop(place);

@@ -50,7 +50,6 @@ fn guest_process() {
         door,
         resolver: false,
         programs: Programs::Any,
-        account: None,
     });
     assert_eq!(code, std::process::ExitCode::SUCCESS);
 }
