@@ -69,8 +69,14 @@ mod tests {
 
     #[test]
     fn it_is_read_back_and_unknown_words_are_errors() {
-        let by_stdio = BundleConfig { control: Control::Stdio, identity: None, ..by_socket() };
-        for config in [by_socket(), by_stdio] {
+        let [address, bottle] = [2, 3].map(|last| std::net::Ipv4Addr::new(10, 213, 0, last));
+        let by_network = BundleConfig {
+            door: Door::Network { address, bottle },
+            control: Control::Stdio,
+            identity: None,
+            ..by_socket()
+        };
+        for config in [by_socket(), by_network] {
             let text = serde_json::to_string(&config).expect("text");
             assert_eq!(serde_json::from_str::<BundleConfig>(&text).expect("read"), config);
             let unknown = text.replacen('{', "{\"secret\":1,", 1);

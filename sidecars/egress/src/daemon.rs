@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
 use crate::bounds;
-use crate::door::listen::{self, Door};
+use crate::door::listen::Door;
 use crate::door::serve;
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
@@ -195,11 +195,7 @@ impl DaemonState {
         let backlog = Arc::clone(&self.backlog);
         let egress =
             Egress::provision(provision, &self.config.logs, backlog).map_err(|error| error.to_string())?;
-        let listeners = listen::bind(&self.config.door).await.map_err(|error| error.to_string())?;
-        let places = listen::places();
-        for listener in listeners {
-            tokio::spawn(serve::listen(Arc::clone(&egress), listener, Arc::clone(&places)));
-        }
+        serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let ca_certificate = egress.leaves.authority_certificate();
         // Requests of the parent come one after the other, so that nobody can have been faster.
@@ -210,7 +206,8 @@ impl DaemonState {
     fn health(&self) -> BundleEvent {
         let daemon = Daemon {
             name: NAME.to_owned(),
-            up: true,
+            // Set when the whole door is open.
+            up: self.egress.get().is_some(),
             revision: self.egress.get().map(|egress| egress.live.revision()),
             resident: self.memory.as_ref().and_then(resident),
             weaker: self.weaker.iter().map(|weaker| weaker.0.clone()).collect(),

@@ -22,7 +22,7 @@
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and what is seen of it
 //! - `host`: one connection after another, one task per request
 //! - `rooted`, `provision`, `copy`: files
-//! - `forward`, `resolver`: the door · `probe`: whether it is the only one
+//! - `forward`: the door, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
 
 mod agent;
 mod attach;
@@ -42,7 +42,6 @@ pub mod probe;
 mod process;
 mod program;
 mod provision;
-pub mod resolver;
 mod rooted;
 mod spawn;
 mod stop;

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_contract::names::DNS_PORT;
+use bottle_resolver::Resolver;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, getrlimit, set_child_subreaper, set_dumpable_behavior, setrlimit,
 };
@@ -14,7 +16,7 @@ use crate::copy::MAX_COPIES;
 use crate::guest::{Facts, Guest};
 use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
-use crate::{forward, host, resolver, spawn};
+use crate::{forward, host, spawn};
 
 /// Open files the guest allows itself: two for every connection through the door and some.
 const OPEN_FILES: u64 = 4096;
@@ -79,7 +81,10 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
     if let Some(door) = &door {
         forward::start(door).await.into_iter().for_each(|problem| guest.trouble(problem));
         if resolver {
-            resolver::start(door.address).await.into_iter().for_each(|problem| guest.trouble(problem));
+            match Resolver::bind(door.address, DNS_PORT, None).await {
+                Ok(resolver) => resolver.serve(),
+                Err(error) => guest.trouble(error.to_string()),
+            }
         }
     }
     let ended = tokio::select! {

@@ -137,7 +137,7 @@ pub enum BundleEvent {
 pub struct Daemon {
     /// Its name: `egress`, `git-gate`, `supervise`.
     pub name: String,
-    /// Whether it answered within its deadline.
+    /// Whether it answered within its deadline and all of its door is open.
     pub up: bool,
     /// Routes it decides by, for egress.
     #[serde(default)]

@@ -1,10 +1,10 @@
-//! The door's listeners: a unix socket for each port, or TCP on one address.
+//! The door's listeners: a unix socket for each port, or TCP on one address, for one peer.
 //!
 //! Which port a connection came in by is all that is known of it here; [`super::serve`] makes the rest of it.
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
 
 use super::io::{DoorIo, Socket};
-use crate::bounds;
 
 /// Everyone inside the bottle may connect; the folder around the socket keeps everyone else out.
 const SOCKET_MODE: u32 = 0o666;
@@ -33,10 +32,12 @@ pub enum Door {
         /// An existing folder that this process may write to.
         folder: PathBuf,
     },
-    /// TCP on the ports themselves, on this address only.
+    /// TCP on the ports themselves, with the bottle's resolver beside them.
     Network {
-        /// The bundle's address on the bottle's own network.
-        address: IpAddr,
+        /// The bundle's address on the bottle's own network; nothing listens on any other.
+        address: Ipv4Addr,
+        /// The bottle's address there; nobody else is served.
+        bottle: Ipv4Addr,
     },
 }
 
@@ -64,7 +65,7 @@ pub(crate) struct Listener {
 
 enum Listening {
     Unix(UnixListener),
-    Tcp(TcpListener),
+    Tcp { listener: TcpListener, bottle: Ipv4Addr },
 }
 
 /// Binds every port of the egress door.
@@ -79,10 +80,11 @@ pub(crate) async fn bind(door: &Door) -> Result<Vec<Listener>, BindError> {
                 let path = folder.join(port.to_string());
                 bind_unix(&path).map_err(|source| BindError { place: path.display().to_string(), source })?
             }
-            Door::Network { address } => {
-                let address = SocketAddr::new(*address, port);
+            Door::Network { address, bottle } => {
+                let address = SocketAddrV4::new(*address, port);
                 let tcp = TcpListener::bind(address).await;
-                Listening::Tcp(tcp.map_err(|source| BindError { place: address.to_string(), source })?)
+                let listener = tcp.map_err(|source| BindError { place: address.to_string(), source })?;
+                Listening::Tcp { listener, bottle: *bottle }
             }
         };
         listeners.push(Listener { port, socket });
@@ -93,7 +95,7 @@ pub(crate) async fn bind(door: &Door) -> Result<Vec<Listener>, BindError> {
 /// A port of the door could not be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("door at {place}: {source}")]
-pub struct BindError {
+pub(crate) struct BindError {
     place: String,
     source: io::Error,
 }
@@ -113,16 +115,13 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// Waits for a free place among [`bounds::CONNECTIONS`], then for a connection.
+    /// Waits for a free place among [`crate::bounds::CONNECTIONS`], then for a connection.
     pub(crate) async fn accept(&self, places: &Arc<Semaphore>) -> Option<DoorIo> {
         let permit = Arc::clone(places).acquire_owned().await.ok()?;
         loop {
-            let accepted = match &self.socket {
-                Listening::Unix(listener) => listener.accept().await.map(|(s, _)| Socket::Unix(s)),
-                Listening::Tcp(listener) => listener.accept().await.map(|(s, _)| Socket::Tcp(s)),
-            };
-            match accepted {
-                Ok(socket) => return Some(DoorIo::new(socket, permit)),
+            match self.socket.accept().await {
+                Ok(Some(socket)) => return Some(DoorIo::new(socket, permit)),
+                Ok(None) => {}
                 Err(error) => {
                     tracing::warn!(port = self.port, %error, "the door could not accept");
                     tokio::time::sleep(ACCEPT_REST).await;
@@ -132,7 +131,15 @@ impl Listener {
     }
 }
 
-/// The places that all listeners share.
-pub(crate) fn places() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(bounds::CONNECTIONS))
+impl Listening {
+    /// A connection, closed at once when it comes from elsewhere than the bottle.
+    async fn accept(&self) -> io::Result<Option<Socket>> {
+        match self {
+            Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Unix(socket))),
+            Self::Tcp { listener, bottle } => {
+                let (socket, peer) = listener.accept().await?;
+                Ok((peer.ip() == *bottle).then_some(Socket::Tcp(socket)))
+            }
+        }
+    }
 }

@@ -5,6 +5,8 @@
 //! listen ─► 80   ──HTTP──► serve                      ├─TLS───► opened ─► serve
 //!           443  ──TLS───────────────────────────────►┘  └─(inspect: false)─► unopened
 //! ```
+//! By network, [`bottle_resolver`] listens beside them and gives every name this address.
+//!
 //! Owns sockets, TLS and the HTTP servers with their bounds. Every request ends up in
 //! [`crate::request`] together with its [`Way`]; nothing is decided here but whether TLS is opened.
 //! What is neither TLS nor HTTP is closed.

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
-use bottle_contract::names::HTTPS_PORT;
+use bottle_contract::names::{DNS_PORT, HTTPS_PORT};
+use bottle_resolver::Resolver;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -12,14 +13,40 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
 use super::io::DoorIo;
-use super::listen::Listener;
+use super::listen::{self, BindError, Door, Listener};
 use super::{Way, tunnel};
 use crate::egress::Egress;
 use crate::tls::hello::{self, Opening};
 use crate::{bounds, request};
 
+/// The door cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    Port(#[from] BindError),
+    #[error(transparent)]
+    Resolver(#[from] bottle_resolver::BindError),
+}
+
+/// Opens the whole door: every port, and by network the resolver that leads to it. Nobody is served
+/// before all of it is bound.
+///
+/// # Errors
+/// [`OpenError`] naming the part that cannot be had; then none is kept.
+pub(crate) async fn open(egress: &Arc<Egress>, door: &Door) -> Result<(), OpenError> {
+    let listeners = listen::bind(door).await?;
+    if let Door::Network { address, bottle } = door {
+        Resolver::bind(*address, DNS_PORT, Some(*bottle)).await?.serve();
+    }
+    let places = Arc::new(Semaphore::new(bounds::CONNECTIONS));
+    for listener in listeners {
+        tokio::spawn(listen(Arc::clone(egress), listener, Arc::clone(&places)));
+    }
+    Ok(())
+}
+
 /// Accepts for as long as the process lives.
-pub(crate) async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
+async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
     let port = listener.port;
     while let Some(io) = listener.accept(&places).await {
         let egress = Arc::clone(&egress);

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::bounds;
-use crate::door::listen::{self, Door};
+use crate::door::listen::Door;
 use crate::door::serve;
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
@@ -76,10 +76,7 @@ impl DoorFixture {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let egress = Egress::provision(provision, folder.path(), Arc::clone(&backlog)).expect("provision");
         let door = Door::Socket { folder: folder.path().to_owned() };
-        let places = listen::places();
-        for listener in listen::bind(&door).await.expect("bind") {
-            tokio::spawn(serve::listen(Arc::clone(&egress), listener, Arc::clone(&places)));
-        }
+        serve::open(&egress, &door).await.expect("open");
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
             relay(folder.path().join(HTTP_PORT.to_string())).await,
