@@ -65,6 +65,8 @@ mod tests {
         }
 
         fn at(&self, path: &str) -> PathBuf {
+            // Joining would leave the folder, and write to the machine.
+            assert!(Path::new(path).is_relative(), "{path} is no part of a home");
             self.0.path().canonicalize().expect("real").join("ann").join(path)
         }
 
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn the_home_is_never_shown_whatever_asks_for_it() {
         let home = Home::new();
-        home.venv("", "mini");
+        home.venv(".", "mini");
         assert!(prepare(&home.host(&["bin"]), "mini", &[]).is_err(), "a home that is an environment");
         home.file(".ssh/tool", "\x7fELF");
         assert!(prepare(&home.host(&[".ssh"]), "tool", &[]).is_err());
