@@ -4,6 +4,7 @@
 //! the tests.
 
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -11,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_bundle::{BundleConfig, Control, Door, Identity};
-use bottle_channel::{Channel, Side, Stream};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, LogLevel, Provision, Routes};
+use bottle_channel::{Channel, Side, Stream, rejoin};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon, LogLevel, Provision, Routes};
 use bottle_contract::session::{Hello, Role};
 use libtest_mimic::{Arguments, Trial};
+use nix::sys::signal::Signal;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 /// Longer than anything here takes, short enough to wait for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +44,8 @@ fn trials() -> Vec<Trial> {
         trial("a_dead_parent_takes_its_daemon_with_it", parent_dies),
         trial("both_processes_have_given_their_rights_up", hardened),
         trial("started_as_root_both_become_the_user_they_are_told", becomes_another_user),
+        trial("on_its_standard_streams_keepers_come_and_go", on_stdio),
+        trial("the_end_of_its_input_or_sigterm_ends_it_with_its_daemon", ended_from_outside),
     ]
 }
 
@@ -68,6 +73,15 @@ impl Drop for Running {
 
 impl Running {
     fn start(identity: Option<Identity>) -> Result<Self> {
+        Self::start_with(identity, |folder| Control::Socket { path: folder.join("bundle.sock") })
+    }
+
+    /// One whose control is its standard streams, which `self.process` has the other ends of.
+    fn start_on_stdio() -> Result<Self> {
+        Self::start_with(None, |_| Control::Stdio)
+    }
+
+    fn start_with(identity: Option<Identity>, control: impl Fn(&Path) -> Control) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         for name in ["door", "logs"] {
             let path = folder.path().join(name);
@@ -84,16 +98,30 @@ impl Running {
         let config = BundleConfig {
             labels: ["0123abcd".into(), "tested".into()],
             door: Door::Socket { folder: folder.path().join("door") },
-            control: Control::Socket { path: folder.path().join("bundle.sock") },
+            control: control(folder.path()),
             logs: folder.path().join("logs"),
             identity,
         };
+        let stream = || if config.control == Control::Stdio { Stdio::piped() } else { Stdio::null() };
         let process = Command::new(std::env::current_exe()?)
             .arg("__bundle")
             .arg(serde_json::to_string(&config)?)
-            .stdin(Stdio::null())
+            .stdin(stream())
+            .stdout(stream())
             .spawn()?;
         Ok(Self { folder, process })
+    }
+
+    /// A keeper's channel over the standard streams, attached once more.
+    async fn rejoined(&self) -> Result<Channel> {
+        let streams = self.process.stdin.as_ref().zip(self.process.stdout.as_ref());
+        let (input, output) = streams.context("no streams")?;
+        let writer = Sender::from_owned_fd(input.as_fd().try_clone_to_owned()?)?;
+        let reader = Receiver::from_owned_fd(output.as_fd().try_clone_to_owned()?)?;
+        let stream = rejoin(tokio::io::join(reader, writer)).await?;
+        let (channel, _, hello) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await?;
+        ensure!(hello.role == Role::Bundle);
+        Ok(channel)
     }
 
     /// A keeper's channel, as soon as the control socket listens.
@@ -162,11 +190,25 @@ fn provision() -> BundleRequest {
 /// Started and provisioned.
 async fn ready(running: &Running) -> Result<Channel> {
     let keeper = running.keeper().await?;
-    let BundleEvent::Ready { ca_certificate } = ask(&keeper, &provision()).await? else {
+    provisioned(&keeper).await?;
+    Ok(keeper)
+}
+
+async fn provisioned(keeper: &Channel) -> Result<()> {
+    ensure!(!daemon(keeper).await?.up, "up before its door is open");
+    let BundleEvent::Ready { ca_certificate } = ask(keeper, &provision()).await? else {
         bail!("not ready");
     };
     ensure!(ca_certificate.starts_with("-----BEGIN CERTIFICATE-----"));
-    Ok(keeper)
+    Ok(())
+}
+
+async fn daemon(keeper: &Channel) -> Result<Daemon> {
+    let BundleEvent::Health { daemons } = ask(keeper, &BundleRequest::Health).await? else {
+        bail!("no health")
+    };
+    let [daemon] = daemons.try_into().map_err(|all| anyhow::anyhow!("{all:?}"))?;
+    Ok(daemon)
 }
 
 /// Waits for `gone` to be true.
@@ -186,10 +228,7 @@ async fn whole_life() -> Result<()> {
     drop(keeper);
     let keeper = ready(&running).await?;
     ensure!(running.ask("http://_egress.local/allowlist")?.contains("\"revision\":1"));
-    let BundleEvent::Health { daemons } = ask(&keeper, &BundleRequest::Health).await? else {
-        bail!("no health")
-    };
-    let [daemon] = daemons.as_slice() else { bail!("{daemons:?}") };
+    let daemon = daemon(&keeper).await?;
     ensure!(daemon.up && daemon.revision == Some(1) && daemon.name == "egress");
     ensure!(daemon.resident.is_some_and(|bytes| bytes > 1 << 20), "{:?}", daemon.resident);
     let yaml = "routes:\n- host: other.example.com\n".to_owned();
@@ -245,15 +284,12 @@ async fn daemon_dies() -> Result<()> {
     let running = Running::start(None)?;
     let keeper = ready(&running).await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
-    kill(running.egress()?)?;
+    signal(running.egress()?, Signal::SIGKILL)?;
     ensure!(event(&mut events).await? == BundleEvent::Down { daemon: "egress".into() });
     for port in [9099, 80, 443] {
         ensure!(!running.door(port).exists(), "port {port} is still there");
     }
-    let BundleEvent::Health { daemons } = ask(&keeper, &BundleRequest::Health).await? else {
-        bail!("no health")
-    };
-    ensure!(daemons.iter().all(|daemon| !daemon.up));
+    ensure!(!daemon(&keeper).await?.up);
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     Ok(())
 }
@@ -272,11 +308,9 @@ async fn parent_dies() -> Result<()> {
 async fn hardened() -> Result<()> {
     let running = Running::start(None)?;
     let keeper = ready(&running).await?;
-    let BundleEvent::Health { daemons } = ask(&keeper, &BundleRequest::Health).await? else {
-        bail!("no health")
-    };
-    if !daemons[0].weaker.is_empty() {
-        skipped(&format!("this kernel is weaker: {:?}", daemons[0].weaker));
+    let weaker = daemon(&keeper).await?.weaker;
+    if !weaker.is_empty() {
+        skipped(&format!("this kernel is weaker: {weaker:?}"));
         return Ok(());
     }
     for process in [running.process.id(), running.egress()?] {
@@ -314,14 +348,58 @@ async fn becomes_another_user() -> Result<()> {
     Ok(())
 }
 
+async fn on_stdio() -> Result<()> {
+    let mut running = Running::start_on_stdio()?;
+    // A keeper with threads of its own, so that it can be killed without a last word.
+    let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    {
+        let _inside = killed.enter();
+        let keeper = running.rejoined().await?;
+        provisioned(&keeper).await?;
+    }
+    ensure!(running.ask("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
+    killed.shutdown_background();
+    running.process.stdin.as_ref().context("input")?.write_all(b"\0\0\x10\0\0\0\0\x01\x03{\"half\":")?;
+    let keeper = running.rejoined().await?;
+    let mut events = keeper.open(&BundleRequest::Events).await?;
+    let BundleEvent::Refused(refused) = event(&mut events).await? else { bail!("no refusal") };
+    ensure!(refused.path == "/drop", "{refused:?}");
+    ensure!(daemon(&keeper).await?.up);
+    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    ensure!(running.process.wait()?.success());
+    ensure!(!running.door(9099).exists());
+    Ok(())
+}
+
+async fn ended_from_outside() -> Result<()> {
+    for end_of_input in [true, false] {
+        let mut running = Running::start_on_stdio()?;
+        let keeper = running.rejoined().await?;
+        provisioned(&keeper).await?;
+        let egress = running.egress()?;
+        if end_of_input {
+            drop(keeper);
+            drop(running.process.stdin.take());
+        } else {
+            signal(running.process.id(), Signal::SIGTERM)?;
+        }
+        let bundle = running.process.id();
+        until("the bundle lives on", || ended(bundle)).await?;
+        ensure!(running.process.wait()?.success(), "end of input: {end_of_input}");
+        until("the daemon outlived its parent", || ended(egress)).await?;
+        ensure!(StdUnixStream::connect(running.door(9099)).is_err(), "the door is still open");
+    }
+    Ok(())
+}
+
 /// On the real standard error: what a passing test prints is shown to nobody.
 fn skipped(why: &str) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("skipped: {why}\n"));
 }
 
-fn kill(process: u32) -> Result<()> {
+fn signal(process: u32, signal: Signal) -> Result<()> {
     let process = nix::unistd::Pid::from_raw(i32::try_from(process)?);
-    Ok(nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL)?)
+    Ok(nix::sys::signal::kill(process, signal)?)
 }
 
 /// Gone, or dead and waiting for whoever inherited it.

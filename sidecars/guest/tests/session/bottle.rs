@@ -1,17 +1,20 @@
 //! A guest in a process of its own: this test program again, with another job.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bottle_channel::{Channel, Event, Side, Stream};
+use bottle_channel::{Channel, Event, Side, Stream, rejoin};
 use bottle_contract::session::guest::{
     Attach, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT, Size, Stop,
 };
 use bottle_contract::session::{Hello, Role};
 use bottle_guest::{DoorConfig, GuestConfig, Programs, Transport};
+use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::timeout;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -21,6 +24,9 @@ const DOOR: &str = "GUEST_TEST_DOOR";
 
 /// Names the folder of the bottle that the guest's process is for.
 const FOLDER: &str = "GUEST_TEST_FOLDER";
+
+/// Set for a guest that is spoken to over its standard streams.
+const STDIO: &str = "GUEST_TEST_STDIO";
 
 /// An ordinary user as pid 1, without capabilities once the program runs: what a backend makes.
 const INIT: [&str; 8] = [
@@ -38,14 +44,20 @@ const INIT: [&str; 8] = [
 #[ignore = "this is the guest's own process; the other tests start it"]
 fn guest_process() {
     let folder = PathBuf::from(std::env::var_os(FOLDER).expect("started by a test"));
-    let listener = UnixListener::bind(folder.join("guest.sock")).expect("the guest's socket");
+    let transport = match std::env::var_os(STDIO) {
+        Some(_) => Transport::Stdio,
+        None => {
+            let listener = UnixListener::bind(folder.join("guest.sock"));
+            Transport::Listener(listener.expect("the guest's socket"))
+        }
+    };
     let door = std::env::var(DOOR).ok().map(|ports| DoorConfig {
         sockets: folder.join("door"),
         address: std::net::Ipv4Addr::LOCALHOST,
         ports: ports.split(',').map(|port| port.parse().expect("a port")).collect(),
     });
     let code = bottle_guest::run(GuestConfig {
-        transport: Transport::Listener(listener),
+        transport,
         root: folder.join("root"),
         door,
         resolver: false,
@@ -57,6 +69,19 @@ fn guest_process() {
 pub(crate) struct Bottle {
     pub(crate) process: Child,
     folder: tempfile::TempDir,
+    /// The guest's standard input and output, held as an engine holds them.
+    pub(crate) streams: Option<(OwnedFd, OwnedFd)>,
+}
+
+fn as_init(exe: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(INIT).arg(exe);
+    command
+}
+
+fn on_stdio(mut command: Command) -> Command {
+    command.env(STDIO, "yes");
+    command
 }
 
 impl Bottle {
@@ -67,15 +92,25 @@ impl Bottle {
 
     /// A guest that is pid 1 of a namespace of its own; `None` where that is not possible.
     pub(crate) fn start_as_init() -> Option<Self> {
+        Self::can_be_init().then(|| Self::start_with(as_init))
+    }
+
+    /// A guest that is spoken to over its standard streams.
+    pub(crate) fn start_on_stdio() -> Self {
+        Self::start_with(|exe| on_stdio(Command::new(exe)))
+    }
+
+    /// The same as pid 1.
+    pub(crate) fn start_as_init_on_stdio() -> Option<Self> {
+        Self::can_be_init().then(|| Self::start_with(|exe| on_stdio(as_init(exe))))
+    }
+
+    fn can_be_init() -> bool {
         if !Command::new("unshare").args(INIT).arg("true").status().is_ok_and(|status| status.success()) {
             eprintln!("skipped: no user and pid namespaces here");
-            return None;
+            return false;
         }
-        Some(Self::start_with(|exe| {
-            let mut command = Command::new("unshare");
-            command.args(INIT).arg(exe);
-            command
-        }))
+        true
     }
 
     /// A guest with a door of these ports on the loopback address.
@@ -91,15 +126,17 @@ impl Bottle {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("root/workspace")).unwrap();
         std::fs::create_dir(folder.path().join("door")).unwrap();
-        let process = command(&std::env::current_exe().unwrap())
+        let mut command = command(&std::env::current_exe().unwrap());
+        command
             .args(["bottle::guest_process", "--exact", "--ignored", "--nocapture"])
             .env(FOLDER, folder.path())
-            .env("HOST_SECRET", "must never be seen inside")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self { process, folder }
+            .env("HOST_SECRET", "must never be seen inside");
+        let stdio = command.get_envs().any(|(name, _)| name == STDIO);
+        let stream = || if stdio { Stdio::piped() } else { Stdio::null() };
+        let mut process = command.stdin(stream()).stdout(stream()).spawn().unwrap();
+        let streams = process.stdin.take().zip(process.stdout.take());
+        let streams = streams.map(|(input, output)| (input.into(), output.into()));
+        Self { process, folder, streams }
     }
 
     pub(crate) fn root(&self) -> PathBuf {
@@ -111,8 +148,17 @@ impl Bottle {
         self.folder.path().join("door").join(port.to_string())
     }
 
+    /// The guest's standard streams, attached once more.
+    pub(crate) fn attach(&self) -> Attached {
+        let (input, output) = self.streams.as_ref().expect("a guest on its standard streams");
+        Attached { input: input.try_clone().unwrap(), output: output.try_clone().unwrap() }
+    }
+
     /// A new host connection.
     pub(crate) async fn connect(&self) -> Channel {
+        if self.streams.is_some() {
+            return self.attach().connect().await;
+        }
         let socket = self.folder.path().join("guest.sock");
         let deadline = Instant::now() + SOON;
         let stream = loop {
@@ -122,8 +168,7 @@ impl Bottle {
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        let hello = Hello::of(Role::Keeper);
-        Channel::establish(stream, Side::Dialed, hello).await.unwrap().0
+        greet(stream).await
     }
 
     /// Connected and provisioned with nothing but a variable.
@@ -162,6 +207,29 @@ impl Drop for Bottle {
             let _ = self.process.wait();
         }
     }
+}
+
+/// A guest's standard streams, from outside.
+pub(crate) struct Attached {
+    input: OwnedFd,
+    output: OwnedFd,
+}
+
+impl Attached {
+    /// The input alone, for what no channel would write.
+    pub(crate) fn input(self) -> Sender {
+        Sender::from_owned_fd(self.input).unwrap()
+    }
+
+    pub(crate) async fn connect(self) -> Channel {
+        let reader = Receiver::from_owned_fd(self.output).unwrap();
+        let writer = Sender::from_owned_fd(self.input).unwrap();
+        greet(rejoin(join(reader, writer)).await.unwrap()).await
+    }
+}
+
+async fn greet<IO: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: IO) -> Channel {
+    Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper)).await.unwrap().0
 }
 
 pub(crate) async fn provision(channel: &Channel) {

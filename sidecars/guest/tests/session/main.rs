@@ -7,4 +7,5 @@ mod door;
 mod end;
 mod host;
 mod processes;
+mod stdio;
 mod terminals;
