@@ -5,19 +5,15 @@
 //! calls fail with EPERM; `clone3` fails with ENOSYS, upon which libc uses `clone`, whose flags a filter
 //! can read.
 
-use std::collections::BTreeMap;
-
 use nix::libc;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, apply_filter,
-};
+use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, TargetArch};
 
+use crate::filter::Filter;
 use crate::{HardenError, Weaker};
 
 /// Never needed: programs, other processes' memory, mounts and namespaces, keys, kernel interfaces with
 /// a history of bugs, and time.
-const REFUSED: &[i64] = &[
+const REFUSED: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
     libc::SYS_ptrace,
@@ -73,11 +69,11 @@ const REFUSED: &[i64] = &[
 
 /// The same on this processor only.
 #[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[i64] =
+const REFUSED_HERE: &[libc::c_long] =
     &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt];
 /// The same on this processor only.
 #[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[i64] = &[];
+const REFUSED_HERE: &[libc::c_long] = &[];
 
 /// Socket families that remain: the world, and the door.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
@@ -88,37 +84,33 @@ const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 /// # Errors
 /// [`HardenError::Filter`] when the kernel has seccomp and refuses.
 pub fn restrict() -> Result<Option<Weaker>, HardenError> {
-    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
+    if TargetArch::try_from(std::env::consts::ARCH).is_err() {
         return Ok(Some(Weaker("no system-call filter for this processor".into())));
-    };
-    let filters = [(BTreeMap::from([(libc::SYS_clone3, vec![])]), libc::ENOSYS), (refused()?, libc::EPERM)];
-    for (rules, errno) in filters {
-        let refuse = SeccompAction::Errno(errno.unsigned_abs());
-        let program: BpfProgram =
-            SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch)?.try_into()?;
-        match apply_filter(&program) {
-            Ok(()) => {}
-            Err(seccompiler::Error::Prctl(error)) if error.raw_os_error() == Some(libc::EINVAL) => {
-                return Ok(Some(Weaker("this kernel has no seccomp filters".into())));
-            }
-            Err(error) => return Err(error.into()),
-        }
     }
-    Ok(None)
+    match filter()?.apply() {
+        Err(HardenError::Filter(seccompiler::Error::Seccomp(error)))
+            if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) =>
+        {
+            Ok(Some(Weaker("this kernel has no seccomp filters".into())))
+        }
+        applied => applied.map(|()| None),
+    }
 }
 
-fn refused() -> Result<BTreeMap<i64, Vec<SeccompRule>>, HardenError> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, vec![])).collect();
+fn filter() -> Result<Filter, HardenError> {
+    let mut filter = Filter::default();
+    filter.refuse(REFUSED, libc::EPERM);
+    filter.refuse(REFUSED_HERE, libc::EPERM);
+    filter.refuse(&[libc::SYS_clone3], libc::ENOSYS);
     // A thread is a clone that shares everything; whatever else clone makes is a process.
     let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;
-    rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?]);
+    filter.refuse_when(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?], libc::EPERM);
     let others = FAMILIES
         .iter()
         .map(|family| condition(SeccompCmpOp::Ne, flag(*family)))
         .collect::<Result<Vec<_>, _>>()?;
-    rules.insert(libc::SYS_socket, vec![SeccompRule::new(others)?]);
-    Ok(rules)
+    filter.refuse_when(libc::SYS_socket, vec![SeccompRule::new(others)?], libc::EPERM);
+    Ok(filter)
 }
 
 /// Compares the first argument.

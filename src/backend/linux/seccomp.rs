@@ -1,18 +1,15 @@
 //! System calls that nothing in a bottle makes: the ways to new privileges, to the kernel's rarely used
 //! corners, and to namespaces of one's own.
 //!
-//! A list of what is refused, on top of no capabilities and no new privileges. Three filters, because each
-//! can give one answer only: EPERM for what exists and is not allowed; ENOSYS for what programs try and do
-//! without; and ENOSYS for every number past the last call this list was made for, which covers calls of a
-//! newer kernel and the second numbering of x86-64 (x32). A call of another architecture kills the process.
+//! A list of what is refused, on top of no capabilities and no new privileges. EPERM for what exists and is
+//! not allowed; ENOSYS for what programs try and do without, and for every number past the last call this
+//! list was made for, which covers calls of a newer kernel and the second numbering of x86-64 (x32). A call
+//! of another architecture kills the process.
 
-use std::collections::BTreeMap;
-
+use bottle_harden::HardenError;
+use bottle_harden::filter::Filter;
 use nix::libc;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
-    SeccompFilter, SeccompRule, apply_filter, sock_filter,
-};
+use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
 
 /// First number that is answered with ENOSYS whatever it may be: one past `removexattrat`.
 const UNKNOWN: u32 = 467;
@@ -103,44 +100,47 @@ const NAMESPACES: [i32; 8] = [
 /// `personality` may be asked for, and set to what everyone has.
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
-/// Installs all three filters on this thread, the only one.
+/// Installs the filter on this thread, the only one.
 ///
 /// # Errors
-/// When a filter cannot be built here, or the kernel refuses it.
-pub(super) fn install() -> Result<(), seccompiler::Error> {
-    for filter in [forbidden()?, absent()?, unknown()] {
-        apply_filter(&filter)?;
-    }
-    Ok(())
+/// When it cannot be built here, or the kernel refuses it.
+pub(super) fn install() -> Result<(), HardenError> {
+    filter()?.apply()
 }
 
-fn forbidden() -> Result<BpfProgram, seccompiler::Error> {
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        FORBIDDEN.iter().map(|number| (*number, Vec::new())).collect();
-    let mut when =
-        |number: libc::c_long, conditions: Vec<SeccompRule>| drop(rules.insert(number, conditions));
-    let namespaces: Result<Vec<_>, _> = NAMESPACES
+fn filter() -> Result<Filter, HardenError> {
+    let mut filter = Filter::default();
+    filter.refuse(FORBIDDEN, libc::EPERM);
+    filter.refuse(ABSENT, libc::ENOSYS);
+    filter.refuse_from(UNKNOWN, libc::ENOSYS);
+    for (call, rules) in by_arguments()? {
+        filter.refuse_when(call, rules, libc::EPERM);
+    }
+    Ok(filter)
+}
+
+/// A call and the arguments with which it is refused.
+type Refused = (libc::c_long, Vec<SeccompRule>);
+
+fn by_arguments() -> Result<Vec<Refused>, HardenError> {
+    let namespaces: Result<_, _> = NAMESPACES
         .iter()
         .map(|flag| {
             let flag = u64::from(flag.unsigned_abs());
             all([(0, Len::Qword, Op::MaskedEq(flag), flag)])
         })
         .collect();
-    when(libc::SYS_clone, namespaces?);
-    when(libc::SYS_socket, sockets()?);
-    when(
-        libc::SYS_ioctl,
-        vec![
-            all([(1, Len::Dword, Op::Eq, libc::TIOCSTI)])?,
-            all([(1, Len::Dword, Op::Eq, libc::TIOCLINUX)])?,
-        ],
-    );
-    when(libc::SYS_personality, vec![all(PERSONALITIES.map(|known| (0, Len::Dword, Op::Ne, known)))?]);
-    build(rules, libc::EPERM)
+    let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| all([(1, Len::Dword, Op::Eq, request)]));
+    Ok(vec![
+        (libc::SYS_clone, namespaces?),
+        (libc::SYS_socket, sockets()?),
+        (libc::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?),
+        (libc::SYS_personality, vec![all(PERSONALITIES.map(|known| (0, Len::Dword, Op::Ne, known)))?]),
+    ])
 }
 
 /// Sockets but those that reach loopback, a neighbour in the bottle, or the list of interfaces.
-fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
+fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     let domain = |op, family: i32| (0, Len::Dword, op, u64::from(family.unsigned_abs()));
     let raw = (1, Len::Dword, Op::MaskedEq(0xf), u64::from(libc::SOCK_RAW.unsigned_abs()));
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
@@ -153,36 +153,7 @@ fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     ])
 }
 
-fn absent() -> Result<BpfProgram, seccompiler::Error> {
-    build(ABSENT.iter().map(|number| (*number, Vec::new())).collect(), libc::ENOSYS)
-}
-
-/// `number >= UNKNOWN ? ENOSYS : allow`, which the library's rules cannot say.
-fn unknown() -> BpfProgram {
-    let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    let at_least = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
-    let answer = libc::BPF_RET | libc::BPF_K;
-    let instruction = |code: u32, jf: u8, k: u32| sock_filter {
-        code: u16::try_from(code).unwrap_or(u16::MAX),
-        jt: 0,
-        jf,
-        k,
-    };
-    vec![
-        instruction(load, 0, 0),
-        instruction(at_least, 1, UNKNOWN),
-        instruction(answer, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs()),
-        instruction(answer, 0, libc::SECCOMP_RET_ALLOW),
-    ]
-}
-
-fn build(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, seccompiler::Error> {
-    let refuse = SeccompAction::Errno(errno.unsigned_abs());
-    let here = std::env::consts::ARCH.try_into()?;
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refuse, here)?.try_into()?)
-}
-
-fn all<const N: usize>(conditions: [(u8, Len, Op, u64); N]) -> Result<SeccompRule, seccompiler::Error> {
+fn all<const N: usize>(conditions: [(u8, Len, Op, u64); N]) -> Result<SeccompRule, HardenError> {
     let conditions: Result<Vec<_>, _> = conditions
         .into_iter()
         .map(|(argument, length, op, value)| Condition::new(argument, length, op, value))
@@ -195,10 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_filter_is_built_and_fits_the_kernels_bound() {
-        for filter in [forbidden().expect("built"), absent().expect("built"), unknown()] {
-            assert!(filter.len() > 3 && filter.len() < 4096, "{}", filter.len());
-        }
+    fn the_filter_is_built_and_fits_the_kernels_bound() {
+        let program = filter().and_then(|filter| filter.program()).expect("built");
+        assert!(program.len() > FORBIDDEN.len() && program.len() < 4096, "{}", program.len());
     }
 
     #[test]
