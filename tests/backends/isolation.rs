@@ -150,6 +150,40 @@ async fn pid_1_is_closed_to_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn pid_1_is_neither_limited_nor_slowed_by_the_agent() {
+    let script = "import errno, os, resource as r\n\
+        def tried(what, call):\n\
+        \x20 try: call(); print(what, 'done')\n\
+        \x20 except OSError as e: print(what, errno.errorcode[e.errno])\n\
+        core = (0, 0)\n\
+        for who in [1, 0, os.getpid()]:\n\
+        \x20 tried('limit', lambda: r.prlimit(who, r.RLIMIT_CORE, core))\n\
+        \x20 tried('affinity', lambda: os.sched_setaffinity(who, os.sched_getaffinity(0)))\n\
+        \x20 tried('policy', lambda: os.sched_setscheduler(who, os.SCHED_BATCH, os.sched_param(0)))\n\
+        \x20 tried('priority', lambda: os.setpriority(os.PRIO_PROCESS, who, 5))\n\
+        tried('all', lambda: os.setpriority(os.PRIO_USER, 0, 6))\n\
+        tried('read', lambda: r.prlimit(1, r.RLIMIT_NOFILE))\n";
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        skip::aloud("limits of pid 1", &"there is no /usr/bin/python3 to try it with");
+        return;
+    }
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("limits").await;
+        let output = bottle.shell(&format!("/usr/bin/python3 -c \"{script}\"")).await;
+        let lines: Vec<&str> = output.lines().collect();
+        let expected = [
+            ["limit EPERM", "affinity EPERM", "policy EPERM", "priority EPERM"],
+            ["limit done", "affinity done", "policy done", "priority done"],
+            // Limits are set as `setrlimit` does it, without a number.
+            ["limit EPERM", "affinity done", "policy done", "priority done"],
+        ];
+        assert_eq!(lines[..12], expected.concat(), "{}", stand.name());
+        assert_eq!(lines[12..], ["all EPERM", "read done"], "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn new_namespaces_mounts_and_set_id_programs_give_nothing() {
     for stand in every_isolating_backend().await {
         let bottle = stand.bottle("stuck").await;

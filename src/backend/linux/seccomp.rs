@@ -5,6 +5,9 @@
 //! not allowed; ENOSYS for what programs try and do without, and for every number past the last call this
 //! list was made for, which covers calls of a newer kernel and the second numbering of x86-64 (x32). A call
 //! of another architecture kills the process.
+//!
+//! Pid 1 is the same user as the agent, so that the kernel lets the agent limit or slow it like any process
+//! of its own. Calls that do so are refused by their arguments.
 
 use bottle_harden::HardenError;
 use bottle_harden::filter::Filter;
@@ -100,6 +103,13 @@ const NAMESPACES: [i32; 8] = [
 /// `personality` may be asked for, and set to what everyone has.
 const PERSONALITIES: [u64; 2] = [0, 0xffff_ffff];
 
+/// The guest, as a process is numbered inside.
+const PID_1: u64 = 1;
+
+/// `setpriority` and `ioprio_set` for every process of a user.
+const PRIO_USER: u64 = 2;
+const IOPRIO_WHO_USER: u64 = 3;
+
 /// Installs the filter on this thread, the only one.
 ///
 /// # Errors
@@ -131,12 +141,14 @@ fn by_arguments() -> Result<Vec<Refused>, HardenError> {
         })
         .collect();
     let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| all([(1, Len::Dword, Op::Eq, request)]));
-    Ok(vec![
+    let mut refused = vec![
         (libc::SYS_clone, namespaces?),
         (libc::SYS_socket, sockets()?),
         (libc::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?),
         (libc::SYS_personality, vec![all(PERSONALITIES.map(|known| (0, Len::Dword, Op::Ne, known)))?]),
-    ])
+    ];
+    refused.extend(on_pid_1()?);
+    Ok(refused)
 }
 
 /// Sockets but those that reach loopback, a neighbour in the bottle, or the list of interfaces.
@@ -151,6 +163,29 @@ fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
         all([domain(Op::Eq, libc::AF_INET6), raw])?,
         all([domain(Op::Eq, libc::AF_NETLINK), route])?,
     ])
+}
+
+/// Calls on pid 1 that would need no privilege.
+fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
+    let mut refused = Vec::new();
+    for call in [
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
+    ] {
+        refused.push((call, vec![all([(0, Len::Dword, Op::Eq, PID_1)])?]));
+    }
+    // Of all processes of the user, pid 1 is one.
+    for (call, user) in [(libc::SYS_setpriority, PRIO_USER), (libc::SYS_ioprio_set, IOPRIO_WHO_USER)] {
+        let itself = all([(1, Len::Dword, Op::Eq, PID_1)])?;
+        refused.push((call, vec![itself, all([(0, Len::Dword, Op::Eq, user)])?]));
+    }
+    // Limits are a whole process's and may be set by the number of any of its threads, of which pid 1 has
+    // some from time to time. So they are set for oneself only, as `setrlimit` does; all may be read.
+    let another = (0, Len::Dword, Op::Ne, 0);
+    refused.push((libc::SYS_prlimit64, vec![all([another, (2, Len::Qword, Op::Ne, 0)])?]));
+    Ok(refused)
 }
 
 fn all<const N: usize>(conditions: [(u8, Len, Op, u64); N]) -> Result<SeccompRule, HardenError> {
