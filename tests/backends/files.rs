@@ -86,6 +86,31 @@ async fn processes_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_in_memory_is_bounded() {
+    for stand in every_isolating_backend().await {
+        let resources = Resources { disk: Some(8 << 20), ..Resources::default() };
+        let bottle = stand.bottle_with("small", Prepared::default(), resources).await;
+        let output = bottle
+            .shell(
+                "head -c 6m /dev/zero >/tmp/fits && echo fits; \
+                 head -c 6m /dev/zero >/tmp/more 2>/dev/null || echo full; rm /tmp/*; \
+                 i=0; while [ $i -lt 1000 ] && true >/tmp/$i; do i=$((i+1)); done 2>/dev/null; \
+                 [ $i -lt 1000 ] && echo no more files",
+            )
+            .await;
+        assert_eq!(output, "fits\nfull\nno more files\n", "{}", stand.name());
+        bottle.remove().await;
+
+        let bottle = stand.bottle("usual-room").await;
+        let output = bottle.shell("df -k --output=size /tmp /dev/shm /run | tail -n +2").await;
+        let sizes: Vec<u64> = output.lines().filter_map(|line| line.trim().parse().ok()).collect();
+        assert_eq!(sizes.len(), 3, "{}: {output}", stand.name());
+        assert!(sizes.iter().all(|size| *size <= 4 << 20), "{}: {output}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn exit_codes_come_out_as_they_are() {
     for stand in every_backend().await {
         let bottle = stand.bottle("codes").await;

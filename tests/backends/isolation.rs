@@ -184,6 +184,32 @@ async fn pid_1_is_neither_limited_nor_slowed_by_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn proc_tells_of_the_bottle_and_nothing_of_the_machines_disks_and_devices() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("blank").await;
+        // Whatever this kernel has there: what no program needs is empty and takes nothing.
+        let output = bottle
+            .shell(
+                "for f in /proc/* /proc/.[!.]*; do case ${f#/proc/} in \
+                     [0-9]*|self|thread-self|mounts|net|sys|.*|\
+                     cgroups|cpuinfo|filesystems|loadavg|meminfo|stat|sysvipc|uptime|version|vmstat) ;; \
+                     *) [ -d $f ] && [ -n \"$(ls -A $f)\" ] && echo folder $f; \
+                        [ -f $f ] && [ -s $f ] && echo file $f; \
+                        [ -d $f ] || [ $(cat $f | wc -c) = 0 ] || echo read $f; \
+                        [ -d $f ] && touch $f/x && echo wrote $f; true;; \
+                 esac; done 2>/dev/null; \
+                 for f in diskstats partitions locks swaps config.gz interrupts; do \
+                     [ -e /proc/$f ] && cat /proc/$f; done; \
+                 grep -c MemTotal /proc/meminfo; grep -c '^cpu ' /proc/stat; ls /proc/sys/kernel/hostname; \
+                 (echo x >/proc/sys/kernel/hostname) 2>/dev/null && echo wrote; true",
+            )
+            .await;
+        assert_eq!(output, "1\n1\n/proc/sys/kernel/hostname\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn new_namespaces_mounts_and_set_id_programs_give_nothing() {
     for stand in every_isolating_backend().await {
         let bottle = stand.bottle("stuck").await;

@@ -1,14 +1,17 @@
 //! `/dev` and `/proc` inside: the few devices every program expects, and the process list of the bottle
 //! alone with what tells of the host covered up.
 
-use std::os::fd::BorrowedFd;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, openat, symlinkat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, openat, symlinkat};
 use rustix::mount::MountAttrFlags;
 
 use super::failure::Step;
 use super::mounts::{Tree, file, folder};
+use super::spec::SandboxSpec;
 use super::sys::Forbid;
 use crate::backend::local::handoff::SetupFailure;
 
@@ -24,31 +27,32 @@ const LINKS: [(&str, &str); 5] = [
     ("pts/ptmx", "dev/ptmx"),
 ];
 
-/// Shared memory; browsers need more than the 64 MiB that engines give.
-const SHM_SIZE: &str = "25%";
+/// Of what `/tmp` may hold, the part that shared memory may: browsers need more than the 64 MiB of engines.
+const SHM_PART: u64 = 4;
 
-/// Files of `/proc` that tell about the kernel, its keys or the host's hardware, or act on it.
-const MASKED_FILES: [&str; 10] = [
-    "cmdline",
-    "interrupts",
-    "kallsyms",
-    "kcore",
-    "key-users",
-    "keys",
-    "latency_stats",
-    "modules",
-    "sysrq-trigger",
-    "timer_list",
+/// What programs read of `/proc` beside the processes: how much machine there is, and what the kernel can.
+/// Everything else there tells of the host's disks, hardware, locks or load, or acts on it.
+const VISIBLE: [&str; 10] = [
+    "cgroups",
+    "cpuinfo",
+    "filesystems",
+    "loadavg",
+    "meminfo",
+    "stat",
+    "sysvipc",
+    "uptime",
+    "version",
+    "vmstat",
 ];
 
-/// Folders of `/proc` of the same kind.
-const MASKED_FOLDERS: [&str; 4] = ["acpi", "asound", "bus", "scsi"];
+/// The folder of `/proc` with settings: the machine's, and read by many programs.
+const SETTINGS: &str = "sys";
 
-/// Folders of `/proc` whose settings are the machine's.
-const FROZEN: [&str; 3] = ["fs", "irq", "sys"];
+/// A cover is neither written to nor run; the one for files is a device and has to work.
+const NOTHING: Forbid = Forbid { writes: true, devices: false, programs: true };
 
 /// Fills both under the new root.
-pub(super) fn build(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
+pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let working = Forbid { writes: false, devices: false, programs: true };
     let folder = folder(root, Path::new("/dev")).step("make /dev")?;
     for name in DEVICES {
@@ -61,48 +65,82 @@ pub(super) fn build(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
     }
     let quiet = MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = [("mode", "0620"), ("ptmxmode", "0666")];
-    let shm = [("mode", "1777"), ("size", SHM_SIZE)];
-    mount(root, "devpts", "/dev/pts", &pts, quiet)?;
-    mount(root, "tmpfs", "/dev/shm", &shm, quiet | MountAttrFlags::MOUNT_ATTR_NODEV)?;
-    mount(root, "proc", "/proc", &[], quiet | MountAttrFlags::MOUNT_ATTR_NODEV)?;
+    let shm = quiet | MountAttrFlags::MOUNT_ATTR_NODEV;
+    mount(root, "/dev/pts", Tree::new("devpts", &pts, quiet))?;
+    mount(root, "/dev/shm", Tree::in_memory("1777", spec.scratch / SHM_PART, shm))?;
+    mount(root, "/proc", Tree::new("proc", &[], quiet | MountAttrFlags::MOUNT_ATTR_NODEV))?;
     cover(root)
 }
 
-fn mount(
-    root: BorrowedFd<'_>,
-    kind: &str,
-    path: &str,
-    options: &[(&str, &str)],
-    attributes: MountAttrFlags,
-) -> Result<(), SetupFailure> {
+fn mount(root: BorrowedFd<'_>, path: &str, tree: io::Result<Tree>) -> Result<(), SetupFailure> {
     let path = Path::new(path);
-    let tree = Tree::new(kind, options, attributes).step_at("make", path)?;
-    tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)
+    tree.step_at("make", path)?.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)
 }
 
+/// A list of what stays visible and not of what is covered: a file that a newer kernel adds is covered too.
 fn cover(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let proc = openat(root, "proc", flags | OFlags::DIRECTORY, Mode::empty()).step("open /proc")?;
-    let nothing = Forbid { writes: true, devices: false, programs: true };
-    for name in MASKED_FILES {
-        if let Ok(over) = openat(&proc, name, flags, Mode::empty()) {
-            let null = Tree::of_host(Path::new("/dev/null"), nothing).step("open /dev/null")?;
-            null.attach(over).step_at("cover /proc", Path::new(name))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let proc = openat(root, "proc", flags, Mode::empty()).step("open /proc")?;
+    let listed = Dir::read_from(&proc).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut covers = Covers::default();
+    for entry in listed.step("list /proc")? {
+        let name = entry.file_name();
+        let text = name.to_str().unwrap_or_default();
+        let is_process = text.starts_with(|first: char| first.is_ascii_digit());
+        if is_process || VISIBLE.contains(&text) || text.starts_with('.') {
+            continue;
         }
-    }
-    for name in MASKED_FOLDERS {
-        if let Ok(over) = openat(&proc, name, flags, Mode::empty()) {
-            let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
-            let empty = Tree::new("tmpfs", &[("size", "4k"), ("mode", "0555")], read_only)
-                .step_at("make a cover for /proc", Path::new(name))?;
-            empty.attach(over).step_at("cover /proc", Path::new(name))?;
-        }
-    }
-    for name in FROZEN {
-        if let Ok(over) = openat(&proc, name, flags, Mode::empty()) {
-            let frozen = Tree::of_folder(&proc, name, nothing).step_at("open /proc", Path::new(name))?;
-            frozen.attach(over).step_at("freeze /proc", Path::new(name))?;
-        }
+        let made = match entry.file_type() {
+            FileType::Symlink => continue,
+            FileType::Directory if text == SETTINGS => freeze(&proc, name),
+            FileType::Directory => covers.folder(&proc, name),
+            _ => covers.file(&proc, name),
+        };
+        made.step_at("cover /proc", Path::new(text))?;
     }
     Ok(())
+}
+
+/// Covers that are used again and again once one is attached.
+#[derive(Default)]
+struct Covers {
+    file: Option<Tree>,
+    folder: Option<Tree>,
+}
+
+impl Covers {
+    fn file(&mut self, proc: &OwnedFd, name: &CStr) -> io::Result<()> {
+        let fresh = || Tree::of_host(Path::new("/dev/null"), NOTHING);
+        put(&mut self.file, fresh, proc, name)
+    }
+
+    fn folder(&mut self, proc: &OwnedFd, name: &CStr) -> io::Result<()> {
+        let read_only = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let fresh = || {
+            let options = [("size", "4k"), ("mode", "0555")];
+            Tree::new("tmpfs", &options, read_only | MountAttrFlags::MOUNT_ATTR_NOEXEC)
+        };
+        put(&mut self.folder, fresh, proc, name)
+    }
+}
+
+fn put(
+    used: &mut Option<Tree>,
+    fresh: impl FnOnce() -> io::Result<Tree>,
+    proc: &OwnedFd,
+    name: &CStr,
+) -> io::Result<()> {
+    let over = openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let tree = match used {
+        Some(attached) => attached.again()?,
+        None => fresh()?,
+    };
+    tree.attach(over)?;
+    used.get_or_insert(tree);
+    Ok(())
+}
+
+fn freeze(proc: &OwnedFd, name: &CStr) -> io::Result<()> {
+    let over = openat(proc, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    Tree::of_folder(proc, name, NOTHING)?.attach(over)
 }

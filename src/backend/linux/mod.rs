@@ -56,6 +56,10 @@ pub(crate) use self::root::is_system;
 /// Processes and threads of a bottle when the plan says nothing: a large build, with room.
 const PROCESSES: u64 = 4096;
 
+/// Bytes in `/tmp` when the plan says nothing: room to unpack and build a large package. Many bottles share
+/// one machine's memory, so that a part of it would be too much on a big one.
+const SCRATCH: u64 = 4 << 30;
+
 /// See the module.
 #[derive(Debug)]
 pub struct LinuxBackend {
@@ -85,6 +89,7 @@ impl LinuxBackend {
             own: None,
             exposed: Vec::new(),
             processes: PROCESSES,
+            scratch: scratch(None),
         })
     }
 
@@ -106,6 +111,13 @@ impl LinuxBackend {
         let slug = Slug::from_label("trial").map_err(|error| BackendError::failed(error.to_string()))?;
         self.give_birth(&slug, None, self.bare(&slug)?, &[], &Unrecorded).await
     }
+}
+
+/// Never more than half of the machine's memory, whatever is asked for.
+fn scratch(asked: Option<u64>) -> u64 {
+    let machine = rustix::system::sysinfo();
+    let memory = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
+    asked.unwrap_or(SCRATCH).min(memory / 2)
 }
 
 /// Root maps a bottle's one id; an ordinary user's process does so itself.
@@ -185,6 +197,7 @@ impl Backend for LinuxBackend {
             own: Some(own),
             exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
             processes: site.plan.resources.pids.unwrap_or(PROCESSES),
+            scratch: scratch(site.plan.resources.disk),
             ..self.bare(slug)?
         };
         let listener = listen(&place.guest_socket())?;

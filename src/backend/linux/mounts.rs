@@ -2,7 +2,7 @@
 //!
 //! Attaching goes by an open folder, never by a path that a link could bend.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
@@ -15,6 +15,9 @@ use rustix::mount::{
 };
 
 use super::sys::{Forbid, restrict_mount};
+
+/// Bytes in memory for each file: the kernel's part of an empty one is a kilobyte that no size counts.
+const BYTES_PER_FILE: u64 = 16 << 10;
 
 /// A mount that is attached nowhere yet.
 pub(super) struct Tree(OwnedFd);
@@ -36,12 +39,23 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::of_host`].
-    pub(super) fn of_folder(folder: impl AsFd, name: &str, forbid: Forbid) -> io::Result<Self> {
+    pub(super) fn of_folder(folder: impl AsFd, name: &CStr, forbid: Forbid) -> io::Result<Self> {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = Self(open_tree(folder, name, flags)?);
         restrict_mount(&tree.0, forbid, true)?;
         Ok(tree)
+    }
+
+    /// The same once more, with what it forbids. This one has to be attached by now: older kernels clone no
+    /// mount that is not.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub(super) fn again(&self) -> io::Result<Self> {
+        let flags =
+            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+        Ok(Self(open_tree(&self.0, "", flags)?))
     }
 
     /// A new file system of this kind; never with set-id programs.
@@ -56,6 +70,15 @@ impl Tree {
         fsconfig_create(configured.as_fd())?;
         let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID;
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
+    }
+
+    /// A new file system in memory that holds this many bytes, and files in proportion.
+    ///
+    /// # Errors
+    /// As [`Tree::new`].
+    pub(super) fn in_memory(mode: &str, size: u64, attributes: MountAttrFlags) -> io::Result<Self> {
+        let (size, files) = (size.to_string(), (size / BYTES_PER_FILE).to_string());
+        Self::new("tmpfs", &[("mode", mode), ("size", &size), ("nr_inodes", &files)], attributes)
     }
 
     /// The mount itself: its root.

@@ -35,11 +35,8 @@ pub(crate) const SYSTEM: [&str; 8] =
 /// Room for our own files in `/etc` and the mount points; nothing writes here after the setup.
 const ROOT_SIZE: &str = "16m";
 
-/// `/tmp`: half the machine's memory, as everywhere.
-const TMP_SIZE: &str = "50%";
-
 /// `/run`: certificates, prompt and task, and what programs keep of their own.
-const RUN_SIZE: &str = "64m";
+const RUN_SIZE: u64 = 64 << 20;
 
 /// Builds the new root and makes it this process's only one.
 ///
@@ -57,8 +54,8 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
         }
     }
     etc::build(root, spec)?;
-    devices::build(root)?;
-    scratch(root)?;
+    devices::build(root, spec)?;
+    scratch(root, spec)?;
     own_folders(root, sources)?;
     for (path, source) in &sources.exposed {
         if !is_system(path) {
@@ -75,11 +72,11 @@ pub(crate) fn is_system(path: &Path) -> bool {
     SYSTEM.iter().any(|system| path.starts_with(system))
 }
 
-fn scratch(root: BorrowedFd<'_>) -> Result<(), SetupFailure> {
+fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
     let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
-    for (path, mode, size) in [("/tmp", "1777", TMP_SIZE), ("/run", "0755", RUN_SIZE)] {
+    for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
         let path = Path::new(path);
-        let tree = Tree::new("tmpfs", &[("mode", mode), ("size", size)], plain).step_at("make", path)?;
+        let tree = Tree::in_memory(mode, size, plain).step_at("make", path)?;
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }
     folder(root, Path::new("/var")).step("make /var")?;

@@ -19,6 +19,8 @@ pub(crate) struct SandboxSpec {
     pub(crate) exposed: Vec<PathBuf>,
     /// The most processes and threads at a time.
     pub(crate) processes: u64,
+    /// The most bytes in `/tmp`, which is memory.
+    pub(crate) scratch: u64,
 }
 
 /// A bottle's own folders on the host.
