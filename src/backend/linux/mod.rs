@@ -12,6 +12,13 @@
 //! The host's system folders are seen read-only, the agent's program and what it needs at their own places
 //! ([`crate::provider`]), home and workspace are the bottle's own. The network has no neighbour but the
 //! door's sockets. `sys` holds the few system calls without a safe wrapper, `mounts` the rest.
+//!
+//! What an agent learns of the host all the same: its kernel, processors, memory, load and time since boot
+//! (programs size themselves by these), the versions of what is installed, and by `/proc/self/mountinfo`
+//! the path of each mount inside the file system that it was taken from. So it sees where the bottle's
+//! state and exposed programs lie, and with that the person's user name. The kernel writes that path from
+//! the mount, for every process there is; a bind mount of a bind mount shows the same one, and an overlay
+//! shows it among its options. Only a file system of the bottle's own would not.
 
 pub(crate) mod check;
 mod devices;
