@@ -21,16 +21,14 @@ use super::spec::SandboxSpec;
 use crate::backend::local::handoff::SetupFailure;
 
 /// Files and links of the host that say nothing about it, copied when they are there.
-const COPIED: [&str; 14] = [
+const COPIED: [&str; 12] = [
     "debian_version",
     "inputrc",
-    "ld.so.cache",
     "ld.so.conf",
     "localtime",
     "lsb-release",
     "magic",
     "mailcap",
-    "mime.types",
     "os-release",
     "protocols",
     "redhat-release",
@@ -38,9 +36,16 @@ const COPIED: [&str; 14] = [
     "timezone",
 ];
 
-/// Folders of the host, and one file, that say nothing about it: mounted.
-const SHARED: [&str; 5] =
-    ["/etc/alternatives", "/etc/crypto-policies", "/etc/fonts", "/etc/ssl/openssl.cnf", "/etc/terminfo"];
+/// Folders and large files of the host that say nothing about it: mounted.
+const SHARED: [&str; 7] = [
+    "/etc/alternatives",
+    "/etc/crypto-policies",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/mime.types",
+    "/etc/ssl/openssl.cnf",
+    "/etc/terminfo",
+];
 
 /// Where distributions keep the one file with all roots.
 const ROOTS: [&str; 4] = [
@@ -50,8 +55,8 @@ const ROOTS: [&str; 4] = [
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
 ];
 
-/// The most that is copied of one file; the loader's cache of a full desktop is a tenth of it.
-const COPY_MAX: u64 = 4 << 20;
+/// The most that is copied of one file; the largest of them is a tenth of it.
+const COPY_MAX: u64 = 128 << 10;
 
 /// Fills `/etc` under the new root; the host's is still at its place.
 pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
