@@ -9,23 +9,22 @@ use base64::prelude::BASE64_STANDARD;
 /// A bundle of every root in the world is about 220 KB; a file this large is not one.
 const BUNDLE_MAX: u64 = 4 << 20;
 
-/// The machine's roots as PEM, with those of `extra` (`egress.ca_bundle`) after them. A machine without
-/// any gives an empty text; the proxy then uses the roots compiled into it.
-///
-/// # Errors
-/// A sentence naming the extra bundle, when it cannot be read or holds no certificate.
-pub fn upstream(extra: Option<&Path>) -> Result<String, String> {
+/// The machine's roots as PEM. A machine without any gives an empty text; the proxy then uses the roots
+/// compiled into it. Reads every file of the machine's store.
+#[must_use]
+pub fn of_this_machine() -> String {
     let mut pem = String::new();
     for certificate in rustls_native_certs::load_native_certs().certs {
         push(&mut pem, &certificate);
     }
-    if let Some(path) = extra {
-        pem.push_str(&read_bundle(path)?);
-    }
-    Ok(pem)
+    pem
 }
 
-fn read_bundle(path: &Path) -> Result<String, String> {
+/// A file of further roots (`egress.ca_bundle`), PEM.
+///
+/// # Errors
+/// A sentence naming the file, when it cannot be read or holds no certificate.
+pub fn bundle(path: &Path) -> Result<String, String> {
     let about = |why: String| format!("egress.ca_bundle {}: {why}", path.display());
     let size = std::fs::metadata(path).map_err(|error| about(error.to_string()))?.len();
     if size > BUNDLE_MAX {
@@ -65,9 +64,9 @@ mod tests {
     #[test]
     fn a_bundle_that_is_none_is_named() {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        let error = upstream(Some(file.path())).expect_err("an empty bundle");
+        let error = bundle(file.path()).expect_err("an empty bundle");
         assert!(error.contains("holds no PEM certificate"), "{error}");
-        let error = upstream(Some(Path::new("/nowhere/roots.pem"))).expect_err("a missing bundle");
+        let error = bundle(Path::new("/nowhere/roots.pem")).expect_err("a missing bundle");
         assert!(error.contains("/nowhere/roots.pem"), "{error}");
     }
 }

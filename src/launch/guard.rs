@@ -8,25 +8,31 @@ use bottle_contract::route::{self, Form};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
+use tokio::task::JoinHandle;
 
-use super::{LaunchError, Work};
+use super::{LaunchError, Trust, Work};
 use crate::host::{addresses, roots};
 use crate::plan::Value;
 
 /// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
-/// Starts the bundle and provisions it. The answer holds the CA certificate that the bottle has to trust.
-pub(super) async fn raise(work: &Work<'_>) -> Result<(Channel, String), LaunchError> {
-    let provision = provision(work)?;
+/// Starts the bundle and provisions it.
+pub(super) async fn raise(
+    work: &Work<'_>,
+    roots: JoinHandle<String>,
+) -> Result<(Channel, Trust), LaunchError> {
     work.backend.start_bundle(&work.site()).await?;
     let stream = work.backend.connect_bundle(&work.order.plan.identity.slug).await?;
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
         .await
         .map_err(|error| LaunchError::bundle(format!("did not greet: {error}")))?;
-    let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision));
-    let certificate = ready.await.map_err(|_| LaunchError::bundle("was not ready in time"))??;
-    Ok((channel, certificate))
+    let roots = roots
+        .await
+        .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
+    let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision(work, &roots)?));
+    let authority = ready.await.map_err(|_| LaunchError::bundle("was not ready in time"))??;
+    Ok((channel, Trust { authority, roots }))
 }
 
 async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchError> {
@@ -42,8 +48,9 @@ async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchEr
     }
 }
 
-fn provision(work: &Work<'_>) -> Result<Provision, LaunchError> {
+fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
     let plan = &work.order.plan;
+    let extra = plan.egress.ca_bundle.as_deref().map(roots::bundle).transpose().map_err(LaunchError::Host)?;
     let secrets = &work.order.secrets;
     let table = route::parse_routes(&plan.egress.routes, Form::Runtime)
         .map_err(|error| LaunchError::Host(format!("the plan's routes do not parse: {error}")))?;
@@ -56,7 +63,7 @@ fn provision(work: &Work<'_>) -> Result<Provision, LaunchError> {
         routes: Routes { revision: 1, yaml: plan.egress.routes.clone() },
         credentials,
         known_secrets: secrets_of_the_environment(work),
-        upstream_roots: roots::upstream(plan.egress.ca_bundle.as_deref()).map_err(LaunchError::Host)?,
+        upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
             Value::Literal(url) => Some(url.as_str().into()),
             Value::Secret(id) => secrets.get(id).cloned(),

@@ -9,8 +9,7 @@ use bottle_contract::session::guest::{
 };
 use bottle_contract::session::{Hello, Role};
 
-use super::{LaunchError, Work, environment, workspace};
-use crate::host::roots;
+use super::{LaunchError, Trust, Work, environment, workspace};
 
 /// How long pid 1 may take to write a few files, or to start a program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -26,15 +25,16 @@ pub(super) async fn start(work: &Work<'_>) -> Result<Channel, LaunchError> {
 }
 
 /// Certificates, environment and files.
-pub(super) async fn provision(work: &Work<'_>, guest: &Channel, ca: &str) -> Result<(), LaunchError> {
+pub(super) async fn provision(work: &Work<'_>, guest: &Channel, trust: &Trust) -> Result<(), LaunchError> {
     let plan = &work.order.plan;
     let own = |path: &str, content: &str| ProvisionedFile {
         path: path.to_owned(),
         mode: 0o644,
         content: content.into(),
     };
-    let system = roots::upstream(None).map_err(LaunchError::Host)?;
-    let mut files = vec![own(names::CA_FILE, ca), own(names::CA_BUNDLE_FILE, &format!("{system}\n{ca}"))];
+    let Trust { authority, roots } = trust;
+    let all = format!("{roots}\n{authority}");
+    let mut files = vec![own(names::CA_FILE, authority), own(names::CA_BUNDLE_FILE, &all)];
     files.extend(plan.agent.prompt.as_ref().map(|text| own(names::PROMPT_FILE, text)));
     files.extend(plan.agent.task.as_ref().map(|text| own(names::TASK_FILE, text)));
     let request = GuestRequest::Provision(Provision { env: environment::of(work)?, files });

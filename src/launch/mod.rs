@@ -17,9 +17,10 @@ mod workspace;
 pub use guest::agent_end;
 
 use bottle_channel::{Channel, Stream};
+use tokio::task::JoinHandle;
 
 use crate::backend::{Backend, BackendError, Site};
-use crate::host::Host;
+use crate::host::{Host, roots};
 use crate::instance::Claim;
 use crate::keeper::protocol::LaunchOrder;
 
@@ -50,14 +51,25 @@ impl Work<'_> {
 pub struct Planned<'a>(Work<'a>);
 
 /// The private network and the place of the door exist.
-pub struct Networked<'a>(Work<'a>);
+pub struct Networked<'a> {
+    work: Work<'a>,
+    roots: JoinHandle<String>,
+}
 
 /// Every daemon of the bundle answered and holds its secrets; pid 1 waits.
 pub struct Guarded<'a> {
     work: Work<'a>,
     bundle: Channel,
     guest: Channel,
-    ca_certificate: String,
+    trust: Trust,
+}
+
+/// What programs in the bottle have to trust, PEM.
+struct Trust {
+    /// The door's own authority.
+    authority: String,
+    /// The machine's roots.
+    roots: String,
 }
 
 /// Pid 1 has everything that the agent needs.
@@ -89,8 +101,10 @@ impl<'a> Planned<'a> {
     /// # Errors
     /// [`LaunchError`]; see [`undo`].
     pub async fn network(self) -> Result<Networked<'a>, LaunchError> {
+        // Hundreds of small files on many machines: read while everything else is made.
+        let roots = tokio::task::spawn_blocking(roots::of_this_machine);
         self.0.backend.make_network(&self.0.site()).await?;
-        Ok(Networked(self.0))
+        Ok(Networked { work: self.0, roots })
     }
 }
 
@@ -101,9 +115,9 @@ impl<'a> Networked<'a> {
     /// [`LaunchError`]; both attempts have ended by then.
     pub async fn guard(self) -> Result<Guarded<'a>, LaunchError> {
         // Joined, not raced: the first failure is reported, and nothing is being made while it is undone.
-        let (guarded, guest) = tokio::join!(guard::raise(&self.0), guest::start(&self.0));
-        let (bundle, ca_certificate) = guarded?;
-        Ok(Guarded { bundle, ca_certificate, guest: guest?, work: self.0 })
+        let (guarded, guest) = tokio::join!(guard::raise(&self.work, self.roots), guest::start(&self.work));
+        let (bundle, trust) = guarded?;
+        Ok(Guarded { bundle, trust, guest: guest?, work: self.work })
     }
 }
 
@@ -113,7 +127,7 @@ impl<'a> Guarded<'a> {
     /// # Errors
     /// [`LaunchError`]; see [`undo`].
     pub async fn provision(self) -> Result<Provisioned<'a>, LaunchError> {
-        guest::provision(&self.work, &self.guest, &self.ca_certificate).await?;
+        guest::provision(&self.work, &self.guest, &self.trust).await?;
         workspace::fill(&self.work, &self.guest).await?;
         Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
     }

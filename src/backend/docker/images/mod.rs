@@ -306,7 +306,7 @@ fn provider_recipe(template: Template, base: &str) -> Recipe {
 
 /// The authorities this machine trusts, for registries behind a company's proxy.
 fn machine_roots() -> Bytes {
-    roots::upstream(None).unwrap_or_default().into()
+    roots::of_this_machine().into()
 }
 
 fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
