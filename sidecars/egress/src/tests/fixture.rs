@@ -122,7 +122,8 @@ impl DoorFixture {
         self.run_curl(&["--connect-to", &to_plain, "--connect-to", &to_tls], arguments).await
     }
 
-    async fn run_curl(&self, way: &[&str], arguments: &[&str]) -> Curl {
+    /// Runs curl `way`.
+    pub(super) async fn run_curl(&self, way: &[&str], arguments: &[&str]) -> Curl {
         let output = tokio::process::Command::new("curl")
             .env_clear()
             .args(["--silent", "--show-error", "--max-time", "20", "--dump-header", "-", "--cacert"])

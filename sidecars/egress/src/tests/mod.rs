@@ -5,6 +5,7 @@ mod fixture;
 
 mod decisions;
 mod hostile;
+mod network;
 mod protocols;
 mod streams;
 mod upstreams;
