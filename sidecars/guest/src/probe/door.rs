@@ -1,14 +1,15 @@
 //! The door, asked for what nobody allows.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use bottle_contract::names::{DNS_PORT, DOOR_LOOPBACK, EGRESS_HOST, EGRESS_PORT, HTTP_PORT};
+use bottle_contract::names::{DNS_PORT, EGRESS_HOST, EGRESS_PORT, HTTP_PORT};
 use bottle_contract::session::guest::{Attempt, Reach};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::attempt;
+use super::place::Place;
 
 /// How long the door may take to refuse.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,7 +58,7 @@ async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Att
 
 /// Sends the requests, each after the head of the answer before; the last answer.
 async fn ask(port: u16, requests: &[&str]) -> std::io::Result<String> {
-    let mut connection = TcpStream::connect((DOOR_LOOPBACK, port)).await?;
+    let mut connection = TcpStream::connect((Place::find().door, port)).await?;
     converse(&mut connection, requests).await
 }
 
@@ -106,7 +107,7 @@ async fn resolve() -> Attempt {
     let target = "what a name leads to";
     let via = format!("dns {UNLISTED}");
     match tokio::time::timeout(PATIENCE, addresses()).await {
-        Ok(Ok(answer)) if answer.ends_with(&DOOR_LOOPBACK.octets()) => {
+        Ok(Ok(answer)) if answer.ends_with(&Place::find().door.octets()) => {
             attempt(target, via, Reach::Closed, "every name is the door")
         }
         Ok(Ok(_)) => attempt(target, via, Reach::Open, "the name was looked up"),
@@ -116,8 +117,11 @@ async fn resolve() -> Attempt {
 }
 
 async fn addresses() -> std::io::Result<Vec<u8>> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
-    socket.connect((DOOR_LOOPBACK, DNS_PORT)).await?;
+    let Place { resolver, .. } = Place::find();
+    let any: IpAddr =
+        if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect((resolver, DNS_PORT)).await?;
     socket.send(&question(UNLISTED)).await?;
     let mut answer = vec![0; 512];
     let length = socket.recv(&mut answer).await?;
@@ -140,6 +144,7 @@ fn question(name: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use bottle_contract::dns;
+    use bottle_contract::names::DOOR_LOOPBACK;
 
     use super::*;
 

@@ -5,12 +5,13 @@
 //! `unknown`.
 //!
 //! - `network`: outside addresses, metadata, the host, other resolvers
-//! - `door`: what is not allowed must be refused, with a reason
+//! - `door`: what is not allowed must be refused, with a reason; `place`: where the door is
 //! - `inside`: environment, `/proc`, the host's files
 
 mod door;
 mod inside;
 mod network;
+mod place;
 
 use std::collections::BTreeMap;
 
