@@ -1,11 +1,13 @@
-//! A tar stream on its way into a bottle: a thread reads the files, the channel takes them as fast as the
-//! guest does. What is in it, and what the guest answers, is the caller's.
+//! A tar stream on its way into a bottle or an engine: a thread reads the files, as fast as the other side
+//! takes them. What is in it, and what the other side answers, is the caller's.
 
 use std::io::{self, Write};
 
 use bottle_channel::{ChannelError, Stream};
 use bottle_contract::session::guest::STDIN;
+use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 /// Chunks under way between the thread and the channel.
 const CHUNKS: usize = 8;
@@ -36,14 +38,8 @@ pub(crate) async fn send(
     stream: &Stream,
     archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<(), SendError> {
-    let (chunks, mut ready) = mpsc::channel(CHUNKS);
-    let writer = tokio::task::spawn_blocking(move || {
-        let mut out = io::BufWriter::with_capacity(CHUNK, Chunks(chunks));
-        archive(&mut out)?;
-        out.flush()
-    });
+    let (mut ready, writer) = chunks(archive);
     while let Some(chunk) = ready.recv().await {
-        let chunk: Vec<u8> = chunk;
         // The thread ends with the channel.
         if stream.data(STDIN, &chunk).await.is_err() {
             break;
@@ -55,6 +51,35 @@ pub(crate) async fn send(
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(SendError::Unreadable(error)),
     }
+}
+
+/// What `archive` writes, in pieces. The thread's result says whether they are all; it ends with the receiver.
+fn chunks(
+    archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> (mpsc::Receiver<Vec<u8>>, JoinHandle<io::Result<()>>) {
+    let (chunks, ready) = mpsc::channel(CHUNKS);
+    let writer = tokio::task::spawn_blocking(move || {
+        let mut out = io::BufWriter::with_capacity(CHUNK, Chunks(chunks));
+        archive(&mut out)?;
+        out.flush()
+    });
+    (ready, writer)
+}
+
+/// The same as a stream that ends with an error when the files cannot be read, so that a part is never taken
+/// for the whole.
+pub(crate) fn stream(
+    archive: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> impl futures_util::Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let (ready, writer) = chunks(archive);
+    futures_util::stream::unfold(Some((ready, writer)), |state| async move {
+        let (mut ready, writer) = state?;
+        if let Some(chunk) = ready.recv().await {
+            return Some((Ok(Bytes::from(chunk)), Some((ready, writer))));
+        }
+        let error = writer.await.map_err(io::Error::other).and_then(|result| result).err()?;
+        Some((Err(error), None))
+    })
 }
 
 struct Chunks(mpsc::Sender<Vec<u8>>);

@@ -4,6 +4,7 @@
 //! belongs to the working directory: that is a project, and a project must not choose a Dockerfile, a
 //! root certificate or a key.
 
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// A path that cannot be used.
@@ -63,6 +64,20 @@ pub fn on_host(text: &str) -> Result<PathBuf, BadPath> {
     }
 }
 
+/// The real place of a path from [`within_home`], every link resolved.
+///
+/// # Errors
+/// When it is not there, or a link leads out of `$BOTTLE_HOME`; a fragment that follows the path.
+pub fn real_within(bottle_home: &Path, path: &Path) -> Result<PathBuf, String> {
+    let cannot = |error: io::Error| format!("cannot be read: {error}");
+    let real = bottle_home.join(path).canonicalize().map_err(cannot)?;
+    if real.starts_with(bottle_home.canonicalize().map_err(cannot)?) {
+        Ok(real)
+    } else {
+        Err("is a link that leads out of $BOTTLE_HOME: put the file itself there".to_owned())
+    }
+}
+
 /// The absolute path that one from [`on_host`] or [`within_home`] means.
 #[must_use]
 pub fn absolute(path: &Path, bottle_home: &Path, user_home: &Path) -> PathBuf {
@@ -94,6 +109,29 @@ mod tests {
             ("a\0b", Err(BadPath::NoPath)),
         ] {
             assert_eq!(within_home(text), wanted.map(PathBuf::from), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_link_out_of_the_home_is_no_way_out() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let home = folder.path().join("home");
+        std::fs::create_dir(&home).expect("folder");
+        std::fs::write(home.join("file"), "").expect("write");
+        std::os::unix::fs::symlink("file", home.join("inner")).expect("link");
+        std::os::unix::fs::symlink("/etc/passwd", home.join("outer")).expect("link");
+        let real = home.canonicalize().expect("real").join("file");
+        for (path, expected) in [
+            ("file", Ok(real.clone())),
+            ("inner", Ok(real)),
+            ("outer", Err("is a link that leads out of $BOTTLE_HOME")),
+            ("nothing", Err("cannot be read: No such file")),
+        ] {
+            match (real_within(&home, Path::new(path)), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{path}"),
+                (Err(found), Err(expected)) => assert!(found.starts_with(expected), "{path}: {found}"),
+                (found, expected) => panic!("{path}: {found:?}, {expected:?}"),
+            }
         }
     }
 

@@ -28,7 +28,7 @@ mod keys;
 pub mod locate;
 pub mod located;
 mod placed;
-mod plain_file;
+pub(crate) mod plain_file;
 pub mod provider;
 pub mod resources;
 mod schema;

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 ///
 /// The path's links are resolved already: one that appears in its last part is refused, and the writer
 /// of a pipe is not waited for.
-pub(super) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

@@ -1,4 +1,4 @@
-//! Makes the plan. Reads the skills' files and nothing else of the machine.
+//! Makes the plan. Reads the skills' files, the Dockerfile, and nothing else of the machine.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, Egress, Identity, ImageSource, Plan, PlannedFile, Resources, SecretSource, Value,
-    Workspace, slug,
+    AgentProcess, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource, Value,
+    Workspace, image, slug,
 };
 use crate::host::Host;
 use crate::manifest::egress::UpstreamProxy;
@@ -66,6 +66,9 @@ pub enum PlanError {
     /// A skill's file cannot be read.
     #[error(transparent)]
     Skill(#[from] SkillError),
+    /// The Dockerfile cannot be read.
+    #[error(transparent)]
+    Dockerfile(#[from] DockerfileError),
     /// The manifest asks for something that this version cannot keep its word on.
     #[error("`{what}` is not available yet ({origin})")]
     NotYet {
@@ -104,7 +107,7 @@ pub fn build(
             cwd: host.cwd.clone(),
         },
         backend: flags.backend.clone(),
-        image: ImageSource::Provider(manifest.provider.template.value),
+        image: image::source(host, &manifest.provider)?,
         workspace: flags.workspace,
         agent: agent(manifest, provider, flags)?,
         env,
@@ -124,8 +127,6 @@ fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanE
     let template = Some(&provider.template).filter(|template| template.value != Template::Command);
     let asked = [
         template.map(|t| (format!("agent_provider.template: {}", t.value), &t.origin)),
-        provider.image.as_ref().map(|image| ("agent_provider.image".to_owned(), &image.origin)),
-        provider.dockerfile.as_ref().map(|file| ("agent_provider.dockerfile".to_owned(), &file.origin)),
         manifest.repos.iter().next().map(|(name, repo)| (format!("git-gate.repos.{name}"), &repo.url.origin)),
         resources.cpus.as_ref().map(|cpus| ("resources.cpus".to_owned(), &cpus.origin)),
         resources.memory.as_ref().map(|memory| ("resources.memory".to_owned(), &memory.origin)),
@@ -291,6 +292,7 @@ mod tests {
 
     use super::*;
     use crate::manifest::{Homes, Manifests};
+    use crate::plan::ImageSource;
     use crate::resolve::{Selection, resolve};
 
     fn planned(bottle: &str, change: impl FnOnce(&mut Flags)) -> Result<Plan, PlanError> {
@@ -375,7 +377,7 @@ git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provi
     }
 
     #[test]
-    fn a_limit_or_an_image_that_nothing_keeps_is_refused() {
+    fn a_limit_that_nothing_keeps_is_refused() {
         for (key, text) in [
             ("resources.memory", "resources: {memory: 1GiB}"),
             ("resources.cpus", "resources: {cpus: 2}"),
@@ -386,9 +388,24 @@ git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provi
             let error = planned(&bottle, |_| ()).expect_err(key).to_string();
             assert!(error.contains(&format!("`{key}` is not available yet")), "{error}");
         }
-        let image = "---\nagent_provider: {template: command, command: [agent], image: ./rootfs}\n---\n";
-        let error = planned(image, |_| ()).expect_err("an image").to_string();
-        assert!(error.contains("`agent_provider.image` is not available yet"), "{error}");
+    }
+
+    #[test]
+    fn the_image_is_what_the_manifest_says_and_its_dockerfile_is_read() {
+        let bottle =
+            |keys: &str| format!("---\nagent_provider: {{template: command, command: [agent]{keys}}}\n---\n");
+        let image = |keys: &str| planned(&bottle(keys), |_| ()).map(|plan| plan.image);
+        assert_eq!(image("").expect("plan"), ImageSource::Provider(Template::Command));
+        let reference = ImageSource::Reference("team/agent:1".to_owned());
+        assert_eq!(image(", image: 'team/agent:1'").expect("plan"), reference);
+        assert_eq!(image(", image: ./rootfs").expect("plan"), ImageSource::Path("rootfs".into()));
+        // The bottle's own file is the one that is there.
+        let text = bottle(", dockerfile: bottles/here.md");
+        let dockerfile = ImageSource::Dockerfile { path: "bottles/here.md".into(), text: text.clone() };
+        assert_eq!(planned(&text, |_| ()).expect("plan").image, dockerfile);
+        let error = image(", dockerfile: Dockerfile").expect_err("no such file").to_string();
+        assert!(error.starts_with("the Dockerfile Dockerfile cannot be read: No such file"), "{error}");
+        assert!(error.contains("here.md:2"), "{error}");
     }
 
     #[test]

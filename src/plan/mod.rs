@@ -4,10 +4,12 @@
 //! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
 
 pub mod build;
+mod image;
 mod secrets;
 mod slug;
 
 pub use build::{Flags, PlanError, build};
+pub use image::DockerfileError;
 pub use slug::slug;
 
 use std::collections::BTreeMap;
@@ -74,6 +76,17 @@ pub struct Identity {
 pub enum ImageSource {
     /// The provider's own part of `Dockerfile.agent`.
     Provider(Template),
+    /// `agent_provider.dockerfile`.
+    Dockerfile {
+        /// The path, relative to `$BOTTLE_HOME`: what it is called in messages.
+        path: PathBuf,
+        /// What it says, so that what was shown is what is built.
+        text: String,
+    },
+    /// `agent_provider.image`, by its reference.
+    Reference(String),
+    /// `agent_provider.image`, a folder or an archive: its path, relative to `$BOTTLE_HOME`.
+    Path(PathBuf),
 }
 
 /// What the workspace holds at the start.

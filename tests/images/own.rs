@@ -41,15 +41,13 @@ async fn the_program_is_put_into_one_volume_however_many_start_at_once() {
     let mut left: Vec<&str> = left.lines().collect();
     left.sort_unstable();
     assert_eq!(left, [mark, &volumes[0]], "what lost the race is still there");
-    let filter = format!("label=bottle.stand-in={}", stand.host.home_hash());
-    assert_eq!(docker(&["ps", "--all", "--quiet", "--filter", &filter]), "", "a container was left");
+    assert_eq!(stand.stand_ins(), "", "a container was left");
 }
 
 #[tokio::test]
 async fn a_command_gets_tools_and_a_home_of_its_own() {
     let Some(stand) = Stand::new("the image for a command") else { return };
-    let hear = |step: bottle::backend::docker::images::Step<'_>| stand.heard.hear(step);
-    let image = stand.images().agent(&stand.plan(), &hear).await.expect("an image");
+    let image = stand.agent(&stand.plan()).await.expect("an image");
     let account = &image.account;
     assert_eq!((account.name.as_str(), account.uid, account.gid), ("agent", 1000, 1000));
     assert_eq!(account.home, "/home/agent");
@@ -61,7 +59,7 @@ async fn a_command_gets_tools_and_a_home_of_its_own() {
     assert!(inside.starts_with("agent\n/home/agent\nagent\n/usr/bin/git\n"), "{inside}");
     assert!(inside.contains("cannot access '/fetch'") && inside.contains("cannot access '/out'"), "{inside}");
     stand.heard.take();
-    assert_eq!(stand.images().agent(&stand.plan(), &hear).await.expect("there"), image);
+    assert_eq!(stand.agent(&stand.plan()).await.expect("there"), image);
     assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
     assert_eq!(stand.images().ready(&image.id).await.expect("ready"), image);
 }

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use bollard::Docker;
-use bottle::backend::docker::images::{Images, Step};
+use bottle::backend::BackendError;
+use bottle::backend::docker::images::{AgentImage, Images, Step};
 use bottle::host::Host;
 use bottle::manifest::{Homes, Manifests};
 use bottle::plan::{self, Flags, Plan, Workspace};
@@ -18,7 +19,7 @@ pub(crate) struct Stand {
     pub(crate) docker: Docker,
     pub(crate) host: Host,
     pub(crate) heard: Heard,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Stand {
@@ -39,7 +40,43 @@ impl Stand {
         };
         std::fs::create_dir_all(&host.home).expect("home");
         let docker = Docker::connect_with_defaults().expect("an engine");
-        Some(Self { docker, host, heard: Heard::default(), _folder: folder })
+        Some(Self { docker, host, heard: Heard::default(), folder })
+    }
+
+    /// A file in the home.
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.host.home.join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+        std::fs::write(path, text).expect("write");
+    }
+
+    /// The agent's image of this Dockerfile; it is removed with the stand.
+    pub(crate) async fn of_dockerfile(&self, text: &str) -> Result<AgentImage, BackendError> {
+        // A label of its own, or another test's image would do as well.
+        self.write("Dockerfile", &format!("{text}\nLABEL test={}\n", self.word()));
+        let plan = self.plan_with("template: command, command: [sh], dockerfile: Dockerfile");
+        self.agent(&plan).await
+    }
+
+    /// The plan's image, what is said on the way being heard.
+    pub(crate) async fn agent(&self, plan: &Plan) -> Result<AgentImage, BackendError> {
+        self.images().agent(plan, &|step| self.heard.hear(step)).await
+    }
+
+    /// A word that nobody else has.
+    pub(crate) fn word(&self) -> String {
+        self.folder.path().file_name().expect("a name").to_string_lossy().to_lowercase()
+    }
+
+    /// The containers of this home that were made to reach files through.
+    pub(crate) fn stand_ins(&self) -> String {
+        docker(&[
+            "ps",
+            "--all",
+            "--quiet",
+            "--filter",
+            &format!("label=bottle.stand-in={}", self.host.home_hash()),
+        ])
     }
 
     /// As one `bottle start` has them: nothing is remembered from another.
@@ -47,8 +84,13 @@ impl Stand {
         Images::new(&self.docker, &self.host)
     }
 
-    /// A plan of an agent that is any command.
+    /// A plan of an agent that is any command, in the provider's own image.
     pub(crate) fn plan(&self) -> Plan {
+        self.plan_with("template: command, command: [sh]")
+    }
+
+    /// A plan with this in `agent_provider`, as a person writes it.
+    pub(crate) fn plan_with(&self, provider: &str) -> Plan {
         let manifests = Manifests::new(Homes::from(&self.host));
         let write = |folder: &str, text: &str| {
             let folder = self.host.home.join(folder);
@@ -56,7 +98,7 @@ impl Stand {
             std::fs::write(folder.join("here.md"), text).expect("write");
         };
         write("agents", "");
-        write("bottles", "---\nagent_provider: {template: command, command: [sh]}\n---\n");
+        write("bottles", &format!("---\nagent_provider: {{{provider}}}\n---\n"));
         let here = || "here".parse().expect("a name");
         let selection = Selection { agent: here(), bottles: vec![here()] };
         let resolved = resolve(&selection, &manifests).expect("resolved");
@@ -102,6 +144,12 @@ impl Heard {
         self.0.lock().expect("lock").push(line);
     }
 
+    /// Whether a line with this in it was heard.
+    pub(crate) fn said(&self, word: &str) -> bool {
+        // The instruction itself is repeated before it begins.
+        self.0.lock().expect("lock").iter().any(|line| line.contains(word) && !line.starts_with("> "))
+    }
+
     /// And forgets it.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().expect("lock"))
@@ -125,6 +173,10 @@ impl Drop for Stand {
         let Ok(bytes) = std::fs::read(&self.host.program) else { return };
         let hash = hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&bytes));
         let label = format!("label=bottle.program={hash}");
+        for image in engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default().lines() {
+            let _ = engine::docker(&["rmi", "--force", image]);
+        }
+        let label = format!("label=bottle.dockerfile={}:Dockerfile", self.host.home_hash());
         for image in engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default().lines() {
             let _ = engine::docker(&["rmi", "--force", image]);
         }

@@ -55,7 +55,7 @@ use super::{
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
-use crate::plan::Plan;
+use crate::plan::{ImageSource, Plan};
 use crate::provider;
 
 pub(crate) use self::root::is_system;
@@ -127,6 +127,18 @@ fn scratch(asked: Option<u64>) -> u64 {
     asked.unwrap_or(SCRATCH).min(memory / 2)
 }
 
+/// What of the plan asks for an image, as the end of a sentence.
+fn needs_image(image: &ImageSource) -> Option<String> {
+    match image {
+        ImageSource::Provider(_) => None,
+        ImageSource::Dockerfile { path, .. } => {
+            Some(format!("`agent_provider.dockerfile` is {}", path.display()))
+        }
+        ImageSource::Reference(reference) => Some(format!("`agent_provider.image` is {reference}")),
+        ImageSource::Path(path) => Some(format!("`agent_provider.image` is ./{}", path.display())),
+    }
+}
+
 /// Root maps a bottle's one id; an ordinary user's process does so itself.
 struct IdMapper {
     outside_id: Option<u32>,
@@ -170,6 +182,13 @@ impl Backend for LinuxBackend {
     }
 
     fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
+        if let Some(asked) = needs_image(&plan.image) {
+            return Err(BackendError {
+                kind: BackendErrorKind::Unsupported,
+                message: format!("the linux backend makes no bottle of an image, and {asked}"),
+                hint: Some("use `--backend docker`, or take it out of the manifest".to_owned()),
+            });
+        }
         if plan.resources.nested {
             return Err(BackendError {
                 kind: BackendErrorKind::Unsupported,

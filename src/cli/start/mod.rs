@@ -249,7 +249,9 @@ impl From<PlanError> for CliError {
             }
             PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
             PlanError::NotYet { .. } => Self::new(Kind::Manifest, message),
-            PlanError::Skill(_) | PlanError::Routes(_) => Self::new(Kind::Manifest, message),
+            PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => {
+                Self::new(Kind::Manifest, message)
+            }
         }
     }
 }

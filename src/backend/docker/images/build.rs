@@ -3,17 +3,23 @@
 use std::collections::HashMap;
 
 use bollard::Docker;
-use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion};
+use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion, PruneImagesOptionsBuilder};
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
 use super::recipe::Recipe;
-use super::{Progress, Step};
+use super::{IMAGE_LABEL, Progress, Step, failed};
 use crate::backend::BackendError;
 use crate::host::Host;
 
 /// What of a failed build's output an error carries: its end, where the cause stands.
 const OUTPUT_KEPT: usize = 32 << 10;
+/// How long what builds leave is kept: a build that failed is soon tried again.
+const KEPT: &str = "1h";
+/// The label of a stage; stands in `Dockerfile.agent` too.
+const STAGE: &str = "stage";
+/// The label of an image that is yet to be made ready.
+pub(super) const BUILT: &str = "built";
 /// Variables every builder takes without their being declared, and leaves out of the image and its history.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
@@ -77,6 +83,29 @@ pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     set.filter(|(_, value)| !value.contains('@')).collect()
 }
 
+/// Removes what builds leave behind, once no build can still be using it: the stages that fetch an agent, and
+/// what could not be made ready for one. Answers with the ids.
+///
+/// # Errors
+/// [`BackendError`] when the engine refuses.
+pub(super) async fn sweep(docker: &Docker) -> Result<Vec<String>, BackendError> {
+    let mut removed = Vec::new();
+    for left in [STAGE, BUILT] {
+        let filters = HashMap::from([
+            ("dangling", vec!["true".to_owned()]),
+            ("label", vec![format!("{IMAGE_LABEL}={left}")]),
+            ("until", vec![KEPT.to_owned()]),
+        ]);
+        let options = PruneImagesOptionsBuilder::new().filters(&filters).build();
+        let pruned = docker
+            .prune_images(Some(options))
+            .await
+            .map_err(|error| failed("cannot remove what earlier builds left", error))?;
+        removed.extend(pruned.images_deleted.into_iter().flatten().filter_map(|item| item.deleted));
+    }
+    Ok(removed)
+}
+
 fn cause(error: bollard::errors::Error) -> String {
     match error {
         bollard::errors::Error::DockerStreamError { error } => error,
@@ -103,7 +132,7 @@ impl Output {
     }
 
     fn end_line(&mut self, progress: Progress<'_>) {
-        let line = inert(self.line.trim_end());
+        let line = inert(&plain(self.line.trim_end()));
         self.line.clear();
         let line = line.trim_end();
         if line.trim().is_empty() {
@@ -139,6 +168,24 @@ impl Output {
     }
 }
 
+/// Without colours: the builder paints what a step writes to its standard error.
+fn plain(line: &str) -> String {
+    let mut pieces = line.split("\u{1b}[");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once('m') {
+            Some((codes, rest)) if codes.bytes().all(|b| b.is_ascii_digit() || b == b';') => {
+                plain.push_str(rest)
+            }
+            _ => {
+                plain.push_str("\u{1b}[");
+                plain.push_str(piece);
+            }
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -155,15 +202,23 @@ mod tests {
             });
         };
         let mut output = Output::default();
-        for text in ["Step 1/2 : FR", "OM base\n", "\n ---> 12\n", "10 %\r20 %\r", "\u{1b}[2Jdone\n", "cut"] {
+        for text in [
+            "Step 1/2 : FR",
+            "OM base\n",
+            "\n ---> 12\n",
+            "10 %\r20 %\r",
+            "\u{1b}[2Jdone\n",
+            "\u{1b}[91mred\n",
+            "\u{1b}[0mcut",
+        ] {
             output.take(text, &progress);
         }
         let order = Order { name: "the image", hint: "look", tag: None, labels: vec![], proxies: vec![] };
         let error = output.failure(&order, "it said 1");
-        let lines = ["> Step 1/2 : FROM base", " ---> 12", "10 %", "20 %", "\\u{1b}[2Jdone"];
+        let lines = ["> Step 1/2 : FROM base", " ---> 12", "10 %", "20 %", "\\u{1b}[2Jdone", "red"];
         assert_eq!(*shown.lock().expect("lock"), lines);
         assert!(error.message.starts_with("cannot build the image: it said 1\nStep 1/2"), "{error}");
-        assert!(error.message.ends_with("done\ncut"), "{error}");
+        assert!(error.message.ends_with("done\nred\ncut"), "{error}");
         assert_eq!(error.hint.as_deref(), Some("look"));
     }
 

@@ -17,8 +17,10 @@ mod account;
 mod adopt;
 mod base;
 mod build;
+mod changed;
 mod check;
 mod elf;
+mod load;
 mod program;
 mod recipe;
 mod stand_in;
@@ -26,6 +28,8 @@ mod volume;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::path::Path;
+use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
@@ -38,10 +42,11 @@ pub use self::account::Account;
 use self::build::Order;
 use self::check::Facts;
 use self::program::Program;
-use self::recipe::Recipe;
+use self::recipe::{Hash, Recipe};
 use self::volume::Maker;
 use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::{Host, roots};
+use crate::manifest::host_path;
 use crate::manifest::provider::Template;
 use crate::plan::{ImageSource, Plan};
 
@@ -62,6 +67,10 @@ const PINS: [(&str, &str); 7] = [
     ("images/pi/package.json", include_str!("../../../../images/pi/package.json")),
     ("images/pi/package-lock.json", include_str!("../../../../images/pi/package-lock.json")),
 ];
+/// What a failed build of ours most often means.
+const FETCHES: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
+/// Longer than any build, pull or load; a person who has waited enough interrupts it.
+const PATIENCE: Duration = Duration::from_secs(6 * 60 * 60);
 /// Repositories of what is made here.
 const AGENT: &str = "bottle-agent";
 const SIDECARS: &str = "bottle-sidecars";
@@ -127,6 +136,9 @@ impl Images {
     pub async fn agent(&self, plan: &Plan, progress: Progress<'_>) -> Result<AgentImage, BackendError> {
         match &plan.image {
             ImageSource::Provider(template) => self.of_provider(*template, progress).await,
+            ImageSource::Dockerfile { path, text } => self.of_dockerfile(path, text, progress).await,
+            ImageSource::Reference(reference) => self.of_reference(reference, progress).await,
+            ImageSource::Path(path) => self.of_path(path, progress).await,
         }
     }
 
@@ -142,6 +154,22 @@ impl Images {
             .ok_or_else(|| BackendError::failed(format!("{named} is not on this engine")))?;
         AgentImage::of(facts)
             .ok_or_else(|| BackendError::failed(format!("{named} was not made for a bottle")))
+    }
+
+    /// What a person should see before the plan's image is built: how its Dockerfile changed since the last
+    /// build. Empty when nothing is built, or it is built for the first time.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be asked.
+    pub async fn changed(&self, plan: &Plan) -> Result<Vec<String>, BackendError> {
+        match &plan.image {
+            ImageSource::Dockerfile { path, text }
+                if self.made(&own_recipe(text).hash(AGENT)).await?.is_none() =>
+            {
+                changed::lines(&self.docker, &self.host, path, text).await
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// The image of the guards, built when it is not there.
@@ -166,14 +194,16 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Removes what starts of this home left that were killed while they made an image or a volume, and
-    /// programs of versions that nobody has used for a week. Answers with what was removed.
+    /// Removes what starts of this home left that were killed while they made an image or a volume, the stages
+    /// that builds leave behind, and programs of versions that nobody has used for a week. Answers with what was
+    /// removed.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be asked, or refuses.
     pub async fn sweep(&self) -> Result<Vec<String>, BackendError> {
         let mut removed = stand_in::sweep(&self.docker, &self.host.home_hash()).await?;
         removed.extend(volume::sweep(&self.docker).await?);
+        removed.extend(build::sweep(&self.docker).await?);
         Ok(removed)
     }
 
@@ -183,21 +213,103 @@ impl Images {
         progress: Progress<'_>,
     ) -> Result<AgentImage, BackendError> {
         let recipe = provider_recipe(template, self.base(progress).await?);
+        let name = format!("the image for {template}");
+        self.of_recipe(recipe, &name, FETCHES, Vec::new(), progress).await
+    }
+
+    async fn of_dockerfile(
+        &self,
+        path: &Path,
+        text: &str,
+        progress: Progress<'_>,
+    ) -> Result<AgentImage, BackendError> {
+        let recipe = own_recipe(text);
+        let name = format!("the image of the Dockerfile {}", path.display());
+        let hint = format!(
+            "correct {}; it is built without a context, so there is nothing to COPY or ADD",
+            self.host.home.join(path).display()
+        );
+        let labels = changed::labels(&self.host, path, text);
+        self.of_recipe(recipe, &name, &hint, labels, progress).await
+    }
+
+    /// The image of a recipe, built when it is not there.
+    async fn of_recipe(
+        &self,
+        recipe: Recipe,
+        name: &str,
+        hint: &str,
+        mut labels: Vec<(String, String)>,
+        progress: Progress<'_>,
+    ) -> Result<AgentImage, BackendError> {
+        labels.push((IMAGE_LABEL.to_owned(), build::BUILT.to_owned()));
         let tag = recipe.hash(AGENT);
         if let Some(image) = self.made(&tag).await? {
             return Ok(image);
         }
-        let name = format!("the image for {template}");
-        let order = Order {
-            name: &name,
-            hint: "it is built from packages of Debian's and npm's registries: see whether this machine's containers reach them",
-            tag: None,
-            labels: vec![(IMAGE_LABEL.to_owned(), "agent".to_owned())],
-            proxies: build::proxies(&self.host),
+        let proxies = build::proxies(&self.host);
+        // The roots are for our own Dockerfile, which leaves them behind.
+        let aids = match recipe.args.contains_key("PROVIDER") {
+            true => vec![("roots.pem", 0o644, machine_roots())],
+            false => Vec::new(),
         };
-        let recipe = Recipe { aids: vec![("roots.pem", 0o644, machine_roots())], ..recipe };
-        let built = build::build(&self.docker, &recipe, &order, progress).await?;
-        self.adopt(&built, &name, &tag).await
+        let recipe = Recipe { aids, ..recipe };
+        let order = Order { name, hint, tag: None, labels, proxies };
+        let built = build::build(&self.patient(), &recipe, &order, progress).await?;
+        self.adopt(&built, name, &tag).await
+    }
+
+    async fn of_reference(
+        &self,
+        reference: &str,
+        progress: Progress<'_>,
+    ) -> Result<AgentImage, BackendError> {
+        let name = format!("the image {reference}");
+        let facts = match self.inspect(reference, &name).await? {
+            Some(facts) => facts,
+            None => {
+                base::pull(&self.patient(), reference, progress).await.map_err(|error| {
+                    failed(format!("{name} is not on this engine and cannot be pulled"), error)
+                        .with_hint("`docker image ls` lists what is; an archive can be named as ./FILE.tar, in $BOTTLE_HOME")
+                })?;
+                let gone = || BackendError::failed(format!("{name} was pulled and is not there"));
+                self.inspect(reference, &name).await?.ok_or_else(gone)?
+            }
+        };
+        self.of_existing(facts, &name).await
+    }
+
+    async fn of_path(&self, path: &Path, progress: Progress<'_>) -> Result<AgentImage, BackendError> {
+        let name = format!("the image ./{}", path.display());
+        let wrong = |why: String| {
+            BackendError::failed(format!("{name} {why}"))
+                .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
+        };
+        let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
+        let looking = tokio::task::spawn_blocking(move || load::look(&real));
+        let local =
+            looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)?;
+        if let Some(image) = self.made(&local.hash).await? {
+            return Ok(image);
+        }
+        let loaded = local.load(&self.patient(), &name, progress).await?;
+        self.adopt(&loaded, &name, &local.hash).await
+    }
+
+    /// An image that is on the engine, made ready once.
+    async fn of_existing(&self, facts: Facts, name: &str) -> Result<AgentImage, BackendError> {
+        let mut hash = Hash::new("existing image");
+        hash.add(facts.id.as_bytes());
+        let tag = hash.finish();
+        match self.made(&tag).await? {
+            Some(image) => Ok(image),
+            None => self.adopt(&facts.id, name, &tag).await,
+        }
+    }
+
+    /// The engine, for what takes as long as it takes: it answers when it is done.
+    fn patient(&self) -> Docker {
+        self.docker.clone().with_timeout(PATIENCE)
     }
 
     /// The image with this tag, when it was made before.
@@ -230,12 +342,12 @@ impl Images {
         }
         let order = Order {
             name: "the image for the guards",
-            hint: "it is built from packages of Debian's registry: see whether this machine's containers reach it",
+            hint: FETCHES,
             tag: Some(name),
             labels: vec![(IMAGE_LABEL.to_owned(), "sidecars".to_owned())],
             proxies: build::proxies(&self.host),
         };
-        build::build(&self.docker, &recipe, &order, progress).await
+        build::build(&self.patient(), &recipe, &order, progress).await
     }
 
     async fn base(&self, progress: Progress<'_>) -> Result<&str, BackendError> {
@@ -302,6 +414,11 @@ fn provider_recipe(template: Template, base: &str) -> Recipe {
         files: pins.map(|(path, text)| (*path, 0o644, Bytes::from_static(text.as_bytes()))).collect(),
         aids: Vec::new(),
     }
+}
+
+/// A person's Dockerfile, which sees nothing of the machine.
+fn own_recipe(text: &str) -> Recipe {
+    Recipe { dockerfile: text.to_owned(), ..Recipe::default() }
 }
 
 /// The authorities this machine trusts, for registries behind a company's proxy.

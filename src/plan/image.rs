@@ -1,0 +1,51 @@
+//! What the bottle's file system is made of, as the manifest has it.
+
+use std::path::{Path, PathBuf};
+
+use super::ImageSource;
+use crate::host::Host;
+use crate::manifest::provider::Image;
+use crate::manifest::{host_path, plain_file};
+use crate::resolve::Provider;
+
+/// A Dockerfile is text for people; one this large is something else.
+const DOCKERFILE_MAX: u64 = 256 << 10;
+
+/// A Dockerfile that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("the Dockerfile {} {why} ({origin})", .path.display())]
+pub struct DockerfileError {
+    /// Its path, relative to `$BOTTLE_HOME`.
+    path: PathBuf,
+    /// Why, as the rest of a sentence.
+    why: String,
+    /// Where it was named.
+    origin: String,
+}
+
+/// Reads the Dockerfile, so that the plan holds what is shown and what is built.
+pub(super) fn source(host: &Host, provider: &Provider) -> Result<ImageSource, DockerfileError> {
+    if let Some(dockerfile) = &provider.dockerfile {
+        let text = read(&host.home, &dockerfile.value).map_err(|why| DockerfileError {
+            path: dockerfile.value.clone(),
+            why,
+            origin: dockerfile.origin.to_string(),
+        })?;
+        return Ok(ImageSource::Dockerfile { path: dockerfile.value.clone(), text });
+    }
+    Ok(match provider.image.as_ref().map(|image| &image.value) {
+        Some(Image::Reference(reference)) => ImageSource::Reference(reference.clone()),
+        Some(Image::Path(path)) => ImageSource::Path(path.clone()),
+        None => ImageSource::Provider(provider.template.value),
+    })
+}
+
+fn read(home: &Path, path: &Path) -> Result<String, String> {
+    let real = host_path::real_within(home, path)?;
+    let bytes =
+        plain_file::read(&real, DOCKERFILE_MAX).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > DOCKERFILE_MAX {
+        return Err(format!("is larger than {} KiB", DOCKERFILE_MAX >> 10));
+    }
+    String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+}

@@ -1,0 +1,91 @@
+//! Builds that fail, are given up or killed leave nothing but a clear word.
+
+use std::time::{Duration, Instant};
+
+use bollard::Docker;
+use bottle::backend::docker::images::Images;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+
+use crate::stand::{Stand, docker};
+
+#[tokio::test]
+async fn a_build_that_fails_says_all_that_the_builder_said() {
+    let Some(stand) = Stand::new("a build that fails") else { return };
+    let word = stand.word();
+    let text = format!(
+        "FROM debian:bookworm-slim\nRUN echo so far so good && echo but not this >&2 && exit 7 # {word}"
+    );
+    let error = stand.of_dockerfile(&text).await.expect_err("it fails");
+    let message = &error.message;
+    assert!(message.starts_with("cannot build the image of the Dockerfile Dockerfile: "), "{message}");
+    assert!(message.contains("returned a non-zero code: 7"), "{message}");
+    assert!(message.contains("\nso far so good\n") && message.contains("but not this"), "{message}");
+    assert!(error.hint.is_some_and(|hint| hint.contains("without a context")), "{message}");
+    let containers = docker(&["ps", "--all", "--no-trunc", "--format", "{{.Command}}"]);
+    assert!(!containers.contains(&word), "a container was left: {containers}");
+    let error = stand.of_dockerfile("FROM debian:bookworm-slim\nNONSENSE").await.expect_err("no instruction");
+    assert!(error.message.contains("unknown instruction: NONSENSE"), "{error}");
+}
+
+#[tokio::test]
+async fn a_build_that_is_given_up_ends_in_the_engine_too() {
+    let Some(stand) = Stand::new("a build that is given up") else { return };
+    let word = stand.word();
+    let text = format!("FROM debian:bookworm-slim\nRUN echo {word} && sleep 600");
+    let running = || docker(&["ps", "--quiet", "--no-trunc", "--filter", "status=running"]);
+    let ours = || {
+        running()
+            .lines()
+            .find(|id| docker(&["inspect", "--format", "{{.Config.Cmd}}", id]).contains(&word))
+            .map(str::to_owned)
+    };
+    let building = stand.of_dockerfile(&text);
+    let given_up = tokio::time::timeout(Duration::from_secs(60), async {
+        tokio::select! {
+            ended = building => panic!("it ended: {ended:?}"),
+            () = async { while !stand.heard.said(&word) { tokio::time::sleep(Duration::from_millis(20)).await } } => {}
+        }
+    });
+    given_up.await.expect("the step begins");
+    let end = Instant::now() + Duration::from_secs(30);
+    while let Some(container) = ours() {
+        assert!(Instant::now() < end, "{container} is still running");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_base_image_the_way_to_one_is_named() {
+    // An engine that has nothing and reaches nobody.
+    let Some(stand) = Stand::new("no base image") else { return };
+    let socket = stand.host.home.join("engine.sock");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let engine = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut request = [0; 4096];
+            let read = client.read(&mut request).await.unwrap_or(0);
+            let asked = String::from_utf8_lossy(&request[..read]).into_owned();
+            let (status, body) = match asked.split(' ').nth(1).unwrap_or_default() {
+                path if path.ends_with("/version") => ("200 OK", r#"{"Arch":"amd64"}"#),
+                path if path.contains("/images/create") => {
+                    ("500 Oh", r#"{"message":"no route to the registry"}"#)
+                }
+                _ => ("404 Not Found", r#"{"message":"no such image"}"#),
+            };
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            );
+            let _ = client.write_all(answer.as_bytes()).await;
+        }
+    });
+    let docker = Docker::connect_with_unix(&socket.display().to_string(), 10, bollard::API_DEFAULT_VERSION)
+        .expect("an engine");
+    let images = Images::new(&docker, &stand.host);
+    let error = images.agent(&stand.plan(), &|_| ()).await.expect_err("no base");
+    let expected = "the base image debian:bookworm-slim is not on this engine and cannot be pulled: no route to the registry";
+    assert_eq!(error.message, expected);
+    assert!(error.hint.is_some_and(|hint| hint.contains("scripts/base-image")));
+    engine.abort();
+}
