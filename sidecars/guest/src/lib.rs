@@ -21,10 +21,11 @@
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and what is seen of it
 //! - `host`: one connection after another, one task per request
-//! - `rooted`, `provision`, `copy`: files
+//! - `rooted`, `provision`, `copy`, `archive`: files
 //! - `forward`: the door, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
 
 mod agent;
+pub mod archive;
 mod attach;
 mod children;
 mod config;

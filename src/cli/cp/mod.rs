@@ -1,30 +1,25 @@
 //! `bottle cp`: files into a bottle and out of it, as one tar stream with its guest.
 //!
 //! - `place`: which side an argument means
-//! - `unpack`: a tar stream from inside, which may be hostile, onto the person's disk
+//! - `target`: where on the person's disk a copy goes
 
 mod place;
-mod unpack;
+mod target;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use bottle_channel::{Event, Stream};
+use bottle_channel::Stream;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest, STDOUT};
-use bytes::Bytes;
-use tokio::sync::mpsc;
+use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
 
 use self::place::Place;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use crate::archive::{self, SendError};
+use crate::archive::{self, ReceiveError, SendError};
 use crate::host::Host;
-
-/// Chunks under way between the channel and the thread that writes files.
-const CHUNKS: usize = 8;
 
 /// Copy files into a bottle or out of it
 ///
@@ -85,49 +80,23 @@ fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
 }
 
 async fn copy_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
-    let target = unpack::Target::choose(to, from)
+    let target = target::Target::choose(to, from)
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", to.display())))?;
     let channel = connect(host, slug).await?;
-    let mut stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
-    let (chunks, ready) = mpsc::channel(CHUNKS);
-    let unpacking =
-        tokio::task::spawn_blocking(move || target.unpack(Archive { ready, chunk: Bytes::new() }));
-    let mut answer = None;
-    while let Some(event) = stream.next().await {
-        match event {
-            Event::Data { fd: STDOUT, bytes } => {
-                // A thread that stopped early has its reason ready below.
-                if chunks.send(bytes).await.is_err() {
-                    break;
-                }
-            }
-            Event::Data { .. } => {}
-            Event::Message(json) => {
-                answer = serde_json::from_slice(&json).ok();
-                break;
-            }
-            Event::End | Event::Reset(_) => break,
-        }
-    }
-    // Whole only with the guest's word for it: a broken stream must not become a shorter copy.
-    let whole = matches!(answer, Some(GuestEvent::Done));
-    if !whole {
-        let _ = chunks.send(Bytes::new()).await;
-    }
-    drop(chunks);
-    let unpacked = unpacking.await.map_err(|error| CliError::failed(format!("the copy stopped: {error}")))?;
-    match (answer, unpacked) {
-        (Some(GuestEvent::Failed(failure)), _) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
-        (_, Err(error)) => {
-            Err(CliError::failed(format!("cannot copy to {}: {error}", to.display())).about(to.display()))
-        }
-        (Some(GuestEvent::Done), Ok(skipped)) => {
+    let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
+    match archive::receive(stream, move |archive| target.unpack(archive)).await {
+        Ok(skipped) => {
             for name in skipped {
                 output.warn(format!("{name} was left out: it is no file, folder, or link within the copy"));
             }
             Ok(exit::DONE)
         }
-        (_, Ok(_)) => Err(lost("the copy broke off").about(slug)),
+        Err(ReceiveError::Refused(failure)) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
+        Err(ReceiveError::Unpacked(error)) => {
+            Err(CliError::failed(format!("cannot copy to {}: {error}", to.display())).about(to.display()))
+        }
+        Err(error @ ReceiveError::BrokeOff) => Err(lost(error).about(slug)),
+        Err(error @ ReceiveError::Stopped(_)) => Err(CliError::failed(error.to_string())),
     }
 }
 
@@ -136,29 +105,6 @@ async fn done(stream: &mut Stream, slug: &Slug) -> Result<u8, CliError> {
         GuestEvent::Done => Ok(exit::DONE),
         GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED).about(slug)),
         _ => Err(lost("it answered out of turn").about(slug)),
-    }
-}
-
-/// The reading end of an archive under way. An empty chunk means that it broke off.
-struct Archive {
-    ready: mpsc::Receiver<Bytes>,
-    chunk: Bytes,
-}
-
-impl Read for Archive {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.chunk.is_empty() {
-            match self.ready.blocking_recv() {
-                None => return Ok(0),
-                Some(chunk) if chunk.is_empty() => {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the copy broke off"));
-                }
-                Some(chunk) => self.chunk = chunk,
-            }
-        }
-        let length = buffer.len().min(self.chunk.len());
-        buffer[..length].copy_from_slice(&self.chunk.split_to(length));
-        Ok(length)
     }
 }
 

@@ -12,8 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use tar::Archive;
 
-use super::about;
-use super::entry::{Member, Members, What};
+use crate::archive::{Member, Members, What, about};
 use crate::rooted::{make_folder, open_beneath};
 
 /// Opening a folder on the way, never through a link.
@@ -34,17 +33,17 @@ pub(super) fn unpack(target: &Target, mut reader: impl Read) -> io::Result<()> {
         let mut archive = Archive::new(&mut reader);
         let mut members = Members::new(archive.entries()?);
         while let Some(mut member) = members.next()? {
-            let path = member.path.clone();
-            make(&folder, &mut member).map_err(|error| about(&path, error))?;
+            let place = member.place()?;
+            make(&folder, &mut member, &place).map_err(|error| about(&place, error))?;
         }
     }
     // An archive's padding; and the client's end, without which this was only a part.
     io::copy(&mut reader, &mut io::sink()).map(|_| ())
 }
 
-fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>) -> io::Result<()> {
-    let Some(name) = member.path.file_name().map(PathBuf::from) else { return Ok(()) };
-    let parents = member.path.parent().unwrap_or(Path::new(""));
+fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io::Result<()> {
+    let Some(name) = place.file_name().map(PathBuf::from) else { return Ok(()) };
+    let parents = place.parent().unwrap_or(Path::new(""));
     let parent = parents_of(top, parents)?;
     match &member.what {
         What::Folder => {
@@ -65,6 +64,7 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>) -> io::Result<()> {
             fchmod(&file, Mode::from_raw_mode(member.mode))?;
             set_time(&file, member.mtime)?;
         }
+        What::Other => return Err(io::Error::other("it is no file, folder or symbolic link")),
     }
     Ok(())
 }

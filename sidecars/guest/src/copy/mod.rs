@@ -5,16 +5,13 @@
 //! [`crate::rooted`]. The files are handled on a few threads, a copy each, because disks block; the
 //! streams stay on the runtime and give the pace.
 //!
-//! - `out`: a tree becomes an archive · `into`: an archive becomes a tree
-//! - `entry`: one member of a foreign archive, read within bounds
+//! - `out`: a tree becomes an archive · `into`: an archive ([`crate::archive`]) becomes a tree
 //! - `bridge`: between a thread and a stream
 
 mod bridge;
-mod entry;
 mod into;
 mod out;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bottle_channel::{Event, Stream, StreamReceiver};
@@ -27,9 +24,6 @@ use crate::host::answer;
 
 /// Copies at once, a thread each.
 pub(crate) const MAX_COPIES: usize = 4;
-
-/// Folders within folders, each an open descriptor while a tree is read; deeper trees are no one's work.
-const MAX_DEPTH: usize = 128;
 
 /// The places for copies.
 pub(crate) struct Places(Arc<Semaphore>);
@@ -127,10 +121,4 @@ fn event_of(path: &str, what: &str, done: Joined) -> GuestEvent {
 
 async fn conclude(stream: &Stream, path: &str, what: &str, done: Joined) {
     answer(stream, &event_of(path, what, done)).await;
-}
-
-/// An error that names the member of an archive it is about.
-fn about(path: &std::path::Path, why: impl std::fmt::Display) -> std::io::Error {
-    let path: PathBuf = path.into();
-    std::io::Error::other(format!("{path:?}: {why}"))
 }

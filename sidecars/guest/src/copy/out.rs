@@ -10,7 +10,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fst
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-use super::{MAX_DEPTH, about};
+use crate::archive::{MAX_DEPTH, about};
 use crate::rooted::{open_beneath, open_in_root};
 
 /// Opened without waiting: a named pipe would block until somebody writes.

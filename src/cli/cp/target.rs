@@ -1,19 +1,10 @@
-//! A tar stream from inside a bottle, onto the person's disk.
-//!
-//! The stream is the agent's to write, so it is taken for hostile. It is unpacked into a fresh folder beside
-//! the destination and moved into place when it is whole. Only files, folders and links are made; every
-//! parent is a folder made here, never a link; a link may not lead out of the copy; no bits but rwx are set.
+//! Where on the person's disk a copy from inside goes. It is moved there when it is whole.
 
-use std::collections::HashSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use tar::EntryType;
-
-/// Names of what was left out that are told one by one.
-const TOLD: usize = 20;
+use crate::archive::{self, Rules};
 
 /// Where a copy goes.
 #[derive(Debug)]
@@ -43,16 +34,12 @@ impl Target {
     }
 
     /// Unpacks all of it, then moves it into place. Answers what was left out.
-    pub(super) fn unpack(self, archive: impl Read) -> io::Result<Vec<String>> {
+    pub(super) fn unpack(self, archive: &mut dyn Read) -> io::Result<Vec<String>> {
         let beside = tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder)?;
-        let mut unpacker = Unpacker::new(beside.path());
-        let mut archive = tar::Archive::new(archive);
-        for entry in archive.entries()? {
-            unpacker.entry(&mut entry?)?;
-        }
-        let top = unpacker.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
+        let unpacked = archive::unpack(beside.path(), archive, &Rules::default())?;
+        let top = unpacked.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
         replace(&beside.path().join(top), &self.folder.join(&self.name))?;
-        Ok(unpacker.skipped)
+        Ok(unpacked.skipped)
     }
 }
 
@@ -76,117 +63,12 @@ fn replace(new: &Path, place: &Path) -> io::Result<()> {
     }
 }
 
-struct Unpacker<'a> {
-    root: &'a Path,
-    folders: HashSet<PathBuf>,
-    /// The first path component; all entries share it.
-    top: Option<PathBuf>,
-    skipped: Vec<String>,
-}
-
-impl<'a> Unpacker<'a> {
-    fn new(root: &'a Path) -> Self {
-        Self { root, folders: HashSet::new(), top: None, skipped: Vec::new() }
-    }
-
-    fn entry(&mut self, entry: &mut tar::Entry<'_, impl Read>) -> io::Result<()> {
-        let path = entry.path()?.into_owned();
-        let made = match self.placed(&path) {
-            Some(inside) => self.make(entry, &inside)?,
-            None => false,
-        };
-        if !made && self.skipped.len() < TOLD {
-            self.skipped.push(path.display().to_string());
-        }
-        Ok(())
-    }
-
-    /// Makes one entry; false when it is of a kind, or at a place, that is left out.
-    fn make(&mut self, entry: &mut tar::Entry<'_, impl Read>, inside: &Path) -> io::Result<bool> {
-        let target = self.root.join(inside);
-        let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
-        match entry.header().entry_type() {
-            EntryType::Directory => return self.folder(inside),
-            EntryType::Regular | EntryType::Continuous if self.parents(inside)? => {
-                let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
-                io::copy(entry, &mut file)?;
-                file.set_permissions(fs::Permissions::from_mode(mode | 0o600))?;
-            }
-            EntryType::Symlink if self.parents(inside)? => {
-                let link = entry.link_name()?.map(std::borrow::Cow::into_owned).unwrap_or_default();
-                if !stays_within(inside, &link) {
-                    return Ok(false);
-                }
-                std::os::unix::fs::symlink(link, &target)?;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
-    /// The path with plain names only, under the one top; nothing when it is none.
-    fn placed(&mut self, path: &Path) -> Option<PathBuf> {
-        let mut inside = PathBuf::new();
-        for component in path.components() {
-            match component {
-                Component::Normal(name) => inside.push(name),
-                Component::CurDir => {}
-                Component::RootDir | Component::ParentDir | Component::Prefix(_) => return None,
-            }
-        }
-        // `.` is the folder that was asked for itself: its entries then have no top of their own.
-        if path.starts_with(".") || inside.as_os_str().is_empty() {
-            inside = Path::new("workspace").join(inside);
-        }
-        let top = PathBuf::from(inside.components().next()?.as_os_str());
-        (*self.top.get_or_insert_with(|| top.clone()) == top).then_some(inside)
-    }
-
-    fn folder(&mut self, inside: &Path) -> io::Result<bool> {
-        if self.folders.contains(inside) {
-            return Ok(true);
-        }
-        if !self.parents(inside)? || self.root.join(inside).symlink_metadata().is_ok() {
-            return Ok(false);
-        }
-        fs::create_dir(self.root.join(inside))?;
-        self.folders.insert(inside.to_owned());
-        Ok(true)
-    }
-
-    /// Makes the folders above, unless something else stands in their place.
-    fn parents(&mut self, inside: &Path) -> io::Result<bool> {
-        let Some(parent) = inside.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
-            return Ok(true);
-        };
-        self.folder(parent)
-    }
-}
-
-/// Whether a link at `inside` leads to a place under the copy's top.
-///
-/// A way up counts only at its beginning, where it goes through folders that were made here. After a name
-/// it would start from wherever that name leads, which may be another link.
-fn stays_within(inside: &Path, link: &Path) -> bool {
-    let mut depth = inside.components().count() - 1;
-    let mut named = false;
-    for component in link.components() {
-        match component {
-            Component::Normal(_) => {
-                named = true;
-                depth += 1;
-            }
-            Component::CurDir => {}
-            // One component is the top itself, which a link must not leave.
-            Component::ParentDir if depth > 1 && !named => depth -= 1,
-            _ => return false,
-        }
-    }
-    depth > 0
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tar::EntryType;
+
     use super::*;
 
     enum Piece<'a> {
@@ -219,7 +101,7 @@ mod tests {
     }
 
     fn unpack(to: &Path, from: &str, pieces: &[Piece<'_>]) -> io::Result<Vec<String>> {
-        Target::choose(to, from)?.unpack(archive(pieces).as_slice())
+        Target::choose(to, from)?.unpack(&mut archive(pieces).as_slice())
     }
 
     #[test]
@@ -316,7 +198,7 @@ mod tests {
         let here = tempfile::tempdir().expect("folder");
         let mut bytes = archive(&[Piece::File("big", 0o644, &"x".repeat(4000))]);
         bytes.truncate(1500);
-        assert!(Target::choose(here.path(), "big").expect("target").unpack(bytes.as_slice()).is_err());
+        assert!(Target::choose(here.path(), "big").expect("target").unpack(&mut bytes.as_slice()).is_err());
         assert_eq!(fs::read_dir(here.path()).expect("list").count(), 0);
     }
 }

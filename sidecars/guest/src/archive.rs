@@ -1,5 +1,6 @@
-//! One member of a foreign archive: what it is and where it goes, read within bounds.
+//! A foreign archive, member by member: what each is and where it goes, read within bounds.
 //!
+//! Read by the guest, for what comes in, and by the host, for what comes out; neither trusts the writer.
 //! The library would read a long name of any length into memory; here the extension headers are read as
 //! what they are, each with a bound, and everything that is not needed is refused.
 
@@ -10,7 +11,8 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::{Entries, Entry, EntryType, PaxExtensions};
 
-use super::{MAX_DEPTH, about};
+/// Folders within folders, each an open descriptor while a tree is read; deeper trees are no one's work.
+pub const MAX_DEPTH: usize = 128;
 
 /// The longest name or link target, in bytes: PATH_MAX of the kernel.
 const MAX_NAME: u64 = 4096;
@@ -22,36 +24,61 @@ const MAX_EXTENSIONS: u64 = 64 * 1024;
 const MAX_MEMBERS: usize = 1_000_000;
 
 /// What a member is.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
+    /// A regular file.
     File,
+    /// A folder.
     Folder,
+    /// A symbolic link to this.
     Link(PathBuf),
+    /// Anything else: a hard link, a device, a pipe. Never made.
+    Other,
 }
 
-/// A member with its place beneath the target folder.
-pub(super) struct Member<'a, R: Read> {
-    pub(super) path: PathBuf,
-    pub(super) what: What,
-    pub(super) mode: u32,
-    pub(super) mtime: u64,
-    pub(super) content: Entry<'a, R>,
+/// A member of an archive.
+pub struct Member<'a, R: Read> {
+    /// As the archive has it; [`Member::place`] is what may be used as a path.
+    pub name: PathBuf,
+    /// What it is.
+    pub what: What,
+    /// Permission bits, without any that would lend rights.
+    pub mode: u32,
+    /// Seconds since the epoch.
+    pub mtime: u64,
+    /// A file's bytes.
+    pub content: Entry<'a, R>,
+}
+
+impl<R: Read> Member<'_, R> {
+    /// Its place beneath the target folder: no root, no way up, not too deep.
+    ///
+    /// # Errors
+    /// When its name leads elsewhere.
+    pub fn place(&self) -> io::Result<PathBuf> {
+        place(&self.name)
+    }
 }
 
 /// The members of an archive.
-pub(super) struct Members<'a, R: Read> {
+pub struct Members<'a, R: Read> {
     entries: Entries<'a, R>,
     seen: usize,
 }
 
 impl<'a, R: Read> Members<'a, R> {
     /// `entries` must be fresh.
-    pub(super) fn new(entries: Entries<'a, R>) -> Self {
+    #[must_use]
+    pub fn new(entries: Entries<'a, R>) -> Self {
         Self { entries: entries.raw(true), seen: 0 }
     }
 
     /// The next member; `None` at the end of the archive.
-    pub(super) fn next(&mut self) -> io::Result<Option<Member<'a, R>>> {
+    ///
+    /// # Errors
+    /// When the archive is broken or breaks off, or goes beyond a bound.
+    #[expect(clippy::should_implement_trait, reason = "an iterator cannot say that reading failed for good")]
+    pub fn next(&mut self) -> io::Result<Option<Member<'a, R>>> {
         let (mut name, mut link) = (None, None);
         for entry in self.entries.by_ref() {
             let mut entry = entry?;
@@ -90,14 +117,13 @@ fn member<R: Read>(
             let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
             What::Link(link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?)
         }
-        other => return Err(about(&name, format!("a member of kind {other:?} is not copied"))),
+        _ => What::Other,
     };
     let mode = header.mode()? & 0o777;
     let mtime = header.mtime()?;
-    Ok(Member { path: place(&name)?, what, mode, mtime, content: entry })
+    Ok(Member { name, what, mode, mtime, content: entry })
 }
 
-/// A name as a path beneath the target: no root, no way up, not too deep.
 fn place(name: &Path) -> io::Result<PathBuf> {
     let mut place = PathBuf::new();
     for component in name.components() {
@@ -151,6 +177,11 @@ fn extensions<R: Read>(
         }
     }
     Ok(())
+}
+
+/// An error that names the member of an archive it is about.
+pub(crate) fn about(path: &Path, why: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{path:?}: {why}"))
 }
 
 #[cfg(test)]
