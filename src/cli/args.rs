@@ -6,7 +6,9 @@
 use clap::{ArgAction, Parser, Subcommand};
 
 use super::output::Color;
-use super::{attach, cleanup, cp, doctor, exec, info, list, logs, policy, probe, start, stop};
+use super::{
+    attach, cleanup, commit, cp, doctor, exec, info, list, logs, policy, probe, snapshots, start, stop,
+};
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
 #[derive(Debug, Parser)]
@@ -45,6 +47,8 @@ pub(crate) enum Command {
     Logs(logs::Logs),
     Cp(cp::Cp),
     Stop(stop::Stop),
+    Commit(commit::Commit),
+    Snapshots(snapshots::Snapshots),
     /// List what there is
     List(list::List),
     Info(info::Info),

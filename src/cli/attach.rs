@@ -17,7 +17,7 @@ use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
-use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest};
+use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
 
 /// How long the keeper may take to let a client go.
 const DETACHED_WITHIN: Duration = Duration::from_secs(2);
@@ -228,6 +228,14 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
     }
     if let Some(path) = &ended.kept {
         output.note(format!("there is work in its workspace, kept at {path}"));
+    }
+    if let Some(path) = &ended.transcript {
+        output.note(format!("its conversations are in {path}"));
+    }
+    match ended.resumable {
+        Some(Resumable::Kept) => output.note(format!("`bottle resume {slug}` goes on with it")),
+        Some(Resumable::Snapshot) => output.note(format!("`bottle resume {slug}` goes on from its snapshot")),
+        None => {}
     }
     for left in &ended.left {
         output.note(format!("could not be removed: {left}; `bottle cleanup` tries again"));

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use bottle_contract::names::Slug;
 
+use super::connect::unlistable;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, inert};
 use super::shapes::{CleanupReport, Leftover};
 use super::terminal::{self, Person};
-use crate::backend::registry;
+use crate::backend::{Snapshot, registry};
 use crate::host::Host;
-use crate::instance::cleanup::{self, Found};
+use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
 use crate::instance::record::Mode;
 use crate::instance::{State, Store};
 
@@ -40,8 +41,8 @@ impl Cleanup {
 
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let backends = registry::all(host);
-        let living = if self.all { living(host) } else { Vec::new() };
-        let mut found = cleanup::find(host, &backends).await;
+        let mut found = cleanup::find(host, &backends).await.map_err(unlistable)?;
+        let living = if self.all { living(host)? } else { Vec::new() };
         let nothing = found.is_empty() && living.is_empty();
         let mut failures = Vec::new();
         if !nothing && !self.dry_run {
@@ -52,7 +53,7 @@ impl Cleanup {
             failures.extend(end_all(host, &living).await);
             if !living.is_empty() {
                 // What has just ended may have left something.
-                found = cleanup::find(host, &backends).await;
+                found = cleanup::find(host, &backends).await.map_err(unlistable)?;
             }
             failures.extend(cleanup::remove(host, &backends, &found).await);
         }
@@ -62,18 +63,14 @@ impl Cleanup {
 }
 
 /// Bottles that run, and detached ones that run without a keeper.
-fn living(host: &Host) -> Vec<Slug> {
+fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
     let lives = |state: &State| match state {
         State::Alive(_) => true,
         State::Dead(record) => record.mode == Mode::Detached && record.agent_exit.is_none(),
         _ => false,
     };
-    Store::of(host)
-        .list()
-        .into_iter()
-        .filter(|listed| lives(&listed.state))
-        .map(|listed| listed.slug)
-        .collect()
+    let listed = Store::of(host).list().map_err(unlistable)?;
+    Ok(listed.into_iter().filter(|listed| lives(&listed.state)).map(|listed| listed.slug).collect())
 }
 
 /// Stops all of them at once. One that cannot be reached any more is an orphan by then, and found as one.
@@ -138,7 +135,11 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
         let _ = writeln!(text, "{slug} {verb} stopped: it runs");
     }
     for orphan in &found.orphans {
-        let what = if orphan.holds_work { "stopped, its work kept" } else { "removed" };
+        let what = match orphan.keeps {
+            Keeps::Nothing => "removed",
+            Keeps::Work => "stopped, its work kept",
+            Keeps::Snapshot => "removed, its snapshot kept",
+        };
         let resources = orphan.resources.len();
         let counted = if resources == 1 { "1 resource".to_owned() } else { format!("{resources} resources") };
         let _ = writeln!(
@@ -146,6 +147,11 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
             "{} {verb} {what}: it {} ({}, {counted})",
             orphan.slug, orphan.why, orphan.backend
         );
+    }
+    for Unnamed { backend, snapshot } in &found.snapshots {
+        let Snapshot { slug, reference, .. } = snapshot;
+        let _ =
+            writeln!(text, "{slug} {verb} rid of the snapshot {reference}: nothing refers to it ({backend})");
     }
     for path in &found.litter {
         let _ = writeln!(text, "{} {verb} removed: nobody uses it", path.display());
@@ -158,12 +164,13 @@ fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> 
         slug: orphan.slug.to_string(),
         backend: orphan.backend.clone(),
         why: orphan.why.clone(),
-        work_kept: orphan.holds_work,
+        work_kept: orphan.keeps == Keeps::Work,
     };
     CleanupReport {
         dry_run,
         stopped: living.iter().map(ToString::to_string).collect(),
         removed: found.orphans.iter().map(leftover).collect(),
+        snapshots: found.snapshots.iter().map(|unnamed| unnamed.snapshot.reference.clone()).collect(),
         files: found.litter.iter().map(|path| path.display().to_string()).collect(),
         left: found.left.clone(),
         errors: failures.to_vec(),

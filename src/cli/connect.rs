@@ -9,6 +9,7 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 use super::error::{CliError, Kind};
 use super::exit;
 use crate::host::Host;
+use crate::instance::Unlistable;
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::KeeperRequest;
 
@@ -41,6 +42,13 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
     }
 }
 
+/// The state cannot be looked into, so nothing can be said of any bottle.
+pub(crate) fn unlistable(error: Unlistable) -> CliError {
+    CliError::new(Kind::State, error.to_string())
+        .about("BOTTLE_HOME")
+        .hint("make the folder readable for you; without it no bottle can be told from what is left of one")
+}
+
 fn unreachable(error: ClientError) -> CliError {
     let message = error.to_string();
     match error {
@@ -49,6 +57,9 @@ fn unreachable(error: ClientError) -> CliError {
         }
         ClientError::NoSuchBottle { near: None, .. } => {
             CliError::new(Kind::NoSuchBottle, message).hint("`bottle list` shows those there are")
+        }
+        ClientError::NotRunning { slug, preserved: true, .. } => {
+            CliError::new(Kind::State, message).hint(format!("`bottle resume {slug}` goes on with it"))
         }
         ClientError::NotRunning { .. } => CliError::new(Kind::State, message),
         ClientError::Orphaned { slug } => CliError::new(

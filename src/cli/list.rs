@@ -3,6 +3,7 @@
 use clap::Subcommand;
 
 use super::choice::manifests;
+use super::connect::unlistable;
 use super::error::CliError;
 use super::exit;
 use super::output::{Ink, Output};
@@ -27,6 +28,8 @@ enum What {
     Agents,
     /// Bottle manifests that can be chosen
     Bottles,
+    /// Snapshots that can be gone on from
+    Snapshots,
 }
 
 impl List {
@@ -35,13 +38,15 @@ impl List {
             What::Active => active(host, output)?,
             What::Agents => named(Kind::Agent, host, output)?,
             What::Bottles => named(Kind::Bottle, host, output)?,
+            What::Snapshots => super::snapshots::list(host, output)?,
         }
         Ok(exit::DONE)
     }
 }
 
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
-    let bottles: Vec<ActiveBottle> = Store::of(host).list().into_iter().map(active_bottle).collect();
+    let listed = Store::of(host).list().map_err(unlistable)?;
+    let bottles: Vec<ActiveBottle> = listed.into_iter().map(active_bottle).collect();
     if output.json {
         return output.print_json(&bottles);
     }

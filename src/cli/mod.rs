@@ -6,6 +6,7 @@
 //! output    what is printed, and how   shapes        the JSON a script may rely on
 //! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
 //! choice    an agent and its bottles   connect       the keeper of a bottle
+//! progress  how far something is
 //! and one file (or folder) for each command
 //! ```
 //! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
@@ -14,6 +15,7 @@ mod args;
 mod attach;
 mod choice;
 mod cleanup;
+mod commit;
 mod connect;
 mod cp;
 mod doctor;
@@ -26,8 +28,10 @@ mod logs;
 mod output;
 mod policy;
 mod probe;
+mod progress;
 mod session;
 mod shapes;
+mod snapshots;
 mod start;
 mod stop;
 mod terminal;
@@ -76,6 +80,8 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Logs(logs) => logs.run(&host, output),
         Command::Cp(cp) => cp.run(&host, output),
         Command::Stop(stop) => stop.run(&host, output),
+        Command::Commit(commit) => commit.run(&host, output),
+        Command::Snapshots(snapshots) => snapshots.run(&host, output),
         Command::List(list) => list.run(&host, output),
         Command::Info(info) => info.run(&host, output),
         Command::Policy(policy) => policy.run(&host, output),

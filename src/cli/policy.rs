@@ -114,7 +114,7 @@ impl Check {
 
 /// The bottle that runs, when no other does.
 fn the_only_one(store: &Store) -> Result<Record, CliError> {
-    let mut running = store.list().into_iter().filter_map(|listed| match listed.state {
+    let mut running = store.list().unwrap_or_default().into_iter().filter_map(|listed| match listed.state {
         State::Alive(record) => Some(*record),
         _ => None,
     });

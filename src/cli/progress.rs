@@ -1,26 +1,24 @@
-//! How far a launch is: a spinner on a terminal, lines in a pipe, nothing when silence was asked for.
+//! How far something is: a spinner on a terminal, lines in a pipe, nothing when silence was asked for.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::launch::words;
-use crate::cli::output::Output;
-use crate::keeper::protocol::Phase;
+use super::output::Output;
 
-/// A launch faster than this shows no spinner at all.
+/// What is faster than this shows no spinner at all.
 const TICK: Duration = Duration::from_millis(80);
 
 /// Shown until dropped.
-pub(super) enum Progress {
+pub(crate) enum Progress {
     Spinner(ProgressBar),
     Lines(Output),
     Nothing,
 }
 
 impl Progress {
-    pub(super) fn start(output: &Output) -> Self {
+    pub(crate) fn start(output: &Output) -> Self {
         if output.quiet || output.json {
             Self::Nothing
         } else if io::stderr().is_terminal() {
@@ -35,11 +33,19 @@ impl Progress {
         }
     }
 
-    pub(super) fn phase(&self, phase: Phase) {
+    /// What is done now.
+    pub(crate) fn phase(&self, words: &str) {
         match self {
-            Self::Spinner(bar) => bar.set_message(words(phase)),
-            Self::Lines(output) => output.note(words(phase)),
+            Self::Spinner(bar) => bar.set_message(words.to_owned()),
+            Self::Lines(output) => output.note(words),
             Self::Nothing => {}
+        }
+    }
+
+    /// How far that is; said too often for lines in a pipe.
+    pub(crate) fn say(&self, words: &str) {
+        if let Self::Spinner(bar) = self {
+            bar.set_message(words.to_owned());
         }
     }
 }

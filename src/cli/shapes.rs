@@ -35,6 +35,8 @@ pub(crate) struct CleanupReport {
     pub(crate) stopped: Vec<String>,
     /// What had no keeper any more.
     pub(crate) removed: Vec<Leftover>,
+    /// References of snapshots that nothing refers to.
+    pub(crate) snapshots: Vec<String>,
     /// Folders and sockets that nobody uses.
     pub(crate) files: Vec<String>,
     /// What was left alone, and why.
@@ -51,6 +53,38 @@ pub(crate) struct Leftover {
     pub(crate) why: String,
     /// Whether it was stopped and kept instead, for the work in it.
     pub(crate) work_kept: bool,
+}
+
+/// `bottle commit --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Committed {
+    pub(crate) slug: String,
+    /// The backend's own name for the snapshot.
+    pub(crate) reference: String,
+    pub(crate) made_at: Timestamp,
+    /// Bytes of the files in it, when that is known.
+    pub(crate) bytes: Option<u64>,
+    /// What the person should know of it.
+    pub(crate) notes: Vec<String>,
+    /// The command that goes on from it.
+    pub(crate) resume: String,
+    /// The command that packs it for another machine.
+    pub(crate) moved_by: Option<String>,
+}
+
+/// One line of `bottle list snapshots --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ListedSnapshot {
+    pub(crate) slug: String,
+    pub(crate) label: Option<String>,
+    pub(crate) agent: Option<String>,
+    pub(crate) backend: String,
+    pub(crate) reference: String,
+    pub(crate) made_at: Timestamp,
+    pub(crate) bytes: Option<u64>,
+    /// `ready`, `gone` when somebody removed it, `unknown` when its backend could not be asked, `unnamed` when
+    /// its bottle's state is not there any more.
+    pub(crate) status: &'static str,
 }
 
 /// One line of `bottle list agents --json` and `bottle list bottles --json`.

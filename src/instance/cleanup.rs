@@ -3,16 +3,19 @@
 //! Two sources are held side by side: the state folders of this home, and what each backend finds by its
 //! own labels. So a resource whose record was lost and a record whose resources are gone are both found.
 //! Left alone: living bottles, detached bottles whose guest still lives (the next command adopts them),
-//! preserved work, records of a newer program, and everything of other homes.
+//! preserved work, the snapshot that a bottle's state names, records of a newer program, and everything of
+//! other homes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
 
+use super::freeze;
 use super::record::{Mode, Record, Status};
-use super::store::{State, Store};
-use crate::backend::{Backend, LAYERS, Resource};
+use super::store::{State, Store, Unlistable};
+use super::transcripts;
+use crate::backend::{Backend, LAYERS, Resource, Snapshot};
 use crate::host::Host;
 
 /// What a cleanup would do.
@@ -20,6 +23,8 @@ use crate::host::Host;
 pub struct Found {
     /// Bottles without a keeper, and resources without a bottle.
     pub orphans: Vec<Orphan>,
+    /// Snapshots that their bottle's state does not name: replaced by a newer one, or never recorded.
+    pub snapshots: Vec<Unnamed>,
     /// Folders of claims that never finished, and sockets nobody listens on.
     pub litter: Vec<PathBuf>,
     /// What was left alone and why, a sentence each.
@@ -37,40 +42,80 @@ pub struct Orphan {
     pub why: String,
     /// Its backend's name.
     pub backend: String,
-    /// Whether there is work in it: then it is stopped and preserved instead.
-    pub holds_work: bool,
+    /// What of it is kept.
+    pub keeps: Keeps,
     /// What its backend made.
     pub resources: Vec<Resource>,
     /// Whether it has a state folder.
     pub has_state: bool,
 }
 
+/// What of an orphan is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// Nothing.
+    Nothing,
+    /// There is work in its layers: it is stopped and preserved.
+    Work,
+    /// Its layers go; there is a snapshot, which its state has to name.
+    Snapshot,
+}
+
+impl Keeps {
+    fn of(work: bool, snapshot: bool) -> Self {
+        match (work, snapshot) {
+            (true, _) => Self::Work,
+            (false, true) => Self::Snapshot,
+            (false, false) => Self::Nothing,
+        }
+    }
+}
+
+/// A snapshot to remove.
+#[derive(Debug)]
+pub struct Unnamed {
+    /// Its backend's name.
+    pub backend: String,
+    /// The snapshot.
+    pub snapshot: Snapshot,
+}
+
 impl Found {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.orphans.is_empty() && self.litter.is_empty()
+        self.orphans.is_empty() && self.snapshots.is_empty() && self.litter.is_empty()
     }
 }
 
 /// Looks at everything of this home; changes nothing.
-pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Found {
+///
+/// # Errors
+/// [`Unlistable`]: without the state, anything found could belong to a living bottle.
+pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, Unlistable> {
     let store = Store::of(host);
-    let mut found = Found { litter: store.unfinished_claims(), ..Found::default() };
+    let mut found = Found { litter: store.unfinished_claims()?, ..Found::default() };
     let mut resources = enumerate(backends, &mut found.errors).await;
-    for listed in store.list() {
+    for listed in store.list()? {
         let of_backend: BTreeMap<_, _> =
             resources.iter_mut().map(|(name, all)| (*name, take_of(all, &listed.slug))).collect();
         match listed.state {
             State::Alive(_) => {}
             State::Preserved(record) => {
-                let running = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
-                let running: Vec<_> = running.into_iter().filter(|r| r.kind != LAYERS).collect();
-                if !running.is_empty() {
-                    found.orphans.push(orphan(&record, "left over beside preserved work", true, running));
+                let keeps = Keeps::of(record.kept || !has_snapshot(&store, &record), true);
+                let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
+                let left: Vec<_> =
+                    left.into_iter().filter(|r| keeps != Keeps::Work || r.kind != LAYERS).collect();
+                if !left.is_empty() {
+                    found.orphans.push(orphan(
+                        &record,
+                        "left something over when it was preserved",
+                        keeps,
+                        left,
+                    ));
                 }
             }
-            State::Dead(record) => look_at_dead(&record, backends, of_backend, &mut found).await,
+            State::Dead(record) => look_at_dead(&store, &record, backends, of_backend, &mut found).await,
             State::Damaged(why) => found.left.push(format!(
                 "{} has a damaged record ({why}); look into {} and remove it by hand",
                 listed.slug,
@@ -91,19 +136,29 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Found {
             slug,
             why: "has no record".to_owned(),
             backend: backend.to_owned(),
-            holds_work: false,
+            keeps: Keeps::Nothing,
             resources,
             has_state: false,
         }));
     }
+    look_at_snapshots(&store, backends, &mut found).await;
     found.litter.extend(stale_sockets(host, &store));
-    found
+    let unfinished = transcripts::unfinished(&host.home).into_iter();
+    let dead = unfinished.filter(|(slug, _)| !matches!(store.state(slug), Some(State::Alive(_))));
+    found.litter.extend(dead.map(|(_, path)| path));
+    Ok(found)
 }
 
 /// Removes what [`find`] found; tries everything and reports every failure. Running it twice is no error.
 pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -> Vec<String> {
     let store = Store::of(host);
     let mut failures = Vec::new();
+    // Before their bottles, whose state says which snapshot is named.
+    for unnamed in &found.snapshots {
+        if let Err(failure) = remove_unnamed(&store, backends, unnamed).await {
+            failures.push(format!("{}: {failure}", unnamed.snapshot.slug));
+        }
+    }
     for orphan in &found.orphans {
         if let Err(failure) = remove_orphan(&store, backends, orphan).await {
             failures.push(format!("{}: {failure}", orphan.slug));
@@ -121,6 +176,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
 }
 
 async fn look_at_dead(
+    store: &Store,
     record: &Record,
     backends: &[Box<dyn Backend>],
     mut of_backend: BTreeMap<&'static str, Vec<Resource>>,
@@ -143,22 +199,83 @@ async fn look_at_dead(
         }
     }
     let ended = record.status == Status::Ended;
-    let holds_work = match record.workspace_ready {
+    let work = match freeze::work_since(&**backend, &store.folder(&record.slug), record).await {
         // Its keeper looked, and removed the workspace with the rest.
-        Some(_) if ended => false,
+        _ if ended => false,
+        _ if record.kept => true,
         Some(since) => backend.holds_work(&record.slug, since).await.unwrap_or(true),
         None => false,
     };
+    let keeps = Keeps::of(work, has_snapshot(store, record));
     let why = if ended { "ended; only its logs are left" } else { "has no keeper" };
-    found.orphans.push(orphan(record, why, holds_work, resources));
+    found.orphans.push(orphan(record, why, keeps, resources));
 }
 
-fn orphan(record: &Record, why: &str, holds_work: bool, resources: Vec<Resource>) -> Orphan {
+/// One that cannot be told from none is taken for one.
+fn has_snapshot(store: &Store, record: &Record) -> bool {
+    !matches!(store.snapshot(&record.slug), Ok(None))
+}
+
+async fn look_at_snapshots(store: &Store, backends: &[Box<dyn Backend>], found: &mut Found) {
+    for backend in backends {
+        let all = match backend.snapshots().await {
+            Ok(all) => all,
+            Err(error) => {
+                found.errors.push(format!("{}: {error}", backend.name()));
+                continue;
+            }
+        };
+        for snapshot in all {
+            match store.state(&snapshot.slug) {
+                // Its keeper may be making it, or about to name it.
+                Some(State::Alive(_) | State::Damaged(_) | State::Newer(_)) => {}
+                Some(State::Dead(_) | State::Preserved(_)) => {
+                    if is_unnamed(store, &snapshot) {
+                        found.snapshots.push(Unnamed { backend: backend.name().to_owned(), snapshot });
+                    }
+                }
+                None => found.left.push(format!(
+                    "the snapshot of {0} has no record; `bottle snapshots rm {0}` removes it",
+                    snapshot.slug
+                )),
+            }
+        }
+    }
+}
+
+/// Whether the bottle's state says that this is not its snapshot.
+fn is_unnamed(store: &Store, snapshot: &Snapshot) -> bool {
+    match store.snapshot(&snapshot.slug) {
+        Ok(named) => named.is_none_or(|named| named.reference != snapshot.reference),
+        // It cannot say.
+        Err(_) => false,
+    }
+}
+
+async fn remove_unnamed(
+    store: &Store,
+    backends: &[Box<dyn Backend>],
+    unnamed: &Unnamed,
+) -> anyhow::Result<()> {
+    // Held to the end: a bottle that is gone on with meanwhile may commit.
+    let _claim = store.adopt(&unnamed.snapshot.slug)?;
+    if is_unnamed(store, &unnamed.snapshot) {
+        named(backends, &unnamed.backend)?.remove_snapshot(&unnamed.snapshot).await?;
+    }
+    Ok(())
+}
+
+fn named<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a dyn Backend> {
+    let found = backends.iter().find(|backend| backend.name() == name);
+    found.map(AsRef::as_ref).ok_or_else(|| anyhow::anyhow!("the backend {name} is not here"))
+}
+
+fn orphan(record: &Record, why: &str, keeps: Keeps, resources: Vec<Resource>) -> Orphan {
     Orphan {
         slug: record.slug.clone(),
         why: why.to_owned(),
         backend: record.backend.clone(),
-        holds_work,
+        keeps,
         resources,
         has_state: true,
     }
@@ -167,17 +284,14 @@ fn orphan(record: &Record, why: &str, holds_work: bool, resources: Vec<Resource>
 async fn remove_orphan(store: &Store, backends: &[Box<dyn Backend>], orphan: &Orphan) -> anyhow::Result<()> {
     // Held to the end, so that neither an adoption nor another cleanup works on the same bottle.
     let claim = if orphan.has_state { Some(store.adopt(&orphan.slug)?) } else { None };
-    let backend = backends
-        .iter()
-        .find(|b| b.name() == orphan.backend)
-        .ok_or_else(|| anyhow::anyhow!("the backend {} is not here", orphan.backend))?;
+    let works = orphan.keeps == Keeps::Work;
     let doomed: Vec<Resource> =
-        orphan.resources.iter().filter(|r| !orphan.holds_work || r.kind != LAYERS).rev().cloned().collect();
-    backend.remove(&doomed).await?;
-    match claim {
-        Some(claim) if orphan.holds_work => Ok(claim.preserve()?),
-        Some(claim) => Ok(claim.remove()?),
-        None => Ok(()),
+        orphan.resources.iter().filter(|r| !works || r.kind != LAYERS).rev().cloned().collect();
+    named(backends, &orphan.backend)?.remove(&doomed).await?;
+    match (claim, orphan.keeps) {
+        (None, _) => Ok(()),
+        (Some(claim), Keeps::Nothing) => Ok(claim.remove()?),
+        (Some(claim), Keeps::Work | Keeps::Snapshot) => Ok(claim.preserve(works)?),
     }
 }
 

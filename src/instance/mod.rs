@@ -5,14 +5,19 @@
 //!     metadata.json   what is known of it ([`record`]), written before the first resource exists
 //!     lock            held by the living keeper; the only proof of life
 //!     agent/          the backend's writable layers
+//!     committed-image the bottle's last whole snapshot ([`committed`])
+//!     manifest.yml    what it was started from, for a person to compare with
 //!     logs/           egress and agent logs, redacted
-//!     .preserve       there is work in it: no cleanup takes it away
+//!     .preserve       there is work in it, or a snapshot: no cleanup takes it away
 //! ```
 //! A claim is one rename: the folder appears under its slug complete, with its lock held and its record
 //! written, or not at all. So a folder without a living lock is always an orphan, never a beginner.
 
 pub mod cleanup;
+pub mod committed;
+pub mod freeze;
 pub mod record;
 pub mod store;
+pub mod transcripts;
 
-pub use store::{Claim, ClaimError, Listed, State, Store};
+pub use store::{Claim, ClaimError, Listed, State, Store, Unlistable};

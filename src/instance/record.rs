@@ -31,6 +31,9 @@ pub struct Record {
     pub cwd: PathBuf,
     /// Whether that directory was copied in.
     pub copied_cwd: bool,
+    /// Whether all of it was, and not only what its `.gitignore` files let through.
+    #[serde(default)]
+    pub copied_all: bool,
     /// The backend's name.
     pub backend: String,
     /// Whether it needs its client.
@@ -49,6 +52,15 @@ pub struct Record {
     /// When the workspace was ready for the agent, by the clock that stamps files; what is newer is work.
     #[serde(default)]
     pub workspace_ready: Option<Timestamp>,
+    /// What of the workspace is not newer was pulled.
+    #[serde(default)]
+    pub pulled_at: Option<Timestamp>,
+    /// Whether the layers were kept by an earlier launch: then they are work, whatever became of this one.
+    #[serde(default)]
+    pub kept: bool,
+    /// Files and folders inside with the agent's conversations.
+    #[serde(default)]
+    pub transcript: Vec<String>,
     /// How the agent ended, once it has.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
@@ -78,6 +90,14 @@ pub enum Status {
     Ending,
     /// Ended; only its logs are left.
     Ended,
-    /// Ended; there is work in it.
+    /// Ended; there is work in it, or a snapshot of it.
     Preserved,
+}
+
+impl Record {
+    /// From when on a change of the workspace is work that would be lost; absent when no agent was let at it.
+    #[must_use]
+    pub fn work_since(&self) -> Option<Timestamp> {
+        Some(self.workspace_ready?.max(self.pulled_at.unwrap_or(Timestamp::MIN)))
+    }
 }

@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use bottle_contract::names::Slug;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::committed;
 use super::record::{Record, SCHEMA, Status};
-use crate::backend::{BackendError, Ledger, Resource};
+use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
 use crate::host::Host;
 
 /// More than any record needs; a larger file is damaged.
@@ -18,6 +19,9 @@ const RECORD_MAX: u64 = 1 << 20;
 
 /// Folders that a claim builds before they get their slug; one without a living lock is an orphan.
 const BEGINNER: &str = ".new-";
+
+/// The mark of a bottle that no cleanup takes away.
+const PRESERVED: &str = ".preserve";
 
 /// Every bottle of one home.
 #[derive(Debug, Clone)]
@@ -70,6 +74,14 @@ pub enum ClaimError {
     },
 }
 
+/// The state folder cannot be looked into.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}", path.display())]
+pub struct Unlistable {
+    path: PathBuf,
+    source: io::Error,
+}
+
 impl Store {
     /// The store of this home. Touches nothing.
     #[must_use]
@@ -83,15 +95,20 @@ impl Store {
         self.root.join(slug.as_str())
     }
 
-    /// Every bottle, by slug. A folder that cannot be read is listed as damaged and hides no other.
-    #[must_use]
-    pub fn list(&self) -> Vec<Listed> {
-        let mut listed: Vec<Listed> = names_in(&self.root)
+    /// Every bottle, by slug. A folder that cannot be read is listed as damaged and hides no other; no state
+    /// at all is no bottle.
+    ///
+    /// # Errors
+    /// When the state is there and cannot be looked into: then nothing is known of any bottle.
+    pub fn list(&self) -> Result<Vec<Listed>, Unlistable> {
+        let mut listed: Vec<Listed> = self
+            .names()?
+            .into_iter()
             .filter_map(|name| name.parse::<Slug>().ok())
             .map(|slug| Listed { state: self.state(&slug).unwrap_or_else(gone), slug })
             .collect();
         listed.sort_by(|a, b| a.slug.cmp(&b.slug));
-        listed
+        Ok(listed)
     }
 
     /// One bottle; absent when there is no folder of that name.
@@ -106,13 +123,23 @@ impl Store {
             Err(Unreadable::Damaged(why)) => return Some(State::Damaged(why)),
             Err(Unreadable::Newer(schema)) => return Some(State::Newer(schema)),
         };
+        // A bottle that was gone on with keeps its mark; what became of it since stands in its record.
+        let preserved = folder.join(PRESERVED).exists() && record.status == Status::Preserved;
         Some(if lock_is_held(&folder) {
             State::Alive(record)
-        } else if is_preserved(&folder) {
+        } else if preserved {
             State::Preserved(record)
         } else {
             State::Dead(record)
         })
+    }
+
+    /// The snapshot of a bottle, whatever its state.
+    ///
+    /// # Errors
+    /// As [`committed::read`].
+    pub fn snapshot(&self, slug: &Slug) -> io::Result<Option<Snapshot>> {
+        Ok(committed::read(&self.folder(slug))?.map(|committed| committed.snapshot))
     }
 
     /// Claims the record's slug: from here on its folder exists, with its lock held by the answer.
@@ -161,13 +188,25 @@ impl Store {
     }
 
     /// Folders that a killed claim left before they had their slug. One whose claim goes on is not listed.
-    #[must_use]
-    pub fn unfinished_claims(&self) -> Vec<PathBuf> {
-        names_in(&self.root)
-            .filter(|name| name.starts_with(BEGINNER))
-            .map(|name| self.root.join(name))
-            .filter(|folder| !lock_is_held(folder))
-            .collect()
+    ///
+    /// # Errors
+    /// As [`Store::list`].
+    pub fn unfinished_claims(&self) -> Result<Vec<PathBuf>, Unlistable> {
+        let beginners = self.names()?.into_iter().filter(|name| name.starts_with(BEGINNER));
+        Ok(beginners.map(|name| self.root.join(name)).filter(|folder| !lock_is_held(folder)).collect())
+    }
+
+    fn names(&self) -> Result<Vec<String>, Unlistable> {
+        let failed = |source| Unlistable { path: self.root.clone(), source };
+        let entries = match fs::read_dir(&self.root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend(entry.map_err(failed)?.file_name().into_string().ok());
+        }
+        Ok(names)
     }
 
     fn taken(&self, slug: Slug) -> ClaimError {
@@ -216,13 +255,58 @@ impl Claim {
         Ok(())
     }
 
-    /// Marks the bottle as ended and kept: from now on no cleanup takes its folder away.
+    /// Gives a preserved bottle the record of its next launch. What it is and what it made so far stays: the
+    /// time of its first launch, and what stands in the ledger; and with [`Origin::Kept`] what counts as work.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn begin_again(&self, new: Record, origin: &Origin) -> io::Result<()> {
+        if matches!(origin, Origin::New) {
+            // There was one, and somebody removed it.
+            committed::forget(&self.folder)?;
+        }
+        self.update(|record| {
+            let kept = *origin == Origin::Kept;
+            let before = std::mem::replace(record, new);
+            record.copied_cwd = before.copied_cwd;
+            record.copied_all = before.copied_all;
+            record.cwd = before.cwd;
+            record.started_at = before.started_at;
+            record.resources = before.resources;
+            record.kept = kept;
+            if kept {
+                record.workspace_ready = before.workspace_ready;
+                record.pulled_at = before.pulled_at;
+            }
+        })
+    }
+
+    /// Marks the bottle as ended and kept, with its layers or without: from now on no cleanup takes its folder
+    /// away.
     ///
     /// # Errors
     /// When the mark cannot be written.
-    pub fn preserve(&self) -> io::Result<()> {
-        private_file().create(true).write(true).truncate(true).open(self.folder.join(".preserve"))?;
-        self.update(|record| record.status = Status::Preserved)
+    pub fn preserve(&self, layers: bool) -> io::Result<()> {
+        self.mark_preserved()?;
+        self.update(|record| {
+            record.status = Status::Preserved;
+            record.kept = layers;
+            record.keeper = None;
+        })
+    }
+
+    /// Marks the bottle as one to keep, however it ends.
+    ///
+    /// # Errors
+    /// When the mark cannot be written.
+    pub fn mark_preserved(&self) -> io::Result<()> {
+        private_file().create(true).write(true).truncate(true).open(self.folder.join(PRESERVED)).map(drop)
+    }
+
+    /// Whether there is a snapshot of the bottle. One that cannot be told from none is taken for one.
+    #[must_use]
+    pub fn has_snapshot(&self) -> bool {
+        !matches!(committed::read(&self.folder), Ok(None))
     }
 
     /// Removes the folder, the lock last by its nature: the claim ends here.
@@ -252,22 +336,8 @@ impl Ledger for Claim {
     }
 }
 
-/// Whether a bottle's folder is marked as holding work.
-#[must_use]
-pub fn is_preserved(folder: &Path) -> bool {
-    folder.join(".preserve").exists()
-}
-
 fn gone() -> State {
     State::Damaged("it went away while it was read".to_owned())
-}
-
-fn names_in(root: &Path) -> impl Iterator<Item = String> {
-    fs::read_dir(root)
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok)
-        .filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 fn lock_is_held(folder: &Path) -> bool {
@@ -355,6 +425,7 @@ mod tests {
             bottles: vec!["offline".parse().expect("name")],
             cwd: "/somewhere".into(),
             copied_cwd: false,
+            copied_all: false,
             backend: "fake".to_owned(),
             mode: Mode::Attached,
             terminal: false,
@@ -363,6 +434,9 @@ mod tests {
             keeper: None,
             resources: Vec::new(),
             workspace_ready: None,
+            pulled_at: None,
+            kept: false,
+            transcript: Vec::new(),
             agent_exit: None,
             manifest_hash: String::new(),
         }
@@ -383,7 +457,7 @@ mod tests {
         assert!(matches!(store.adopt(&"one".parse().expect("slug")), Err(ClaimError::Taken { .. })));
         drop(claim);
         assert!(matches!(store.state(&"one".parse().expect("slug")), Some(State::Dead(_))));
-        assert!(store.unfinished_claims().is_empty());
+        assert!(store.unfinished_claims().expect("listed").is_empty());
     }
 
     #[test]
@@ -409,17 +483,41 @@ mod tests {
         let metadata = |slug: &str| store.root.join(slug).join("metadata.json");
         fs::write(metadata("newer"), r#"{"schema": 99, "what": "ever"}"#).expect("write");
         fs::write(metadata("damaged"), "{").expect("write");
-        let states: Vec<_> = store.list().into_iter().map(|listed| listed.state).collect();
+        let states: Vec<_> = store.list().expect("listed").into_iter().map(|listed| listed.state).collect();
         assert!(matches!(&states[0], State::Damaged(why) if why.contains("metadata.json")), "{states:?}");
         assert!(matches!(&states[1], State::Dead(_)), "{states:?}");
         assert!(matches!(&states[2], State::Newer(99)), "{states:?}");
     }
 
     #[test]
+    fn a_state_that_cannot_be_looked_into_is_no_empty_one() {
+        let (_home, store) = store();
+        assert!(store.list().expect("nothing is there yet").is_empty());
+        fs::write(&store.root, "no folder").expect("write");
+        assert!(store.list().expect_err("no folder").to_string().contains("state"));
+        assert!(store.unfinished_claims().is_err());
+    }
+
+    #[test]
+    fn a_preserved_bottle_that_was_gone_on_with_counts_by_its_record() {
+        let (_home, store) = store();
+        let slug = "one".parse().expect("slug");
+        let claim = store.claim(record("one")).expect("claim");
+        claim.preserve(true).expect("preserved");
+        drop(claim);
+        assert!(matches!(store.state(&slug), Some(State::Preserved(record)) if record.kept));
+        let claim = store.adopt(&slug).expect("gone on with");
+        claim.update(|record| record.status = Status::Running).expect("written");
+        assert!(matches!(store.state(&slug), Some(State::Alive(_))));
+        drop(claim);
+        assert!(matches!(store.state(&slug), Some(State::Dead(_))), "its keeper died");
+    }
+
+    #[test]
     fn a_claim_that_was_killed_early_is_found() {
         let (_home, store) = store();
         fs::create_dir_all(store.root.join(".new-abc")).expect("folder");
-        assert_eq!(store.unfinished_claims(), [store.root.join(".new-abc")]);
-        assert!(store.list().is_empty());
+        assert_eq!(store.unfinished_claims().expect("listed"), [store.root.join(".new-abc")]);
+        assert!(store.list().expect("listed").is_empty());
     }
 }

@@ -63,6 +63,8 @@ pub enum ClientError {
         slug: Slug,
         /// What became of it.
         why: String,
+        /// Whether it can be gone on with.
+        preserved: bool,
     },
     /// The bottle was attached and its keeper died.
     #[error("{slug} has lost its keeper")]
@@ -123,9 +125,13 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
         // Came to life within the moment: somebody else's command had it adopted.
         Some(State::Alive(_)) => dial(host, slug).await,
         Some(State::Dead(record)) => revive(host, slug, &record).await,
-        Some(State::Preserved(_)) => {
-            let why = "it ended, and its work was kept".to_owned();
-            Err(ClientError::NotRunning { slug: slug.clone(), why })
+        Some(State::Preserved(record)) => {
+            let why = if record.kept {
+                "it ended, and its work was kept"
+            } else {
+                "it ended, and there is a snapshot of it"
+            };
+            Err(ClientError::NotRunning { slug: slug.clone(), why: why.to_owned(), preserved: true })
         }
         Some(State::Damaged(why)) => Err(ClientError::Unusable { slug: slug.clone(), why }),
         Some(State::Newer(schema)) => Err(ClientError::Unusable {
@@ -139,7 +145,7 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, ClientError> {
     if record.status == Status::Ended {
         let why = "it ended; its output is in `bottle logs`".to_owned();
-        return Err(ClientError::NotRunning { slug: slug.clone(), why });
+        return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
     }
     if record.mode == Mode::Attached {
         return Err(ClientError::Orphaned { slug: slug.clone() });
@@ -154,7 +160,7 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
             dial(host, slug).await
         }
         KeeperEvent::Failed(failure) => {
-            Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message })
+            Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
         }
         other => Err(ClientError::Failed(format!("the keeper answered out of turn: {other:?}"))),
     }
@@ -202,6 +208,6 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 }
 
 fn near(store: &Store, slug: &Slug) -> Option<Slug> {
-    let slugs: Vec<Slug> = store.list().into_iter().map(|listed| listed.slug).collect();
+    let slugs: Vec<Slug> = store.list().unwrap_or_default().into_iter().map(|listed| listed.slug).collect();
     nearest(slug.as_str(), slugs.iter().map(Slug::as_str))?.parse().ok()
 }

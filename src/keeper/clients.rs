@@ -1,10 +1,11 @@
 //! One client's connection, and each stream it opens.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::session::guest::GuestRequest;
 use bottle_contract::session::{Hello, Role};
+use jiff::Timestamp;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, watch};
 
@@ -20,6 +21,8 @@ pub(super) struct Shared {
     /// Connections open now.
     pub(super) connected: watch::Sender<usize>,
     pub(super) ended: watch::Sender<Option<Ended>>,
+    /// The last client that offered to say what becomes of unsaved work.
+    pub(super) offer: Mutex<Option<Stream>>,
 }
 
 /// What a connection asks of the owner.
@@ -32,6 +35,23 @@ pub(super) enum Command {
     },
     /// Let it live without its first client.
     Detach,
+    /// Make a snapshot.
+    Commit {
+        /// Is told how it goes.
+        told: mpsc::Sender<KeeperEvent>,
+    },
+    /// Remove the snapshot.
+    RemoveSnapshot {
+        /// Is told how it went.
+        told: mpsc::Sender<KeeperEvent>,
+    },
+    /// Note that work was pulled.
+    Pulled {
+        /// Up to when.
+        at: Timestamp,
+        /// Is told how it went.
+        told: mpsc::Sender<KeeperEvent>,
+    },
     /// The first client's connection is gone.
     FirstGone,
 }
@@ -92,11 +112,38 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let _ = stream.message(&KeeperEvent::Detached).await;
             let _ = stream.end().await;
         }
+        Ok(KeeperRequest::Commit) => ask(request, &shared, |told| Command::Commit { told }).await,
+        Ok(KeeperRequest::RemoveSnapshot) => {
+            ask(request, &shared, |told| Command::RemoveSnapshot { told }).await;
+        }
+        Ok(KeeperRequest::Pulled { at }) => ask(request, &shared, |told| Command::Pulled { at, told }).await,
+        Ok(KeeperRequest::Offer) => {
+            *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
+        }
         Ok(KeeperRequest::Launch(_) | KeeperRequest::Adopt { .. }) => {
             request.refuse("this keeper has its bottle").await;
         }
         Err(error) => request.refuse(&format!("not a request: {error}")).await,
     }
+}
+
+/// Has the owner do something, and passes on what it says.
+async fn ask(request: Request, shared: &Shared, command: impl FnOnce(mpsc::Sender<KeeperEvent>) -> Command) {
+    let stream = request.accept();
+    let (told, mut events) = mpsc::channel(16);
+    let _ = shared.commands.send(command(told)).await;
+    let mut last = None;
+    while let Some(event) = events.recv().await {
+        if stream.message(&event).await.is_err() {
+            // What was asked for goes on; nobody hears of it any more.
+            return;
+        }
+        last = Some(event);
+    }
+    if matches!(last, None | Some(KeeperEvent::Copied(_))) {
+        let _ = stream.message(&KeeperEvent::Refused("the bottle is ending".to_owned())).await;
+    }
+    let _ = stream.end().await;
 }
 
 /// Passes a request through to the guest, unless it is the keeper's own to make.

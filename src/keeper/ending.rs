@@ -1,13 +1,17 @@
 //! Tearing a bottle down, and keeping what is worth it.
 //!
 //! ```text
-//! agent ended │ stop │ client gone ─► agent's output ─► work? ─► pid 1, bundle ─► resources ─► folder
-//!                                     to logs/ if        │ yes: layers and folder stay, `.preserve`
-//!                                     nobody saw it      │ no: all of it goes, logs stay after a failure
+//! agent ended │ stop │ client gone ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─► folder
+//!                                     to logs/ if       copied out                        │
+//!                                     nobody saw it                                       │
+//!   there is work, or a failed agent has conversations: layers and folder stay, `.preserve`
+//!   neither, and there is a snapshot: the folder stays, which names it
+//!   none of it: all goes, logs stay after a failure
 //! ```
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event, Stream};
@@ -19,10 +23,13 @@ use bottle_contract::session::guest::{
 
 use bottle_scan::Redactor;
 
-use super::protocol::{EndCause, Ended};
+use super::protocol::{EndCause, EndChoice, Ended, Resumable};
+use super::transcript;
 use crate::backend::{Backend, LAYERS, Resource};
 use crate::instance::Claim;
+use crate::instance::freeze;
 use crate::instance::record::Status;
+use crate::instance::transcripts::Transcripts;
 use crate::launch::agent_end;
 
 /// How much longer than the agent's grace pid 1 may take, and how long the bundle may.
@@ -36,10 +43,14 @@ pub(super) struct End {
     pub(super) grace: Duration,
     /// Whether anybody was ever attached.
     pub(super) seen: bool,
+    /// What a person said about unsaved work.
+    pub(super) choice: EndChoice,
 }
 
 /// What is torn down.
 pub(super) struct Scene<'a> {
+    /// `$BOTTLE_HOME`.
+    pub(super) home: &'a Path,
     pub(super) backend: &'a dyn Backend,
     pub(super) claim: Claim,
     pub(super) guest: Channel,
@@ -62,18 +73,42 @@ impl Scene<'_> {
         if keep_logs {
             self.save_output().await;
         }
+        let conversation = self.save_conversations(exit).await;
         // In this order: what still runs could write after the look, and its work would be discarded.
         self.end_processes().await;
-        let holds_work = self.holds_work().await;
-        let left = self.remove_resources(holds_work).await;
+        let keep = end.choice == EndChoice::Keep
+            && (holds_work(self.backend, &self.claim).await || failed && conversation.worth_keeping);
+        let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs: keep_logs };
+        let left = self.remove_resources(keep).await;
         let slug = self.claim.record().slug;
-        let kept = if holds_work {
-            self.backend.kept_workspace(&slug).map(|path| path.display().to_string())
-        } else {
-            None
-        };
-        let left = finish(self.claim, exit, Keeping { holds_work, logs: keep_logs }, left);
-        Ended { agent: exit, cause: end.cause, kept, left }
+        let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
+        let (left, preserved) = finish(self.claim, exit, keeping, left);
+        Ended {
+            agent: exit,
+            cause: end.cause,
+            kept: kept.map(|path| path.display().to_string()),
+            resumable: preserved.then_some(if keep { Resumable::Kept } else { Resumable::Snapshot }),
+            transcript: conversation.copied_to.map(|path| path.display().to_string()),
+            left,
+        }
+    }
+
+    /// Copies the agent's conversations out, where pid 1 is still there to do it.
+    async fn save_conversations(&self, exit: Option<Exit>) -> Conversation {
+        let record = self.claim.record();
+        let transcripts = Transcripts::of(self.home, &record);
+        match transcript::save(&transcripts, &record.transcript, &self.guest, &self.secrets).await {
+            Ok(found) => Conversation {
+                worth_keeping: found,
+                copied_to: found.then(|| transcripts.folder().to_owned()),
+            },
+            Err(why) => {
+                tracing::warn!("{why}");
+                // What nobody could look at may be there: a bottle that broke is kept for it.
+                let worth_keeping = exit.is_none() && !record.transcript.is_empty();
+                Conversation { worth_keeping, copied_to: None }
+            }
+        }
     }
 
     async fn stop_agent(&mut self, end: End) -> Option<Exit> {
@@ -107,18 +142,6 @@ impl Scene<'_> {
         }
     }
 
-    async fn holds_work(&self) -> bool {
-        let record = self.claim.record();
-        let Some(since) = record.workspace_ready else { return false };
-        match self.backend.holds_work(&record.slug, since).await {
-            Ok(work) => work,
-            Err(error) => {
-                tracing::warn!("the workspace could not be looked at, so it is kept: {error}");
-                true
-            }
-        }
-    }
-
     async fn end_processes(&self) {
         let guest = async {
             let stop = GuestRequest::Stop(Stop { grace_ms: 0 });
@@ -134,9 +157,13 @@ impl Scene<'_> {
         let _ = tokio::join!(tokio::time::timeout(PATIENCE, guest), tokio::time::timeout(PATIENCE, bundle));
     }
 
-    async fn remove_resources(&self, holds_work: bool) -> Vec<String> {
+    async fn remove_resources(&self, keep: bool) -> Vec<String> {
+        if !keep {
+            // First, so that nobody who finds the rest takes it for kept work.
+            let _ = self.claim.update(|record| record.kept = false);
+        }
         let mut doomed: Vec<Resource> = self.claim.record().resources;
-        doomed.retain(|resource| !holds_work || resource.kind != LAYERS);
+        doomed.retain(|resource| !keep || resource.kind != LAYERS);
         doomed.reverse();
         match self.backend.remove(&doomed).await {
             Ok(()) => Vec::new(),
@@ -145,15 +172,44 @@ impl Scene<'_> {
     }
 }
 
+/// Whether the workspace holds anything that would be lost. One that cannot be looked at does.
+pub(super) async fn holds_work(backend: &dyn Backend, claim: &Claim) -> bool {
+    let record = claim.record();
+    let Some(since) = freeze::work_since(backend, claim.folder(), &record).await else { return record.kept };
+    match backend.holds_work(&record.slug, since).await {
+        Ok(work) => work,
+        Err(error) => {
+            tracing::warn!("the workspace could not be looked at, so it is kept: {error}");
+            true
+        }
+    }
+}
+
+/// What became of the agent's conversations.
+struct Conversation {
+    /// Whether a failed agent's bottle is kept for them.
+    worth_keeping: bool,
+    copied_to: Option<PathBuf>,
+}
+
 struct Keeping {
-    holds_work: bool,
+    layers: bool,
+    snapshot: bool,
     logs: bool,
 }
 
-/// The folder's end: preserved, left with its logs, or gone.
-fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> Vec<String> {
-    let done = if keeping.holds_work {
-        claim.update(|record| record.agent_exit = exit).and_then(|()| claim.preserve())
+/// The folder's end: preserved, left with its logs, or gone. Answers what failed, and whether it is preserved.
+fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> (Vec<String>, bool) {
+    let preserved = keeping.layers || keeping.snapshot;
+    let done = if preserved {
+        let cleared = left.is_empty();
+        let wrote = claim.update(|record| {
+            record.agent_exit = exit;
+            if cleared {
+                record.resources.retain(|resource| keeping.layers && resource.kind == LAYERS);
+            }
+        });
+        wrote.and_then(|()| claim.preserve(keeping.layers))
     } else if keeping.logs || !left.is_empty() {
         claim.update(|record| {
             record.agent_exit = exit;
@@ -166,7 +222,7 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<Stri
         claim.remove()
     };
     left.extend(done.err().map(|error| error.to_string()));
-    left
+    (left, preserved)
 }
 
 async fn kept_output(guest: &Channel) -> Vec<u8> {

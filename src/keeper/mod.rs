@@ -13,15 +13,18 @@
 //! - `protocol`: the words on its socket
 //! - `clients`: one connection, one stream
 //! - `owner`: what happens to a running bottle, and the end of it
-//! - `ending`: tearing down, keeping what is worth it
+//! - `jobs`: what takes a while beside it
+//! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
 //! - `notices`: what the person should hear of
 
 pub mod client;
 mod clients;
 mod ending;
+mod jobs;
 mod notices;
 mod owner;
 pub mod protocol;
+mod transcript;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -32,7 +35,7 @@ use bottle_contract::session::guest::{Attach, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, BackendError};
 use crate::host::Host;
 use crate::host::process::ProcessId;
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
@@ -119,7 +122,7 @@ async fn keep_new(
 ) -> anyhow::Result<()> {
     let report = request.accept();
     let backend = find(backends, &order.plan.backend)?;
-    let claim = match Store::of(host).claim(record_of(&order.plan)) {
+    let claim = match claim_for(host, &order) {
         Ok(claim) => claim,
         Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
     };
@@ -134,12 +137,38 @@ async fn keep_new(
             let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
             let mut failure = failure_of(&error);
             failure.left = launch::undo(backend, &claim).await;
-            if failure.left.is_empty() {
-                failure.left.extend(claim.remove().err().map(|error| error.to_string()));
-            }
+            failure.left.extend(unclaim(claim, order.resumed.is_some(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
         }
     }
+}
+
+/// A bottle's folder: a new one, or that of a preserved bottle, whose record then begins anew.
+fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
+    let store = Store::of(host);
+    let new = record_of(&order.plan);
+    if order.resumed.is_none() {
+        return store.claim(new);
+    }
+    let claim = store.adopt(&new.slug)?;
+    claim.begin_again(new, &order.origin).map_err(|source| {
+        let path = claim.folder().to_owned();
+        ClaimError::Io { path, source }
+    })?;
+    Ok(claim)
+}
+
+/// The folder's end after a launch that failed: gone, or preserved as it was before; what could not be done.
+fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
+    let done = if resumed {
+        let kept = claim.record().kept;
+        claim.preserve(kept)
+    } else if undone {
+        claim.remove()
+    } else {
+        return None;
+    };
+    done.err().map(|error| error.to_string())
 }
 
 async fn keep_adopted(
@@ -256,6 +285,7 @@ fn record_of(plan: &Plan) -> Record {
         bottles: identity.bottles,
         cwd: identity.cwd,
         copied_cwd: plan.workspace != Workspace::Empty,
+        copied_all: plan.workspace == Workspace::CopyAll,
         backend: plan.backend.clone(),
         mode: if plan.detached { Mode::Detached } else { Mode::Attached },
         terminal: plan.agent.terminal.is_some(),
@@ -264,6 +294,9 @@ fn record_of(plan: &Plan) -> Record {
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
         resources: Vec::new(),
         workspace_ready: None,
+        pulled_at: None,
+        kept: false,
+        transcript: plan.transcript.clone(),
         agent_exit: None,
         manifest_hash: plan.manifest_hash.clone(),
     }
@@ -295,16 +328,8 @@ fn claim_failure(error: &ClaimError) -> LaunchFailure {
 
 /// The exit code is lifecycle.md's: what stopped the launch, not where it was stopped.
 fn failure_of(error: &LaunchError) -> LaunchFailure {
-    use crate::backend::BackendErrorKind as Kind;
     let (exit, hint) = match error {
-        LaunchError::Backend(error) => {
-            let exit = match error.kind {
-                Kind::Unavailable | Kind::Unsupported => 4,
-                Kind::ProgramMissing => 127,
-                Kind::Failed => 1,
-            };
-            (exit, error.hint.clone())
-        }
+        LaunchError::Backend(error) => return backend_failure(error),
         LaunchError::ProgramMissing(_) => {
             (127, Some("install it on this machine, or name its path in `agent_provider.command`".to_owned()))
         }
@@ -314,4 +339,14 @@ fn failure_of(error: &LaunchError) -> LaunchFailure {
         LaunchError::Host(_) => (1, None),
     };
     LaunchFailure { exit, message: error.to_string(), hint, left: Vec::new() }
+}
+
+fn backend_failure(error: &BackendError) -> LaunchFailure {
+    use crate::backend::BackendErrorKind as Kind;
+    let exit = match error.kind {
+        Kind::Unavailable | Kind::Unsupported => 4,
+        Kind::ProgramMissing => 127,
+        Kind::Failed => 1,
+    };
+    LaunchFailure { exit, message: error.message.clone(), hint: error.hint.clone(), left: Vec::new() }
 }

@@ -1,6 +1,6 @@
 //! The one task that changes a running bottle's state.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
@@ -13,8 +13,9 @@ use tokio::sync::{mpsc, watch};
 use super::First;
 use super::clients::{self, Attached, Command, Shared};
 use super::ending::{self, End};
+use super::jobs::{self, Job};
 use super::notices::Notices;
-use super::protocol::{EndCause, KeeperEvent, Notice};
+use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use crate::backend::Backend;
 use crate::host::Host;
 use crate::instance::Claim;
@@ -58,6 +59,7 @@ impl Owned<'_> {
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
             ended: watch::Sender::default(),
+            offer: Mutex::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
         let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
@@ -66,16 +68,22 @@ impl Owned<'_> {
         let _ = report.message(&KeeperEvent::Running { slug }).await;
         let _ = report.end().await;
 
-        let mut watch = Watch { claim: &self.claim, shared: &shared, inbox, agent, guest: &guest };
+        let (backend, claim) = (self.backend, &self.claim);
+        let mut watch = Watch { backend, claim, shared: &shared, inbox, agent, guest: &guest, job: None };
         let mut end = watch.until_the_end().await?;
-        if end.cause == EndCause::AgentExited && !self.adopted {
-            watch.until_its_output_is_read(&first).await;
+        watch.finish_job().await;
+        if end.cause == EndCause::AgentExited {
+            if !self.adopted {
+                watch.until_its_output_is_read(&first).await;
+            }
+            end.choice = watch.what_becomes_of_work().await;
         }
         end.seen = shared.attached.borrow().ever;
         // From here on the door closes because the bottle ends: nothing to warn of.
         hearing.abort();
-        let agent = watch.agent;
+        let agent = watch.agent();
         let scene = ending::Scene {
+            home: &self.host.home,
             backend: self.backend,
             claim: self.claim,
             guest,
@@ -94,17 +102,20 @@ impl Owned<'_> {
 }
 
 struct Watch<'a> {
+    backend: &'a dyn Backend,
     claim: &'a Claim,
     shared: &'a Shared,
     inbox: mpsc::Receiver<Command>,
     agent: Stream,
     guest: &'a Channel,
+    /// A commit, or the removal of one, while the bottle goes on. One at a time.
+    job: Option<Job<'a>>,
 }
 
 impl Watch<'_> {
     async fn until_the_end(&mut self) -> anyhow::Result<End> {
         let mut terminate = signal(SignalKind::terminate())?;
-        let end = |cause, exit| End { cause, exit, grace: GRACE, seen: false };
+        let end = |cause, exit| End { cause, exit, grace: GRACE, seen: false, choice: EndChoice::Keep };
         loop {
             tokio::select! {
                 exit = agent_end(&mut self.agent) => return Ok(match exit {
@@ -113,6 +124,7 @@ impl Watch<'_> {
                 }),
                 _ = self.guest.closed() => return Ok(end(EndCause::GuestDied, None)),
                 _ = terminate.recv() => return Ok(end(EndCause::Stopped, None)),
+                () = jobs::done(&mut self.job) => {}
                 Some(command) = self.inbox.recv() => match command {
                     Command::Stop { grace_ms } => {
                         let grace = Duration::from_millis(grace_ms);
@@ -123,6 +135,66 @@ impl Watch<'_> {
                         return Ok(end(EndCause::ClientGone, None));
                     }
                     Command::FirstGone => {}
+                    other => self.take_job(other).await,
+                },
+            }
+        }
+    }
+
+    /// The agent's stream; nothing watches it any more.
+    fn agent(self) -> Stream {
+        self.agent
+    }
+
+    /// Begins what was asked for, unless something else is under way.
+    async fn take_job(&mut self, command: Command) {
+        match command {
+            Command::Commit { told } | Command::RemoveSnapshot { told } if self.job.is_some() => {
+                let busy = "a snapshot of this bottle is being made or removed already";
+                let _ = told.send(KeeperEvent::Refused(busy.to_owned())).await;
+            }
+            Command::Commit { told } => self.job = Some(jobs::commit(self.backend, self.claim, told)),
+            Command::RemoveSnapshot { told } => {
+                self.job = Some(jobs::remove_snapshot(self.backend, self.claim, told));
+            }
+            Command::Pulled { at, told } => {
+                let answer = match self
+                    .claim
+                    .update(|record| record.pulled_at = record.pulled_at.max(Some(at)))
+                {
+                    Ok(()) => KeeperEvent::Done,
+                    Err(error) => KeeperEvent::Refused(format!("cannot write the bottle's record: {error}")),
+                };
+                let _ = told.send(answer).await;
+            }
+            Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
+        }
+    }
+
+    /// What is under way comes to its end before the bottle does: its files go on being there.
+    async fn finish_job(&mut self) {
+        if self.job.is_some() {
+            jobs::done(&mut self.job).await;
+        }
+    }
+
+    /// Asks whoever offered to say it, as long as they are there.
+    async fn what_becomes_of_work(&mut self) -> EndChoice {
+        let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut offer) = offer else { return EndChoice::Keep };
+        let work = ending::holds_work(self.backend, self.claim).await;
+        if offer.message(&KeeperEvent::Work(work)).await.is_err() || !work {
+            let _ = offer.end().await;
+            return EndChoice::Keep;
+        }
+        loop {
+            tokio::select! {
+                choice = offer.receive() => return choice.unwrap_or(EndChoice::Keep),
+                _ = self.guest.closed() => return EndChoice::Keep,
+                () = jobs::done(&mut self.job) => {}
+                Some(command) = self.inbox.recv() => match command {
+                    Command::Stop { .. } => return EndChoice::Keep,
+                    other => self.take_job(other).await,
                 },
             }
         }
@@ -141,6 +213,7 @@ impl Watch<'_> {
         };
         let told_otherwise = async {
             while let Some(command) = self.inbox.recv().await {
+                // Whatever else is asked for is answered by nobody, which says that the bottle is ending.
                 if matches!(command, Command::Stop { .. }) {
                     return;
                 }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, SecretText};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Origin, Prepared};
+use crate::backend::{Copied, Origin, Prepared, Snapshot};
 use crate::plan::Plan;
 
 /// The first frame of a client's stream.
@@ -37,6 +38,20 @@ pub enum KeeperRequest {
         /// Milliseconds the agent gets between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
+    /// Makes a snapshot while the bottle goes on: [`KeeperEvent::Copied`] from time to time, then
+    /// [`KeeperEvent::Committed`], [`KeeperEvent::Failed`] or [`KeeperEvent::Refused`].
+    Commit,
+    /// Removes the bottle's snapshot: [`KeeperEvent::Done`], `Failed` or `Refused`.
+    RemoveSnapshot,
+    /// What is not newer than this in the workspace was pulled, all of it. Answers [`KeeperEvent::Done`].
+    Pulled {
+        /// By the clock that stamps files.
+        at: Timestamp,
+    },
+    /// A person is there who can say what becomes of unsaved work. Held open; when the agent has ended by
+    /// itself [`KeeperEvent::Work`] says whether there is any, and an [`EndChoice`] answers it. Without one
+    /// it is kept.
+    Offer,
     /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
     Detach,
 }
@@ -50,9 +65,21 @@ pub struct LaunchOrder {
     pub prepared: Prepared,
     /// Values of [`Plan::secrets`], by id. One that is missing leaves its route at `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
-    /// What its files are at the start; anything but `New` takes over the state of the bottle of that slug.
+    /// What its files are at the start.
     #[serde(default)]
     pub origin: Origin,
+    /// It goes on with the bottle of its slug, which was preserved.
+    #[serde(default)]
+    pub resumed: Option<Resumed>,
+}
+
+/// See [`LaunchOrder::resumed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// The agent's program and arguments for the case that there is no conversation to go on with.
+    pub anew: Vec<String>,
+    /// Whether its conversations have to be given back, because its files are built anew.
+    pub give_back: bool,
 }
 
 /// A message from the keeper on a stream of its own requests.
@@ -66,8 +93,16 @@ pub enum KeeperEvent {
         /// The bottle's slug.
         slug: Slug,
     },
-    /// The launch failed; everything it made is undone.
+    /// The launch or the commit failed; everything it made is undone.
     Failed(LaunchFailure),
+    /// How far a commit is.
+    Copied(Copied),
+    /// There is a new snapshot.
+    Committed(Committed),
+    /// The request was carried out.
+    Done,
+    /// The agent has ended, and there is work that would be lost, or none.
+    Work(bool),
     /// Something the person should hear of, without being asked anything.
     Notice(Notice),
     /// The bottle is gone.
@@ -76,6 +111,27 @@ pub enum KeeperEvent {
     Detached,
     /// The request was refused; a lower-case fragment.
     Refused(String),
+}
+
+/// See [`KeeperRequest::Commit`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Committed {
+    /// The new snapshot.
+    pub snapshot: Snapshot,
+    /// What the person should know of it, a sentence fragment each.
+    pub notes: Vec<String>,
+    /// The command that packs it for another machine.
+    pub moved_by: Option<String>,
+}
+
+/// What becomes of unsaved work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndChoice {
+    /// It is kept, if there still is any.
+    Keep,
+    /// It goes with the bottle.
+    Discard,
 }
 
 /// What a launch works on.
@@ -128,8 +184,24 @@ pub struct Ended {
     pub cause: EndCause,
     /// The preserved workspace's path on the host, when there is work to lose.
     pub kept: Option<String>,
+    /// What `bottle resume` would go on with, when the bottle is preserved.
+    #[serde(default)]
+    pub resumable: Option<Resumable>,
+    /// Where the agent's conversations were copied to.
+    #[serde(default)]
+    pub transcript: Option<String>,
     /// What could not be removed; `bottle cleanup` finds it.
     pub left: Vec<String>,
+}
+
+/// What a preserved bottle is gone on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resumable {
+    /// Its own files, as they were left.
+    Kept,
+    /// Its snapshot.
+    Snapshot,
 }
 
 /// Why a bottle ended.

@@ -9,7 +9,7 @@ use bottle_contract::session::guest::{
 };
 use bottle_contract::session::{Hello, Role};
 
-use super::{LaunchError, Trust, Work, environment, workspace};
+use super::{LaunchError, Trust, Work, conversation, environment, workspace};
 
 /// How long pid 1 may take to write a few files, or to start a program.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -49,7 +49,13 @@ pub(super) async fn provision(work: &Work<'_>, guest: &Channel, trust: &Trust) -
 /// Asks for the agent; the stream that comes back brings its end.
 pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stream, LaunchError> {
     let agent = &work.order.plan.agent;
-    let mut argv = agent.argv.clone();
+    let mut argv = match &work.order.resumed {
+        // An agent that finds no conversation to go on with ends with an error.
+        Some(resumed) if !conversation::is_there(guest, &work.order.plan.transcript).await => {
+            resumed.anew.clone()
+        }
+        _ => agent.argv.clone(),
+    };
     if let (Some(program), Some(first)) = (&work.order.prepared.program, argv.first_mut()) {
         first.clone_from(program);
     }

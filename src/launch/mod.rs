@@ -9,6 +9,7 @@
 //! word. What a phase makes stands in the ledger before it exists, so undoing needs no phase's memory:
 //! [`undo`] removes what the ledger names, after a failure, an interrupt or a crash alike.
 
+mod conversation;
 mod environment;
 mod guard;
 mod guest;
@@ -19,9 +20,10 @@ pub use guest::agent_end;
 use bottle_channel::{Channel, Stream};
 use tokio::task::JoinHandle;
 
-use crate::backend::{Backend, BackendError, Site};
+use crate::backend::{Backend, BackendError, LAYERS, Site};
 use crate::host::{Host, roots};
 use crate::instance::Claim;
+use crate::instance::transcripts::Transcripts;
 use crate::keeper::protocol::LaunchOrder;
 
 /// What every phase works with.
@@ -129,6 +131,12 @@ impl<'a> Guarded<'a> {
     pub async fn provision(self) -> Result<Provisioned<'a>, LaunchError> {
         guest::provision(&self.work, &self.guest, &self.trust).await?;
         workspace::fill(&self.work, &self.guest).await?;
+        if self.work.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
+            let transcripts = Transcripts::of(&self.work.host.home, &self.work.claim.record());
+            if transcripts.folder().is_dir() {
+                conversation::give_back(&self.guest, transcripts.folder()).await?;
+            }
+        }
         Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
     }
 }
@@ -145,9 +153,11 @@ impl Provisioned<'_> {
 }
 
 /// Removes everything that the ledger names, last made first, and what a launch that was cut off made
-/// without getting to write it down. The answer is what could not be looked at or removed.
+/// without getting to write it down. What an earlier launch left in the layers stays. The answer is what could
+/// not be looked at or removed.
 pub async fn undo(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let record = claim.record();
+    let kept = record.kept;
     let mut resources = record.resources;
     resources.reverse();
     let mut left = Vec::new();
@@ -159,6 +169,7 @@ pub async fn undo(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
         }
         Err(error) => left.push(error.to_string()),
     }
+    resources.retain(|resource| !kept || resource.kind != LAYERS);
     left.extend(backend.remove(&resources).await.err().map(|error| error.to_string()));
     left
 }

@@ -13,6 +13,8 @@ use bottle_contract::session::guest::{CopyIn, GuestRequest};
 use super::guest::{done, lost, open};
 use super::{LaunchError, Work};
 use crate::archive::{self, SendError};
+use crate::backend::Origin;
+use crate::instance::freeze::clock_of_files;
 use crate::plan::{PlannedFile, Workspace};
 
 /// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
@@ -28,6 +30,10 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
         let mut stream = open(guest, &request).await?;
         let folder = plan.identity.cwd.clone();
         send(&mut stream, move |out| archive_folder(&folder, everything, out)).await?;
+    }
+    if work.order.origin == Origin::Kept {
+        // What is in it is work of an earlier launch, from when it was ready then.
+        return Ok(());
     }
     let ready = clock_of_files();
     work.claim
@@ -106,13 +112,6 @@ fn append(archive: &mut tar::Builder<&mut dyn Write>, path: &Path, inside: &Path
 fn named(path: &Path, error: &io::Error) -> io::Error {
     let path: PathBuf = path.to_owned();
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-/// The clock that stamps files, which lags behind the precise one by up to a tick.
-fn clock_of_files() -> jiff::Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    jiff::Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0))
-        .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
 }
 
 #[cfg(test)]

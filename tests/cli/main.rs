@@ -7,8 +7,10 @@
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
+//! - `freezing`: snapshots made, listed and removed
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 
+mod freezing;
 mod home;
 mod looking;
 mod manifests;

@@ -69,11 +69,14 @@ impl Layers {
     }
 
     /// Whether the workspace holds anything that changed after `since`. Folders count only for what is in
-    /// them: a file that came and went is no work.
+    /// them: a file that came and went is no work. Nor is a workspace that is not there.
     ///
     /// # Errors
     /// When a part of it cannot be looked at.
     pub(crate) fn changed_since(&self, since: Timestamp) -> io::Result<bool> {
+        if !self.workspace().try_exists()? {
+            return Ok(false);
+        }
         let mut waiting = vec![self.workspace()];
         while let Some(folder) = waiting.pop() {
             let changed = is_newer(&fs::symlink_metadata(&folder)?, since);

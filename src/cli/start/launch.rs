@@ -7,11 +7,11 @@ use bottle_channel::{Channel, ChannelError};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::SecretText;
 
-use super::progress::Progress;
 use crate::cli::connect::lost;
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::Output;
+use crate::cli::progress::Progress;
 use crate::cli::session::Signals;
 use crate::cli::terminal::{Person, interactive};
 use crate::host::Host;
@@ -100,7 +100,7 @@ enum Answer {
 async fn follow(events: &mut bottle_channel::StreamReceiver, progress: &Progress) -> Answer {
     loop {
         match events.message::<KeeperEvent>().await {
-            Ok(KeeperEvent::Phase(phase)) => progress.phase(phase),
+            Ok(KeeperEvent::Phase(phase)) => progress.phase(words(phase)),
             Ok(KeeperEvent::Running { .. }) => return Answer::Running,
             Ok(KeeperEvent::Failed(failure)) => return Answer::Failed(failure),
             Ok(_) => {}
@@ -192,7 +192,7 @@ impl From<SecretError> for CliError {
 }
 
 /// What a phase works on, in the person's words.
-pub(super) fn words(phase: Phase) -> &'static str {
+fn words(phase: Phase) -> &'static str {
     match phase {
         Phase::Network => "making its network",
         Phase::Guard => "raising the guard at its door",

@@ -9,7 +9,6 @@
 mod backend;
 mod launch;
 mod preflight;
-mod progress;
 
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::Size;
@@ -126,7 +125,7 @@ impl Start {
             return Ok(exit::DONE);
         }
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let order = LaunchOrder { plan, prepared, secrets, origin: Origin::New };
+        let order = LaunchOrder { plan, prepared, secrets, origin: Origin::New, resumed: None };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();
@@ -222,8 +221,8 @@ fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
             format!("choose another --label, or `bottle attach {slug}`"),
         ),
         Some(State::Preserved(_)) => taken(
-            format!("a bottle named {slug} is preserved, with work in it"),
-            "choose another --label; preserved work is never overwritten".to_owned(),
+            format!("a bottle named {slug} is preserved, and never overwritten"),
+            format!("`bottle resume {slug}` goes on with it; or choose another --label"),
         ),
         Some(_) => taken(
             format!("a bottle named {slug} was left behind"),

@@ -52,6 +52,27 @@ impl Person {
         }
     }
 
+    /// Shows the names with a number each, and asks for one, by number or name; again until it is one. Nothing
+    /// when the person presses Esc or Ctrl-C.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn choose(&mut self, question: &str, names: &[String]) -> io::Result<Option<usize>> {
+        let lines = names.iter().enumerate().map(|(index, name)| format!("  {}  {name}\r\n", index + 1));
+        self.terminal.write_all(lines.collect::<String>().as_bytes())?;
+        loop {
+            let Answer::Given(bytes) = self.answer(&format!("{question} [1-{}] ", names.len()), true)? else {
+                return Ok(None);
+            };
+            let word = String::from_utf8_lossy(&bytes).trim().to_owned();
+            let numbered = word.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            let found = numbered.or_else(|| names.iter().position(|name| *name == word));
+            if let Some(index) = found.filter(|index| *index < names.len()) {
+                return Ok(Some(index));
+            }
+        }
+    }
+
     /// Asks, and reads one line key by key: signals off, so that Ctrl-C comes as a key and nothing is left
     /// to undo. What was typed before the question was to be seen is no answer to it.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Answer> {

@@ -22,6 +22,7 @@ impl Scrub {
             // Escape sequences of colour; a terminal's screen has none left.
             (r"\x1b\[[0-9;]*m", ""),
             (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?", "[TIME]"),
+            (r"\b\d{8}-\d{6}-\d{6}\b", "[REFERENCE]"),
             (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "[UUID]"),
             (r"\b[0-9a-f]{64}\b", "[SHA256]"),
             (r"\b(pid|process) \d+", "$1 [PID]"),

@@ -1,0 +1,208 @@
+//! `bottle commit`: a snapshot of a bottle, which goes on meanwhile.
+
+use std::sync::Arc;
+
+use bottle_contract::names::Slug;
+use indicatif::HumanBytes;
+
+use super::attach::catch;
+use super::connect::{connect, lost, unlistable};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::Output;
+use super::progress::Progress;
+use super::shapes;
+use super::terminal::{self, Person};
+use crate::backend::{Backend, BackendError, Copied, Told, registry};
+use crate::host::Host;
+use crate::instance::freeze::{self, FreezeError};
+use crate::instance::record::{Mode, Record};
+use crate::instance::{ClaimError, State, Store};
+use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
+
+/// Make a snapshot of a bottle, which goes on meanwhile; `bottle resume` goes on from it
+///
+/// It replaces the bottle's last snapshot when it is whole. What belongs to one launch only, secrets above
+/// all, is not in it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Commit {
+    /// The bottle, as `bottle list` names it; asked for when it is left out
+    slug: Option<Slug>,
+}
+
+impl Commit {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let slug = match self.slug {
+            Some(slug) => slug,
+            None => pick(host)?,
+        };
+        let committed = super::block_on(commit(host, &slug, output)).map_err(|error| error.about(&slug))?;
+        report(&slug, committed, output)
+    }
+}
+
+/// The person's choice among the bottles that can be committed.
+fn pick(host: &Host) -> Result<Slug, CliError> {
+    let listed = Store::of(host).list().map_err(unlistable)?;
+    let able: Vec<Slug> =
+        listed.into_iter().filter(|listed| is_able(&listed.state)).map(|listed| listed.slug).collect();
+    let names = able.iter().map(Slug::to_string).collect::<Vec<_>>();
+    if able.is_empty() {
+        return Err(CliError::new(Kind::NoSuchBottle, "no bottle runs, and none was kept")
+            .hint("`bottle start AGENT` starts one"));
+    }
+    if !terminal::interactive() {
+        return Err(CliError::usage("no bottle was named")
+            .about("SLUG")
+            .hint(format!("name one of {}", names.join(", "))));
+    }
+    let mut person = Person::find().map_err(|error| CliError::failed(format!("no terminal: {error}")))?;
+    match person.choose("Make a snapshot of which bottle?", &names) {
+        Ok(Some(index)) => Ok(able[index].clone()),
+        Ok(None) => Err(CliError::new(Kind::Interrupted, "nothing was committed")),
+        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
+    }
+}
+
+fn is_able(state: &State) -> bool {
+    match state {
+        State::Alive(_) => true,
+        State::Preserved(record) => record.kept,
+        State::Dead(record) => record.mode == Mode::Detached && record.agent_exit.is_none(),
+        State::Damaged(_) | State::Newer(_) => false,
+    }
+}
+
+async fn commit(host: &Host, slug: &Slug, output: &Output) -> Result<Committed, CliError> {
+    match Store::of(host).state(slug) {
+        Some(State::Preserved(record)) => commit_kept(host, slug, &record, output).await,
+        Some(State::Alive(record) | State::Dead(record)) => commit_running(host, slug, &record, output).await,
+        // For a slug that does not exist there is one place that knows what to say.
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
+    }
+}
+
+async fn commit_running(
+    host: &Host,
+    slug: &Slug,
+    record: &Record,
+    output: &Output,
+) -> Result<Committed, CliError> {
+    let channel = connect(host, slug).await?;
+    say_what_is_left_out(&*backend_of(host, record)?, slug, output).await;
+    let mut signals = catch()?;
+    let progress = Progress::start(output);
+    let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(lost)?;
+    loop {
+        let event = tokio::select! {
+            event = stream.receive::<KeeperEvent>() => event.map_err(lost)?,
+            number = signals.end() => {
+                return Err(CliError::new(Kind::Interrupted, format!("interrupted by signal {number}"))
+                    .exit(128u8.saturating_add(number))
+                    .hint("the snapshot is still being made; `bottle snapshots` shows it when it is whole"));
+            }
+        };
+        match event {
+            KeeperEvent::Copied(copied) => progress.say(&words(copied)),
+            KeeperEvent::Committed(committed) => return Ok(committed),
+            KeeperEvent::Failed(failure) => {
+                return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
+            }
+            KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
+            _ => return Err(lost("it answered out of turn")),
+        }
+    }
+}
+
+/// Nobody keeps a preserved bottle, so this command does for as long as it takes.
+async fn commit_kept(
+    host: &Host,
+    slug: &Slug,
+    record: &Record,
+    output: &Output,
+) -> Result<Committed, CliError> {
+    if !record.kept {
+        return Err(CliError::new(Kind::State, format!("there is nothing of {slug} but its snapshot"))
+            .hint(format!("`bottle resume {slug}` goes on from it")));
+    }
+    let backend = backend_of(host, record)?;
+    let claim = Store::of(host).adopt(slug).map_err(taken)?;
+    say_what_is_left_out(&*backend, slug, output).await;
+    let progress = Arc::new(Progress::start(output));
+    let shown = progress.clone();
+    let told = Told::new(move |copied| shown.say(&words(copied)));
+    let commit = freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)?;
+    Ok(Committed {
+        moved_by: backend.moved_by(&commit.snapshot),
+        snapshot: commit.snapshot,
+        notes: commit.notes,
+    })
+}
+
+async fn say_what_is_left_out(backend: &dyn Backend, slug: &Slug, output: &Output) {
+    match backend.not_frozen(slug).await {
+        Ok(left) => left.iter().for_each(|left| output.warn(format!("not in the snapshot: {left}"))),
+        Err(error) => output.warn(format!("cannot say what a snapshot will lack: {error}")),
+    }
+}
+
+fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliError> {
+    let Committed { snapshot, notes, moved_by } = committed;
+    let resume = format!("bottle resume {slug}");
+    if output.json {
+        output.print_json(&shapes::Committed {
+            slug: slug.to_string(),
+            reference: snapshot.reference,
+            made_at: snapshot.made_at,
+            bytes: snapshot.bytes,
+            notes,
+            resume,
+            moved_by,
+        })?;
+        return Ok(exit::DONE);
+    }
+    output.print(&snapshot.reference)?;
+    for note in notes {
+        output.warn(note);
+    }
+    output.note(format!("`{resume}` goes on from it"));
+    if let Some(command) = moved_by {
+        output.note(format!("`{command}` packs it for another machine"));
+    }
+    Ok(exit::DONE)
+}
+
+fn words(copied: Copied) -> String {
+    format!("freezing: {} files seen, {} copied", copied.files, HumanBytes(copied.bytes))
+}
+
+/// The backend that made a bottle.
+pub(crate) fn backend_of(host: &Host, record: &Record) -> Result<Box<dyn Backend>, CliError> {
+    registry::by_name(host, &record.backend).ok_or_else(|| {
+        let message =
+            format!("{} was made by the backend {}, which is not here", record.slug, record.backend);
+        CliError::new(Kind::Backend, message).about(&record.slug)
+    })
+}
+
+/// Another command works on the same bottle.
+pub(crate) fn taken(error: ClaimError) -> CliError {
+    match error {
+        ClaimError::Taken { .. } => {
+            CliError::new(Kind::State, error.to_string()).hint("try again in a moment")
+        }
+        ClaimError::Io { .. } => CliError::failed(error.to_string()),
+    }
+}
+
+/// A snapshot could not be made or removed.
+pub(crate) fn not_frozen(error: FreezeError) -> CliError {
+    match error {
+        FreezeError::Backend(error) => backend_error(error),
+        FreezeError::State(_) => CliError::failed(error.to_string()),
+    }
+}
+
+fn backend_error(error: BackendError) -> CliError {
+    error.into()
+}

@@ -1,0 +1,185 @@
+//! `bottle snapshots`: what can be gone on from, and removing it.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::names::Slug;
+use clap::Subcommand;
+use indicatif::HumanBytes;
+
+use super::commit::{backend_of, not_frozen, taken};
+use super::connect::{connect, lost, unlistable};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::{Output, one_line};
+use super::shapes::ListedSnapshot;
+use crate::backend::{Snapshot, registry};
+use crate::host::Host;
+use crate::instance::record::Record;
+use crate::instance::{State, Store, freeze};
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+
+/// List snapshots, or remove one
+#[derive(Debug, clap::Args)]
+pub(crate) struct Snapshots {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Remove a bottle's snapshot; work that was kept beside it stays
+    Rm {
+        /// The bottle, as `bottle snapshots` names it
+        slug: Slug,
+    },
+}
+
+impl Snapshots {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self.what {
+            None => list(host, output).map(|()| exit::DONE),
+            Some(What::Rm { slug }) => {
+                super::block_on(remove(host, &slug)).map_err(|error| error.about(&slug))?;
+                if output.json {
+                    output.print_json(&serde_json::json!({"slug": slug}))?;
+                } else {
+                    output.note(format!("the snapshot of {slug} was removed"));
+                }
+                Ok(exit::DONE)
+            }
+        }
+    }
+}
+
+/// Every snapshot that a bottle's state names, and those whose bottle has no state any more.
+pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
+    let found = super::block_on(find(host, output))?;
+    if output.json {
+        return output.print_json(&found);
+    }
+    if found.is_empty() {
+        output.note("there is no snapshot; `bottle commit` makes one of a bottle");
+    }
+    let ink = output.ink();
+    let row = |snapshot: &ListedSnapshot| {
+        let agent = snapshot.agent.as_deref().unwrap_or("?");
+        let label = match &snapshot.label {
+            Some(label) => format!("{} ({agent})", one_line(label)),
+            None => format!("({agent})"),
+        };
+        let size = snapshot.bytes.map_or_else(|| "?".to_owned(), |bytes| HumanBytes(bytes).to_string());
+        let status = match snapshot.status {
+            "ready" => ink.green("ready"),
+            "gone" => ink.red("gone: `bottle resume` starts without it"),
+            other => ink.yellow(other),
+        };
+        let made = snapshot.made_at.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+        vec![snapshot.backend.clone(), snapshot.slug.clone(), label, made, size, status]
+    };
+    let rows: Vec<Vec<String>> = found.iter().map(row).collect();
+    output.print_table(&["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"], &rows)
+}
+
+async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliError> {
+    let store = Store::of(host);
+    let mut there: BTreeMap<&'static str, Vec<Snapshot>> = BTreeMap::new();
+    for backend in registry::all(host) {
+        match backend.snapshots().await {
+            Ok(all) => drop(there.insert(backend.name(), all)),
+            Err(error) => output.warn(format!("{}: {error}", backend.name())),
+        }
+    }
+    let mut found = Vec::new();
+    for listed in store.list().map_err(unlistable)? {
+        let (State::Alive(record) | State::Dead(record) | State::Preserved(record)) = listed.state else {
+            continue;
+        };
+        match store.snapshot(&listed.slug) {
+            Ok(None) => {}
+            Ok(Some(snapshot)) => {
+                let status = match there.get(record.backend.as_str()) {
+                    None => "unknown",
+                    Some(all) if all.iter().any(|found| found.reference == snapshot.reference) => "ready",
+                    Some(_) => "gone",
+                };
+                found.push(of(snapshot, &record.backend, Some(&record), status));
+            }
+            Err(error) => output.warn(format!("{}: {error}", listed.slug)),
+        }
+    }
+    for (backend, all) in there {
+        let lost = all.into_iter().filter(|snapshot| store.state(&snapshot.slug).is_none());
+        found.extend(lost.map(|snapshot| of(snapshot, backend, None, "unnamed")));
+    }
+    Ok(found)
+}
+
+fn of(snapshot: Snapshot, backend: &str, record: Option<&Record>, status: &'static str) -> ListedSnapshot {
+    ListedSnapshot {
+        slug: snapshot.slug.to_string(),
+        label: record.and_then(|record| record.label.clone()),
+        agent: record.map(|record| record.agent.to_string()),
+        backend: backend.to_owned(),
+        reference: snapshot.reference,
+        made_at: snapshot.made_at,
+        bytes: snapshot.bytes,
+        status,
+    }
+}
+
+async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
+    let store = Store::of(host);
+    match store.state(slug) {
+        None => return remove_unnamed(host, slug).await,
+        Some(State::Alive(_)) => return remove_of_running(host, slug).await,
+        Some(State::Damaged(why)) => return Err(CliError::new(Kind::State, why)),
+        Some(State::Newer(schema)) => {
+            return Err(CliError::new(Kind::State, format!("written by a newer bottle (schema {schema})"))
+                .hint("use that version"));
+        }
+        Some(State::Dead(_) | State::Preserved(_)) => {}
+    }
+    let claim = store.adopt(slug).map_err(taken)?;
+    let record = claim.record();
+    if !claim.has_snapshot() {
+        return Err(none(slug));
+    }
+    let backend = backend_of(host, &record)?;
+    freeze::remove_snapshots(&*backend, &claim).await.map_err(not_frozen)?;
+    if matches!(record.status, crate::instance::record::Status::Preserved) && !record.kept {
+        // It was there for its snapshot alone.
+        claim.remove().map_err(|error| CliError::failed(format!("cannot remove its state: {error}")))?;
+    }
+    Ok(())
+}
+
+async fn remove_of_running(host: &Host, slug: &Slug) -> Result<(), CliError> {
+    if matches!(Store::of(host).snapshot(slug), Ok(None)) {
+        return Err(none(slug));
+    }
+    let channel = connect(host, slug).await?;
+    let mut stream = channel.open(&KeeperRequest::RemoveSnapshot).await.map_err(lost)?;
+    match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+        KeeperEvent::Done => Ok(()),
+        KeeperEvent::Failed(failure) => Err(CliError::failed(failure.message).hint_if(failure.hint)),
+        KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)),
+        _ => Err(lost("it answered out of turn")),
+    }
+}
+
+/// Snapshots whose bottle has no state any more.
+async fn remove_unnamed(host: &Host, slug: &Slug) -> Result<(), CliError> {
+    let mut removed = false;
+    for backend in registry::all(host) {
+        for snapshot in backend.snapshots().await?.iter().filter(|snapshot| snapshot.slug == *slug) {
+            backend.remove_snapshot(snapshot).await?;
+            removed = true;
+        }
+    }
+    if removed { Ok(()) } else { Err(none(slug)) }
+}
+
+fn none(slug: &Slug) -> CliError {
+    CliError::new(Kind::NoSuchBottle, format!("there is no snapshot of a bottle named {slug}"))
+        .hint("`bottle snapshots` shows those there are")
+}

@@ -1,0 +1,119 @@
+//! `committed-image`: which snapshot of a bottle is its last whole one. A wire type: converted at the edge,
+//! versioned.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::Snapshot;
+
+/// The file, in the bottle's folder.
+const NAME: &str = "committed-image";
+
+/// The schema this program writes. A newer one is refused.
+const SCHEMA: u32 = 1;
+
+/// More than a reference needs; a larger file is damaged.
+const MAX: u64 = 64 << 10;
+
+/// A bottle's last whole snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// What of the workspace is not newer is in it, by the clock that stamps files.
+    pub covers: Timestamp,
+}
+
+/// The file's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Written {
+    schema: u32,
+    snapshot: Snapshot,
+    covers: Timestamp,
+}
+
+/// The bottle's snapshot; none when it was never committed.
+///
+/// # Errors
+/// When the file is there and cannot be read: then it is not known whether there is one.
+pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
+    let path = folder.join(NAME);
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.map_err(named)?,
+    };
+    let mut text = Vec::new();
+    file.take(MAX).read_to_end(&mut text).map_err(named)?;
+    let written: Written = serde_json::from_slice(&text).map_err(|error| named(error.into()))?;
+    if written.schema > SCHEMA {
+        return Err(named(io::Error::other(format!(
+            "written by a newer bottle (schema {})",
+            written.schema
+        ))));
+    }
+    Ok(Some(Committed { snapshot: written.snapshot, covers: written.covers }))
+}
+
+/// Records the snapshot in place of the one before, in one step and durably.
+///
+/// # Errors
+/// When it cannot be written; the one before then stands.
+pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let Committed { snapshot, covers } = committed.clone();
+    let written = Written { schema: SCHEMA, snapshot, covers };
+    serde_json::to_writer_pretty(&mut file, &written)?;
+    file.write_all(b"\n")?;
+    file.as_file().sync_data()?;
+    file.persist(folder.join(NAME)).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Forgets the snapshot; none there is no error.
+///
+/// # Errors
+/// When the file cannot be removed.
+pub(super) fn forget(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(NAME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_is_read_back_and_what_cannot_be_read_is_no_absence() {
+        let here = tempfile::tempdir().expect("folder");
+        let snapshot = |reference: &str| Committed {
+            snapshot: Snapshot {
+                slug: "one".parse().expect("slug"),
+                reference: reference.to_owned(),
+                made_at: Timestamp::UNIX_EPOCH,
+                bytes: Some(5),
+            },
+            covers: Timestamp::MAX,
+        };
+        assert_eq!(read(here.path()).expect("read"), None);
+        write(here.path(), &snapshot("a")).expect("written");
+        write(here.path(), &snapshot("b")).expect("written");
+        assert_eq!(read(here.path()).expect("read"), Some(snapshot("b")));
+        for broken in [
+            "{",
+            r#"{"schema": 9, "snapshot": {"slug": "a", "reference": "", "made_at": "1970-01-01T00:00:00Z", "bytes": null}, "covers": "1970-01-01T00:00:00Z"}"#,
+        ] {
+            fs::write(here.path().join(NAME), broken).expect("written");
+            assert!(read(here.path()).is_err(), "{broken}");
+        }
+        forget(here.path()).expect("forgotten");
+        forget(here.path()).expect("twice is no error");
+        assert_eq!(read(here.path()).expect("read"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Committing a bottle: the part that every backend shares.
+//!
+//! ```text
+//!   freeze ──► committed-image names the new one ──► what the old one was is removed
+//!     │ fails: the old one stands                     │ killed before: cleanup removes it
+//! ```
+//! At every moment `committed-image` names a whole snapshot or there is none.
+
+use std::io;
+use std::path::Path;
+
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+
+use super::committed::{self, Committed};
+use super::record::Record;
+use super::store::Claim;
+use crate::backend::{Backend, BackendError, Snapshot, Told};
+
+/// What a commit came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Commit {
+    /// The new snapshot.
+    pub snapshot: Snapshot,
+    /// What the person should know of it, a sentence fragment each.
+    pub notes: Vec<String>,
+}
+
+/// Why there is no new snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum FreezeError {
+    /// The backend could not.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// The bottle's state cannot be read or written.
+    #[error("cannot write the bottle's state: {0}")]
+    State(#[from] io::Error),
+}
+
+/// Freezes the bottle and records the snapshot; the one before stays usable until the new one is recorded.
+///
+/// # Errors
+/// [`FreezeError`]; then everything is as it was.
+pub async fn commit(backend: &dyn Backend, claim: &Claim, told: Told) -> Result<Commit, FreezeError> {
+    let slug = claim.record().slug;
+    let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
+    // What the agent does from here on may not be in it.
+    let covers = clock_of_files();
+    let frozen = backend.freeze(&slug, previous.as_ref(), told).await?;
+    let committed = Committed { snapshot: frozen.snapshot, covers };
+    if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
+        // Nobody would ever know of it; a failure here leaves it to cleanup.
+        let _ = backend.remove_snapshot(&committed.snapshot).await;
+        return Err(error.into());
+    }
+    let mut notes = frozen.notes;
+    notes.extend(remove_others(backend, &slug, Some(&committed.snapshot)).await);
+    Ok(Commit { snapshot: committed.snapshot, notes })
+}
+
+/// Removes every snapshot of the bottle, and its record of them.
+///
+/// # Errors
+/// When its record cannot be written, or a snapshot cannot be removed; what is left is found by cleanup.
+pub async fn remove_snapshots(backend: &dyn Backend, claim: &Claim) -> Result<(), FreezeError> {
+    let slug = claim.record().slug;
+    // First, so that a crash leaves snapshots that nothing names, and never a name without one.
+    committed::forget(claim.folder())?;
+    match remove_others(backend, &slug, None).await {
+        failures if failures.is_empty() => Ok(()),
+        failures => Err(BackendError::failed(failures.join("; ")).into()),
+    }
+}
+
+/// From when on a change of the workspace is work that would be lost, as [`Record::work_since`]; what is in a
+/// snapshot that is still there would not be.
+pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Timestamp> {
+    let since = record.work_since()?;
+    let Ok(Some(Committed { snapshot, covers })) = committed::read(folder) else { return Some(since) };
+    let same = |found: &Snapshot| (&found.slug, &found.reference) == (&snapshot.slug, &snapshot.reference);
+    let there = backend.snapshots().await.is_ok_and(|all| all.iter().any(same));
+    Some(if there { since.max(covers) } else { since })
+}
+
+/// Removes every snapshot of this bottle but one; what could not be removed, a sentence fragment each.
+async fn remove_others(backend: &dyn Backend, slug: &Slug, except: Option<&Snapshot>) -> Vec<String> {
+    let all = match backend.snapshots().await {
+        Ok(all) => all,
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut failures = Vec::new();
+    for snapshot in all.iter().filter(|found| found.slug == *slug) {
+        if except.is_none_or(|kept| kept.reference != snapshot.reference)
+            && let Err(error) = backend.remove_snapshot(snapshot).await
+        {
+            failures.push(error.to_string());
+        }
+    }
+    failures
+}
+
+/// The clock that stamps files, which lags behind the precise one by up to a tick.
+#[must_use]
+pub fn clock_of_files() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
+}

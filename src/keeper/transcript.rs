@@ -1,0 +1,89 @@
+//! Copying the agent's conversations out when a bottle ends.
+//!
+//! Everything in them is the agent's to write: a bounded number of bytes, no link that leads out, and the
+//! agent's own secrets masked.
+
+use std::fmt::Display;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::guest::{CopyOut, GuestRequest};
+use bottle_scan::Redactor;
+
+use crate::archive::{self, ReceiveError, Rules};
+use crate::instance::transcripts::Transcripts;
+
+/// The bytes of one agent's conversations; months of work.
+const MOST: u64 = 256 << 20;
+
+/// How long it may take; a bottle's end waits for it.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Copies them out; whether there were any.
+///
+/// # Errors
+/// What could not be done, as a fragment; what was copied out before then stands.
+pub(super) async fn save(
+    transcripts: &Transcripts,
+    paths: &[String],
+    guest: &Channel,
+    secrets: &[Secret],
+) -> Result<bool, String> {
+    if paths.is_empty() {
+        return Ok(false);
+    }
+    let saved = tokio::time::timeout(WITHIN, copy_out(transcripts, paths, guest, secrets));
+    saved.await.map_err(|_| failed("it took too long"))?
+}
+
+async fn copy_out(
+    transcripts: &Transcripts,
+    paths: &[String],
+    guest: &Channel,
+    secrets: &[Secret],
+) -> Result<bool, String> {
+    let new = transcripts.begin().map_err(failed)?;
+    let mut found = false;
+    for path in paths {
+        let mask = Redactor::new(secrets).map_err(failed)?;
+        let rules = Rules { most: Some(MOST), mask: Some(mask) };
+        match receive(guest, path, &new.path().join(parent_of(path)), rules).await {
+            Ok(files) => found |= files > 0,
+            // The agent has had no conversation.
+            Err(ReceiveError::Refused(_)) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    if found {
+        transcripts.finish(new).map_err(failed)?;
+    } else {
+        transcripts.abandon(new);
+    }
+    Ok(found)
+}
+
+async fn receive(guest: &Channel, path: &str, into: &Path, rules: Rules) -> Result<u64, ReceiveError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(into).map_err(ReceiveError::Unpacked)?;
+    let request = GuestRequest::CopyOut(CopyOut { path: path.to_owned() });
+    let stream = guest.open(&request).await.map_err(|_| ReceiveError::BrokeOff)?;
+    let into = into.to_owned();
+    let unpacked = archive::receive(stream, move |archive| archive::unpack(&into, archive, &rules)).await?;
+    for name in &unpacked.skipped {
+        tracing::warn!("left out of the agent's conversations: {name:?}");
+    }
+    Ok(unpacked.files)
+}
+
+/// The folder that a path's archive is unpacked in, seen from the root.
+fn parent_of(path: &str) -> PathBuf {
+    let relative = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
+    relative.parent().map(Path::to_owned).unwrap_or_default()
+}
+
+fn failed(error: impl Display) -> String {
+    format!("the agent's conversations were not copied out: {error}")
+}
