@@ -9,5 +9,5 @@ mod send;
 mod unpack;
 
 pub(crate) use receive::{ReceiveError, receive};
-pub(crate) use send::{SendError, send};
+pub(crate) use send::{SendError, send, stream};
 pub(crate) use unpack::{Rules, unpack};

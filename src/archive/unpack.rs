@@ -108,7 +108,7 @@ impl<'a> Unpacker<'a> {
                 std::os::unix::fs::symlink(link, &target)?;
                 Ok(true)
             }
-            What::Other => Ok(false),
+            What::Other(_) => Ok(false),
         }
     }
 

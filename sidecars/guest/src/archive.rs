@@ -33,7 +33,7 @@ pub enum What {
     /// A symbolic link to this.
     Link(PathBuf),
     /// Anything else: a hard link, a device, a pipe. Never made.
-    Other,
+    Other(EntryType),
 }
 
 /// A member of an archive.
@@ -117,7 +117,7 @@ fn member<R: Read>(
             let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
             What::Link(link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?)
         }
-        _ => What::Other,
+        other => What::Other(other),
     };
     let mode = header.mode()? & 0o777;
     let mtime = header.mtime()?;

@@ -64,7 +64,9 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io:
             fchmod(&file, Mode::from_raw_mode(member.mode))?;
             set_time(&file, member.mtime)?;
         }
-        What::Other => return Err(io::Error::other("it is no file, folder or symbolic link")),
+        What::Other(kind) => {
+            return Err(io::Error::other(format!("a member of kind {kind:?} is not copied")));
+        }
     }
     Ok(())
 }
