@@ -3,8 +3,10 @@
 //! Values live in memory and in the launch order only. Every read has a bound and every wait a deadline,
 //! and no message here ever holds a value.
 
+mod codex_login;
+
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -79,6 +81,11 @@ impl SecretError {
                         "set it (`export {name}=…`), start on a terminal to be asked, or refer to it as \
                          `file:PATH` or `cmd:COMMAND` in the manifest"
                     ),
+                    None if needs.iter().any(|need| matches!(need.source, SecretSource::Login(_))) => {
+                        "start on a terminal to be asked, or name it in the bottle: \
+                         `agent_provider: {auth_token: NAME}`, with NAME a variable of yours"
+                            .to_owned()
+                    }
                     None => "start on a terminal to be asked, or use `$NAME` in the manifest".to_owned(),
                 })
             }
@@ -107,7 +114,8 @@ pub async fn resolve(
                 SecretSource::Env(name) => from_env(host, name, need)?,
                 SecretSource::File(path) => Some(from_file(host, path, need, &mut secrets.warnings)?),
                 SecretSource::Command(argv) => Some(from_command(host, argv, need).await?),
-                SecretSource::Prompt(_) => None,
+                SecretSource::CodexLogin { file, part } => Some(codex_login::part(file, *part, need)?),
+                SecretSource::Prompt(_) | SecretSource::Login(_) => None,
             },
         };
         let value = match (value, ask.as_deref_mut()) {
@@ -127,8 +135,11 @@ pub async fn resolve(
 fn asked(person: &mut dyn Ask, need: &SecretNeed) -> Result<Secret, SecretError> {
     let question = match &need.source {
         SecretSource::Prompt(text) => text.clone(),
+        SecretSource::Login(text) => format!("{text} ({})", need.purpose),
         SecretSource::Env(name) => format!("{name} ({})", need.purpose),
-        SecretSource::File(_) | SecretSource::Command(_) => need.purpose.clone(),
+        SecretSource::File(_) | SecretSource::Command(_) | SecretSource::CodexLogin { .. } => {
+            need.purpose.clone()
+        }
     };
     match person.secret(&question) {
         Ok(Some(value)) if !value.expose().is_empty() => Ok(value),
@@ -156,23 +167,25 @@ fn from_file(
 ) -> Result<Secret, SecretError> {
     let path = path.strip_prefix("~").map_or_else(|_| path.to_owned(), |rest| host.user_home.join(rest));
     let fault = |why: String| unreadable(need, format!("{}: {why}", path.display()), None);
-    // Not blocking, so that a pipe of that name is refused instead of waited for.
-    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(nonblocking)
-        .open(&path)
-        .map_err(|error| fault(error.to_string()))?;
-    let facts = file.metadata().map_err(|error| fault(error.to_string()))?;
-    if !facts.is_file() {
-        return Err(fault("it is no regular file".to_owned()));
-    }
+    let (bytes, facts) = bounded(&path).map_err(|error| fault(error.to_string()))?;
     if facts.permissions().mode() & 0o077 != 0 {
         warnings.push(format!("{0} can be read by other users; `chmod 600 {0}` closes it", path.display()));
     }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
-    file.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes).map_err(|error| fault(error.to_string()))?;
     text_of(&bytes).map_err(fault)
+}
+
+/// A regular file's bytes, one more than a secret may have at the most, and what is known of it.
+fn bounded(path: &Path) -> io::Result<(Zeroizing<Vec<u8>>, Metadata)> {
+    // Not blocking, so that a pipe of that name is refused instead of waited for.
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(SECRET_MAX + 1));
+    file.take(SECRET_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes, facts))
 }
 
 async fn from_command(host: &Host, argv: &[String], need: &SecretNeed) -> Result<Secret, SecretError> {
@@ -233,8 +246,9 @@ fn missing(needs: &[SecretNeed]) -> String {
         .map(|need| match &need.source {
             SecretSource::Env(name) => format!("{name} is not set (for {})", need.purpose),
             SecretSource::Prompt(text) => format!("nobody to ask for {text:?} (for {})", need.purpose),
+            SecretSource::Login(text) => format!("nobody to ask for {text} (for {})", need.purpose),
             SecretSource::File(path) => format!("{} (for {})", path.display(), need.purpose),
-            SecretSource::Command(_) => need.purpose.clone(),
+            SecretSource::Command(_) | SecretSource::CodexLogin { .. } => need.purpose.clone(),
         })
         .collect();
     words.join("; ")
@@ -247,7 +261,8 @@ pub fn describe(source: &SecretSource) -> String {
         SecretSource::Env(name) => format!("${name}"),
         SecretSource::File(path) => path.display().to_string(),
         SecretSource::Command(argv) => format!("the output of `{}`", argv.first().map_or("", String::as_str)),
-        SecretSource::Prompt(_) => "asked on the terminal".to_owned(),
+        SecretSource::Prompt(_) | SecretSource::Login(_) => "asked on the terminal".to_owned(),
+        SecretSource::CodexLogin { file, .. } => format!("codex's own login in {}", file.display()),
     }
 }
 

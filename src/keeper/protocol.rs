@@ -82,6 +82,14 @@ pub struct Resumed {
     pub give_back: bool,
 }
 
+impl LaunchOrder {
+    /// The order for a bottle that begins anew, its secrets being known now.
+    #[must_use]
+    pub fn new(plan: Plan, prepared: Prepared, secrets: BTreeMap<String, SecretText>) -> Self {
+        Self { plan: plan.settle(&secrets), prepared, secrets, origin: Origin::New, resumed: None }
+    }
+}
+
 /// A message from the keeper on a stream of its own requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "body", rename_all = "kebab-case", deny_unknown_fields)]

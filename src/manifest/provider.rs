@@ -187,6 +187,11 @@ impl ProviderLayer {
         if let (Some(forward), true) = (forwards, template != Template::Codex) {
             return Err(only_for("forward_host_credentials", forward.at, Template::Codex, template));
         }
+        if let (Some(forward), Some(_)) = (forwards, &self.auth_token) {
+            let message = "`agent_provider.forward_host_credentials` and `agent_provider.auth_token` exclude each other";
+            return Err(Fault::new(forward.at, message)
+                .hint("a bottle has one login: the key that is named, or the one of codex on this machine"));
+        }
         if let (Some((key, at)), true) = (self.settings.first_for_pi(), template != Template::Pi) {
             return Err(only_for(&format!("settings.{key}"), at, Template::Pi, template));
         }

@@ -1,6 +1,8 @@
 //! Makes the plan. Reads the skills' files, the Dockerfile, and nothing else of the machine.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use bottle_contract::names::{AGENT_USER, BadName};
 use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
@@ -9,17 +11,16 @@ use sha2::{Digest, Sha256};
 
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
-    AgentProcess, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource, Value,
-    Workspace, image, slug,
+    AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
+    Unsettled, Value, Workspace, image, slug,
 };
 use crate::host::Host;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;
-use crate::manifest::provider::Template;
 use crate::manifest::secret_ref::SecretRef;
 use crate::manifest::skills::{Skill, SkillError};
-use crate::provider::{self, ArgvError, Provider, Run};
+use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
 use crate::resolve::{ResolvedManifest, Traced};
 
 /// What the command line says about a launch, every choice made.
@@ -93,27 +94,36 @@ pub fn build(
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<Plan, PlanError> {
     refuse_what_nothing_enforces(manifest)?;
-    let mut needs = Needs::default();
     let provider = provider::of(manifest.provider.template.value);
-    let env = env(manifest, &mut needs);
-    let egress = egress(host, manifest, flags, &mut needs)?;
+    let identity = identity(host, manifest, flags, random)?;
+    let run = run(manifest, flags, &identity);
+    let argv = provider
+        .argv(&run)
+        .map_err(|error| PlanError::Argv { agent: manifest.agent.name.to_string(), error })?;
+    let mut needs = Needs::default();
+    let mut env: BTreeMap<String, Value> =
+        provider.env(&run).into_iter().map(|(name, text)| (name, Value::Literal(text))).collect();
+    env.extend(manifest_env(manifest, &mut needs));
+    let login = provider.login(&manifest.provider);
+    let (egress, unsettled) = egress(host, manifest, flags, login.as_ref(), &mut needs)?;
+    let files = files(manifest, provider, &run)?;
     Ok(Plan {
-        identity: Identity {
-            slug: slug(flags.label.as_deref(), &manifest.agent.name, random)?,
-            label: flags.label.clone(),
-            color: flags.color.clone(),
-            agent: manifest.agent.name.clone(),
-            bottles: manifest.bottles.clone(),
-            cwd: host.cwd.clone(),
-        },
+        identity,
         backend: flags.backend.clone(),
         image: image::source(host, &manifest.provider)?,
         workspace: flags.workspace,
-        agent: agent(manifest, provider, flags)?,
+        agent: AgentProcess {
+            argv,
+            terminal: flags.terminal,
+            stdin: flags.stdin,
+            prompt: Some(manifest.agent.prompt.clone()),
+            task: flags.task.clone(),
+        },
         env,
-        files: files(manifest, provider)?,
+        files,
         transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
+        unsettled,
         secrets: needs.into_list(),
         resources: resources(manifest),
         detached: flags.detached,
@@ -121,12 +131,39 @@ pub fn build(
     })
 }
 
+fn identity(
+    host: &Host,
+    manifest: &ResolvedManifest,
+    flags: &Flags,
+    random: &mut dyn FnMut(&mut [u8]),
+) -> Result<Identity, PlanError> {
+    Ok(Identity {
+        slug: slug(flags.label.as_deref(), &manifest.agent.name, random)?,
+        label: flags.label.clone(),
+        color: flags.color.clone(),
+        agent: manifest.agent.name.clone(),
+        bottles: manifest.bottles.clone(),
+        cwd: host.cwd.clone(),
+    })
+}
+
+fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Identity) -> Run<'a> {
+    Run {
+        provider: &manifest.provider,
+        name: identity.label.as_deref().unwrap_or(identity.slug.as_str()),
+        color: flags.color.as_deref(),
+        prompt: &manifest.agent.prompt,
+        task: flags.task.as_deref(),
+        arguments: &flags.arguments,
+        terminal: flags.terminal.is_some(),
+        resumed: flags.resumed,
+    }
+}
+
 /// Fail closed: a key whose keeper does not exist yet must not look as if it were kept.
 fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanError> {
-    let (provider, resources) = (&manifest.provider, &manifest.resources);
-    let template = Some(&provider.template).filter(|template| template.value != Template::Command);
+    let resources = &manifest.resources;
     let asked = [
-        template.map(|t| (format!("agent_provider.template: {}", t.value), &t.origin)),
         manifest.repos.iter().next().map(|(name, repo)| (format!("git-gate.repos.{name}"), &repo.url.origin)),
         resources.cpus.as_ref().map(|cpus| ("resources.cpus".to_owned(), &cpus.origin)),
         resources.memory.as_ref().map(|memory| ("resources.memory".to_owned(), &memory.origin)),
@@ -143,32 +180,7 @@ fn in_home(path: &str) -> String {
     format!("/home/{AGENT_USER}/{path}")
 }
 
-fn agent(
-    manifest: &ResolvedManifest,
-    provider: &dyn Provider,
-    flags: &Flags,
-) -> Result<AgentProcess, PlanError> {
-    let run = Run {
-        provider: &manifest.provider,
-        prompt: &manifest.agent.prompt,
-        task: flags.task.as_deref(),
-        arguments: &flags.arguments,
-        terminal: flags.terminal.is_some(),
-        resumed: flags.resumed,
-    };
-    let argv = provider
-        .argv(&run)
-        .map_err(|error| PlanError::Argv { agent: manifest.agent.name.to_string(), error })?;
-    Ok(AgentProcess {
-        argv,
-        terminal: flags.terminal,
-        stdin: flags.stdin,
-        prompt: Some(manifest.agent.prompt.clone()),
-        task: flags.task.clone(),
-    })
-}
-
-fn env(manifest: &ResolvedManifest, needs: &mut Needs) -> BTreeMap<String, Value> {
+fn manifest_env(manifest: &ResolvedManifest, needs: &mut Needs) -> BTreeMap<String, Value> {
     let planned = manifest.env.iter().map(|(name, value)| {
         let value = match (&value.value, source_of_env(&value.value)) {
             (EnvValue::Literal(text), _) => Value::Literal(text.clone()),
@@ -187,9 +199,21 @@ fn egress(
     host: &Host,
     manifest: &ResolvedManifest,
     flags: &Flags,
+    login: Option<&Login>,
     needs: &mut Needs,
-) -> Result<Egress, PlanError> {
-    let routes = manifest.egress.routes.iter().map(|route| slotted(host, route, needs)).collect();
+) -> Result<(Egress, Option<Unsettled>), PlanError> {
+    let mut unsettled = None;
+    let mut routes = Vec::new();
+    for route in &manifest.egress.routes {
+        routes.push(match login.filter(|_| route.value.provider) {
+            Some(login) => {
+                let (route, waiting) = logged_in(host, route, login, needs);
+                unsettled = Some(waiting);
+                route
+            }
+            None => slotted(host, route, needs),
+        });
+    }
     let table = RouteTable::new(routes).map_err(|error| PlanError::Routes(error.to_string()))?;
     let upstream_proxy = manifest.egress.upstream_proxy.as_ref().map(|proxy| match &proxy.value {
         UpstreamProxy::Url(url) => Value::Literal(url.clone()),
@@ -200,13 +224,48 @@ fn egress(
         )),
     });
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
-    Ok(Egress {
+    let egress = Egress {
         routes: render_routes(&table),
         log: manifest.egress.log.value,
         log_keep: flags.log_keep,
         ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
         upstream_proxy,
-    })
+    };
+    Ok((egress, unsettled))
+}
+
+/// The runtime form of the provider's own route, and what of it waits for the credential's value.
+fn logged_in(host: &Host, route: &Traced<Route>, login: &Login, needs: &mut Needs) -> (Route, Unsettled) {
+    let mut route = route.value.clone();
+    let slot = route.host.to_string();
+    let purpose = format!("the agent's login at {slot}");
+    let codex = |part| SecretSource::CodexLogin { file: codex_login(host), part };
+    let (source, unsettled) = match &login.source {
+        LoginSource::CodexHost => {
+            let secret = "codex.account".to_owned();
+            needs.add(secret.clone(), codex(CodexPart::AccountId), format!("the account's id at {slot}"));
+            (codex(CodexPart::AccessToken), Unsettled::CodexAccount { secret })
+        }
+        LoginSource::Token(reference) => (
+            source_of(reference, &host.home, &host.user_home),
+            Unsettled::Forms { secret: slot.clone(), forms: login.forms.clone() },
+        ),
+        LoginSource::Asked(question) => (
+            SecretSource::Login((*question).to_owned()),
+            Unsettled::Forms { secret: slot.clone(), forms: login.forms.clone() },
+        ),
+    };
+    let slot = needs.add(slot, source, purpose);
+    if let Some(auth) = &mut route.auth {
+        auth.source = AuthSource::Slot(slot);
+    }
+    (route, unsettled)
+}
+
+/// Where codex keeps its login on this machine.
+fn codex_login(host: &Host) -> PathBuf {
+    let folder = host.env.get(OsStr::new("CODEX_HOME")).filter(|folder| !folder.is_empty());
+    folder.map_or_else(|| host.user_home.join(".codex"), PathBuf::from).join("auth.json")
 }
 
 /// The runtime form of a route: its secret reference becomes a slot, named like the route's host, which
@@ -226,13 +285,23 @@ fn slotted(host: &Host, route: &Traced<Route>, needs: &mut Needs) -> Route {
     route
 }
 
-fn files(manifest: &ResolvedManifest, provider: &dyn Provider) -> Result<Vec<PlannedFile>, PlanError> {
-    let mut files = Vec::new();
+fn files(
+    manifest: &ResolvedManifest,
+    provider: &dyn Provider,
+    run: &Run<'_>,
+) -> Result<Vec<PlannedFile>, PlanError> {
+    let own = provider.files(run).into_iter();
+    let mut files: Vec<PlannedFile> = own.map(|file| private(file.path, file.content)).collect();
     files.extend(gitconfig(manifest));
     for skill in &manifest.agent.skills {
         files.extend(skill_files(&skill.value, provider)?);
     }
     Ok(files)
+}
+
+/// A file of the home for the agent alone.
+pub(super) fn private(path: &str, content: String) -> PlannedFile {
+    PlannedFile { path: in_home(path), mode: 0o600, content: content.into_bytes() }
 }
 
 fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
@@ -288,9 +357,8 @@ fn hash(manifest: &ResolvedManifest) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
+    use crate::manifest::provider::Template;
     use crate::manifest::{Homes, Manifests};
     use crate::plan::ImageSource;
     use crate::resolve::{Selection, resolve};
@@ -372,8 +440,6 @@ git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provi
 ";
         let error = planned(repos, |_| ()).expect_err("no gate yet").to_string();
         assert!(error.contains("git-gate.repos.tool") && error.contains("here.md:3"), "{error}");
-        let error = planned("---\nsupervise: true\n---\n", |_| ()).expect_err("no provider yet").to_string();
-        assert!(error.contains("template: claude"), "{error}");
     }
 
     #[test]

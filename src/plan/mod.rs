@@ -5,11 +5,13 @@
 
 pub mod build;
 mod image;
+mod login;
 mod secrets;
 mod slug;
 
 pub use build::{Flags, PlanError, build};
 pub use image::DockerfileError;
+pub use login::Unsettled;
 pub use slug::slug;
 
 use std::collections::BTreeMap;
@@ -43,6 +45,8 @@ pub struct Plan {
     pub transcript: Vec<String>,
     /// The door.
     pub egress: Egress,
+    /// What waits for the value of a secret: [`Plan::settle`].
+    pub unsettled: Option<Unsettled>,
     /// Every secret of this launch, by name; the launch order carries the values.
     pub secrets: Vec<SecretNeed>,
     /// Limits.
@@ -175,6 +179,25 @@ pub enum SecretSource {
     Command(Vec<String>),
     /// Asked for on the terminal, with this text.
     Prompt(String),
+    /// The agent's login, which the manifest does not name: asked for on the terminal, with this text.
+    Login(String),
+    /// A part of codex's own login on the host, in this file.
+    CodexLogin {
+        /// The file.
+        file: PathBuf,
+        /// The part.
+        part: CodexPart,
+    },
+}
+
+/// A part of codex's own login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodexPart {
+    /// The credential.
+    AccessToken,
+    /// The id of the account that it belongs to; no credential.
+    AccountId,
 }
 
 /// Limits of a bottle; absent means the backend's default.

@@ -1,10 +1,19 @@
-//! Claude Code.
-//!
-//! Facts measured with 2.1.328, see each constant.
+//! Claude Code. Facts measured with 2.1.328.
 
-use bottle_contract::names::PROMPT_FILE;
+use std::collections::BTreeMap;
 
-use super::{ArgvError, Provider, Run, task_argument};
+use bottle_contract::names::{PROMPT_FILE, WORKSPACE};
+use bottle_contract::route::{HostPattern, Route};
+use serde_json::json;
+
+use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit, api, task_argument};
+use crate::resolve;
+
+/// Its API's host.
+const HOST: &str = "api.anthropic.com";
+
+/// How much of an approved key's end it remembers.
+const APPROVED: usize = 20;
 
 /// See the module.
 pub(super) struct Claude;
@@ -30,6 +39,35 @@ impl Provider for Claude {
         Ok(argv)
     }
 
+    fn env(&self, _: &Run<'_>) -> BTreeMap<String, String> {
+        let on = |name: &str| (name.to_owned(), "1".to_owned());
+        [
+            // Telemetry, reports, updates and plugins have no way out anyway.
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL",
+            // As root it skips no permissions unless it is told that it is in a sandbox.
+            "IS_SANDBOX",
+        ]
+        .map(on)
+        .into()
+    }
+
+    fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
+        let approved = &api::ANTHROPIC_KEY[api::ANTHROPIC_KEY.len() - APPROVED..];
+        let state = json!({
+            "hasCompletedOnboarding": true,
+            "customApiKeyResponses": {"approved": [approved], "rejected": []},
+            "projects": {WORKSPACE: {"hasTrustDialogAccepted": true}},
+        });
+        let settings = json!({
+            "skipDangerousModePermissionPrompt": true,
+            // It would ask its API's host about every site first; here the door decides.
+            "skipWebFetchPreflight": true,
+            "statusLine": {"type": "command", "command": status_line(run)},
+        });
+        vec![HomeFile::json(".claude.json", &state), HomeFile::json(".claude/settings.json", &settings)]
+    }
+
     fn skills(&self) -> &'static str {
         ".claude/skills"
     }
@@ -38,4 +76,36 @@ impl Provider for Claude {
     fn transcript(&self) -> &'static [&'static str] {
         &[".claude/projects"]
     }
+
+    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+        let posts = ["/v1/messages", "/v1/messages/count_tokens"];
+        // What the key's organisation wants of its agents.
+        let reads = ["/api/claude_code/settings", "/api/claude_code/policy_limits"];
+        let matches = vec![api::request("POST", &posts), api::request("GET", &reads)];
+        let host = HostPattern::Exact(HOST.to_owned());
+        Ok(Some(api::route(host, matches, self.login(provider).as_ref())))
+    }
+
+    fn login(&self, provider: &resolve::Provider) -> Option<Login> {
+        let question = "Anthropic API key, or what `claude setup-token` printed";
+        Some(Login {
+            source: api::token_or(provider, question),
+            forms: api::anthropic("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
+        })
+    }
+}
+
+/// The command whose output is shown under the prompt: the bottle's name in its colour.
+fn status_line(run: &Run<'_>) -> String {
+    let color = match run.color {
+        Some("red") => 31,
+        Some("green") => 32,
+        Some("yellow") => 33,
+        Some("blue") => 34,
+        Some("magenta") => 35,
+        _ => 36,
+    };
+    let text = format!("bottle {}", run.name.replace(char::is_control, " "));
+    let text = shlex::try_quote(&text).map_or_else(|_| "bottle".to_owned(), Into::into);
+    format!("printf '\\033[{color}m%s\\033[0m' {text}")
 }

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use super::bounds::Bounds;
 use super::python::{self, Environment};
 use super::shebang::{self, Interpreter};
-use super::{node, search};
+use super::{native, node, search};
 use crate::backend::linux;
 use crate::backend::{BackendError, BackendErrorKind, Exposed};
 use crate::host::Host;
@@ -126,6 +126,9 @@ impl<'a> Closure<'a> {
     /// The installation that a file belongs to, or the file alone.
     fn unit(&mut self, real: &Path, name: &str) -> Result<(), BackendError> {
         if let Some(package) = node::unit(real) {
+            return self.expose(&package, format!("{name}'s package"));
+        }
+        if let Some(package) = native::package(real) {
             return self.expose(&package, format!("{name}'s package"));
         }
         if let Some(folder) = python::installation(real) {

@@ -1,8 +1,12 @@
 //! Any terminal program: `command` + startup arguments + what was given after `--`, placeholders replaced.
 
-use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
+use std::collections::BTreeMap;
 
-use super::{ArgvError, Provider, Run};
+use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
+use bottle_contract::route::Route;
+
+use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit};
+use crate::resolve;
 
 /// See the module.
 pub(super) struct Command;
@@ -14,6 +18,14 @@ impl Provider for Command {
         argv(command.unwrap_or_default(), run.added(), run.task)
     }
 
+    fn env(&self, _: &Run<'_>) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    fn files(&self, _: &Run<'_>) -> Vec<HomeFile> {
+        Vec::new()
+    }
+
     /// Where most agents look.
     fn skills(&self) -> &'static str {
         ".claude/skills"
@@ -21,6 +33,15 @@ impl Provider for Command {
 
     fn transcript(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// What it reaches stands in the manifest, host by host.
+    fn route(&self, _: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+        Ok(None)
+    }
+
+    fn login(&self, _: &resolve::Provider) -> Option<Login> {
+        None
     }
 }
 

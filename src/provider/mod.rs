@@ -2,18 +2,23 @@
 //!
 //! ```text
 //!   claude, codex, pi, command   one kind of agent each, described: [`Provider`]; pure
-//!   program    where its program is on this machine, with what it needs beside it
+//!     api        the hosts they talk to: routes and logins
+//!     endpoint   an address a person gives for a model API
+//!   program    where the agent's program is on this machine, with what it needs beside it
 //!     closure    the least that has to be seen for a program to run ([`bounds`] say what never is)
-//!     python, node, shebang   what the closure knows of installations
+//!     python, node, native, shebang   what the closure knows of installations
 //!     search     PATH as the person has it, version managers' shims looked through
 //! ```
 //! Nothing here runs a program of the host: what is needed is read off files, or it is not known.
 
+mod api;
 mod bounds;
 mod claude;
 mod closure;
-mod codex;
+pub mod codex;
 mod command;
+mod endpoint;
+mod native;
 mod node;
 mod pi;
 pub mod program;
@@ -21,8 +26,14 @@ mod python;
 mod search;
 mod shebang;
 
+use std::collections::BTreeMap;
+
+use bottle_contract::credential::Scheme;
+use bottle_contract::route::Route;
+use serde::{Deserialize, Serialize};
+
 use crate::manifest::provider::Template;
-use crate::resolve;
+use crate::resolve::{self, Origin};
 
 /// One kind of agent, described. Every backend starts, feeds and resumes it by this alone.
 ///
@@ -34,6 +45,13 @@ pub trait Provider: Sync {
     /// [`ArgvError`].
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError>;
 
+    /// Variables, under those of the manifest.
+    fn env(&self, run: &Run<'_>) -> BTreeMap<String, String>;
+
+    /// Files of the home that are there before it starts: its settings, and the answers to what it would
+    /// ask a person on its first day.
+    fn files(&self, run: &Run<'_>) -> Vec<HomeFile>;
+
     /// Where the agent looks for skills: a folder of the home with one folder for each.
     fn skills(&self) -> &'static str;
 
@@ -42,6 +60,16 @@ pub trait Provider: Sync {
     /// Copied out at every end of a bottle. Copied back before a start with [`Run::resumed`], they are
     /// all that the agent needs to go on where it was.
     fn transcript(&self) -> &'static [&'static str];
+
+    /// The host of its model API and the requests that it needs there. Where there is a [`Login`] its
+    /// `auth` has the last form, and [`LoginSource`]'s words for a source.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit>;
+
+    /// How it is logged in at that host.
+    fn login(&self, provider: &resolve::Provider) -> Option<Login>;
 }
 
 /// The provider of a template.
@@ -60,6 +88,10 @@ pub fn of(template: Template) -> &'static dyn Provider {
 pub struct Run<'a> {
     /// `agent_provider` of the resolved manifest.
     pub provider: &'a resolve::Provider,
+    /// The bottle's name, as a person knows it.
+    pub name: &'a str,
+    /// The colour of that name.
+    pub color: Option<&'a str>,
     /// The manifest's body; it lies in [`bottle_contract::names::PROMPT_FILE`] too.
     pub prompt: &'a str,
     /// `-p`; it lies in [`bottle_contract::names::TASK_FILE`] too.
@@ -83,6 +115,65 @@ impl Run<'_> {
     fn added(&self) -> impl Iterator<Item = String> {
         self.provider.settings.startup_args.value.iter().chain(self.arguments).cloned()
     }
+}
+
+/// A file of the home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HomeFile {
+    /// Relative to the home.
+    pub path: &'static str,
+    /// The text.
+    pub content: String,
+}
+
+impl HomeFile {
+    fn json(path: &'static str, value: &serde_json::Value) -> Self {
+        Self { path, content: format!("{value:#}\n") }
+    }
+}
+
+/// How an agent is logged in: the credential stays outside and the agent gets something of its shape.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Login {
+    /// Where the credential comes from.
+    pub source: LoginSource,
+    /// How it is put in, by its beginning. Never empty.
+    pub forms: Vec<LoginForm>,
+}
+
+/// Where a login's credential comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginSource {
+    /// `auth_token`.
+    Token(crate::manifest::secret_ref::SecretRef),
+    /// Nothing is said, so a person is asked for this.
+    Asked(&'static str),
+    /// Codex's own login on this machine.
+    CodexHost,
+}
+
+/// A kind of credential: how the door puts it in, and what the agent holds in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginForm {
+    /// What a credential of this kind begins with; the first form that fits is taken.
+    pub prefix: String,
+    /// How it goes into the header.
+    pub scheme: Scheme,
+    /// The header.
+    pub header: String,
+    /// Variables with placeholders of its shape.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A manifest that its provider cannot work with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unfit {
+    /// The value it is about.
+    pub origin: Origin,
+    /// What is wrong, naming the key.
+    pub message: String,
+    /// The next step.
+    pub hint: String,
 }
 
 /// The longest single argument that the kernel takes, its end included.
@@ -116,5 +207,18 @@ impl ArgvError {
             Self::NoTask(_) => "give the task with `-p TEXT`",
             Self::TaskTooLong => "put the task into a file of the workspace, and tell the agent to read it",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_that_no_argument_can_hold_is_refused_before_the_kernel_does() {
+        let longest = "x".repeat(ARGUMENT_MAX - 1);
+        assert_eq!(task_argument(&longest).map(|task| task.len()), Ok(longest.len()));
+        let error = task_argument(&format!("{longest}x")).expect_err("too long");
+        assert_eq!(error.to_string(), "the task is longer than an argument may be (128 KiB)");
     }
 }

@@ -1,17 +1,56 @@
-//! Pi.
-//!
-//! Facts read in its own documentation and measured with 0.73.1.
+//! Pi. Facts read in its own documentation and measured with 0.73.1.
 
-use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
+use std::collections::BTreeMap;
 
-use super::{ArgvError, Provider, Run};
+use bottle_contract::names::{HTTP_PORT, PROMPT_FILE};
+use bottle_contract::route::{PathMatch, Pattern, RequestMatch, Route};
+use serde_json::{Map, Value, json};
+
+use super::endpoint::Endpoint;
+use super::{ArgvError, HomeFile, Login, LoginForm, Provider, Run, Unfit, api, task_argument};
+use crate::resolve::{self, Settings, Traced};
+
+/// The model provider when the manifest names none.
+const DEFAULT: &str = "anthropic";
+
+/// The variable that it reads its key from where it knows none for the model provider.
+const KEY_VARIABLE: &str = "MODEL_API_KEY";
+
+/// The model providers that pi knows and that need nothing but their name: the API's address and kind,
+/// and the variable with the key.
+const KNOWN: [(&str, &str, Api, &str); 4] = [
+    ("anthropic", "https://api.anthropic.com", Api::Messages, "ANTHROPIC_API_KEY"),
+    ("openai", "https://api.openai.com/v1", Api::Responses, "OPENAI_API_KEY"),
+    ("openrouter", "https://openrouter.ai/api/v1", Api::Chat, "OPENROUTER_API_KEY"),
+    ("google", "https://generativelanguage.googleapis.com/v1beta", Api::Google, "GEMINI_API_KEY"),
+];
+
+/// A wire format, named as in pi's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Api {
+    Messages,
+    Chat,
+    Responses,
+    Google,
+}
+
+const APIS: [(&str, Api); 4] = [
+    ("anthropic-messages", Api::Messages),
+    ("openai-completions", Api::Chat),
+    ("openai-responses", Api::Responses),
+    ("google-generative-ai", Api::Google),
+];
 
 /// See the module.
 pub(super) struct Pi;
 
 impl Provider for Pi {
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
-        let mut argv = vec!["pi".to_owned()];
+        let model = Model::of(&run.provider.settings);
+        let mut argv: Vec<String> = ["pi", "--provider", model.name].map(str::to_owned).into();
+        if let Some(first) = run.provider.settings.models.value.first() {
+            argv.extend(["--model".to_owned(), first.clone()]);
+        }
         if run.has_prompt() {
             argv.extend(["--append-system-prompt".to_owned(), PROMPT_FILE.to_owned()]);
         }
@@ -22,11 +61,34 @@ impl Provider for Pi {
         if !run.terminal {
             argv.push("--print".to_owned());
         }
-        if run.task.is_some() {
-            // It has no way to say that what follows is no option; a file it takes whole.
-            argv.push(format!("@{TASK_FILE}"));
+        if let Some(task) = run.task {
+            let task = task_argument(task)?;
+            // It has no way to say that what follows is neither an option nor a file.
+            argv.push(if task.starts_with(['-', '@']) { format!(" {task}") } else { task });
         }
         Ok(argv)
+    }
+
+    fn env(&self, run: &Run<'_>) -> BTreeMap<String, String> {
+        let settings = &run.provider.settings;
+        let model = Model::of(settings);
+        let on = |name: &str| (name.to_owned(), "1".to_owned());
+        // What it would look for on its first day has no way out; Node warns of the proxy variables that it
+        // was told to use.
+        let mut env: BTreeMap<String, String> = ["PI_OFFLINE", "NODE_NO_WARNINGS"].map(on).into();
+        if settings.api_key.is_none() && self.login(run.provider).is_none() {
+            env.insert(model.variable().to_owned(), api::OPENAI_KEY.to_owned());
+        }
+        env
+    }
+
+    fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
+        let settings = json!({"enableInstallTelemetry": false, "collapseChangelog": true});
+        let mut files = vec![HomeFile::json(".pi/agent/settings.json", &settings)];
+        if let Ok(endpoint) = Model::of(&run.provider.settings).endpoint() {
+            files.push(HomeFile::json(".pi/agent/models.json", &models(&run.provider.settings, &endpoint)));
+        }
+        files
     }
 
     fn skills(&self) -> &'static str {
@@ -37,4 +99,181 @@ impl Provider for Pi {
     fn transcript(&self) -> &'static [&'static str] {
         &[".pi/agent/sessions"]
     }
+
+    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+        let settings = &provider.settings;
+        let model = Model::of(settings);
+        let endpoint = model.endpoint().map_err(|why| model.unfit(provider, why))?;
+        let kind = model.api().ok_or_else(|| unknown_api(provider))?;
+        let login = self.login(provider);
+        if endpoint.port == HTTP_PORT && login.is_some() {
+            let why = "is plain HTTP, over which no key travels; use https, or take out `auth_token`";
+            return Err(model.unfit(provider, why.to_owned()));
+        }
+        if model.is_defined() && settings.models.value.is_empty() {
+            let message = "`agent_provider.settings.models` is missing: pi does not know this API's models";
+            let hint = "list the models' ids, for example `models: [llama3.1]`".to_owned();
+            let origin = settings.base_url.as_ref().map_or(&provider.template.origin, |url| &url.origin);
+            return Err(Unfit { origin: origin.clone(), message: message.to_owned(), hint });
+        }
+        let matches = vec![kind.requests(&endpoint.path)];
+        let mut route = api::route(endpoint.host, matches, login.as_ref());
+        route.ports = vec![endpoint.port];
+        route.connect_to = endpoint.connect_to;
+        Ok(Some(route))
+    }
+
+    /// An API of one's own may want no key at all; the ones that pi knows all want one.
+    fn login(&self, provider: &resolve::Provider) -> Option<Login> {
+        let settings = &provider.settings;
+        let model = Model::of(settings);
+        if provider.auth_token.is_none() && (settings.base_url.is_some() || settings.api_key.is_some()) {
+            return None;
+        }
+        let forms = model.api()?.forms(model.variable());
+        Some(Login { source: api::token_or(provider, "API key of the model provider"), forms })
+    }
+}
+
+/// The model provider that the settings describe.
+struct Model<'a> {
+    name: &'a str,
+    settings: &'a Settings,
+    known: Option<(&'static str, Api, &'static str)>,
+}
+
+impl<'a> Model<'a> {
+    fn of(settings: &'a Settings) -> Self {
+        let name = settings.provider.as_ref().map_or(DEFAULT, |name| name.value.as_str());
+        let known = KNOWN.iter().find(|(known, ..)| *known == name);
+        Self { name, settings, known: known.map(|&(_, url, api, variable)| (url, api, variable)) }
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, String> {
+        let url = self.settings.base_url.as_ref().map(|url| url.value.as_str());
+        let url = url.or(self.known.map(|(url, ..)| url));
+        Endpoint::parse(url.ok_or("is missing: bottle knows no address for this model provider")?)
+    }
+
+    fn unfit(&self, provider: &resolve::Provider, why: String) -> Unfit {
+        let origin = |value: &Option<Traced<String>>| value.as_ref().map(|value| value.origin.clone());
+        Unfit {
+            origin: origin(&self.settings.base_url)
+                .or_else(|| origin(&self.settings.provider))
+                .unwrap_or_else(|| provider.template.origin.clone()),
+            message: format!("`agent_provider.settings.base_url` {why}"),
+            hint:
+                "for example `base_url: https://models.example.com/v1`, or `http://localhost:11434/v1` for \
+                   a server on this machine"
+                    .to_owned(),
+        }
+    }
+
+    /// The kind that is named, the known one, or what most servers speak; none for a name pi does not know.
+    fn api(&self) -> Option<Api> {
+        match &self.settings.api {
+            Some(named) => APIS.iter().find(|(name, _)| *name == named.value).map(|(_, api)| *api),
+            None => Some(self.known.map_or(Api::Chat, |(_, api, _)| api)),
+        }
+    }
+
+    /// The variable that holds what stands for the key.
+    fn variable(&self) -> &'a str {
+        let known = self.known.map_or(KEY_VARIABLE, |(.., variable)| variable);
+        self.settings.api_key_env.as_ref().map_or(known, |name| name.value.as_str())
+    }
+
+    /// Whether its models are described to pi. Of a provider that pi knows it knows more than we could say.
+    fn is_defined(&self) -> bool {
+        self.known.is_none() || compat(self.settings).is_some()
+    }
+}
+
+fn unknown_api(provider: &resolve::Provider) -> Unfit {
+    let names: Vec<String> = APIS.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let named = provider.settings.api.as_ref();
+    Unfit {
+        origin: named.map_or(&provider.template.origin, |api| &api.origin).clone(),
+        message: "`agent_provider.settings.api` names no kind of API that pi has".to_owned(),
+        hint: format!("it is one of {}", names.join(", ")),
+    }
+}
+
+impl Api {
+    /// The requests that a conversation is made of, `base` being the path of the API's address.
+    fn requests(self, base: &str) -> RequestMatch {
+        let path = match self {
+            Self::Messages => "/v1/messages",
+            Self::Chat => "/chat/completions",
+            Self::Responses => "/responses",
+            Self::Google => return google(base),
+        };
+        api::request("POST", &[&format!("{base}{path}")])
+    }
+
+    fn forms(self, variable: &str) -> Vec<LoginForm> {
+        let env = BTreeMap::from([(variable.to_owned(), api::OPENAI_KEY.to_owned())]);
+        match self {
+            // Which of the two kinds it has, pi tells by the beginning of what it holds.
+            Self::Messages => api::anthropic(variable, variable),
+            Self::Chat | Self::Responses => api::bearer(env),
+            Self::Google => api::bearer(env)
+                .into_iter()
+                .map(|form| LoginForm {
+                    scheme: bottle_contract::credential::Scheme::Header,
+                    header: "x-goog-api-key".to_owned(),
+                    ..form
+                })
+                .collect(),
+        }
+    }
+}
+
+/// The model's name is part of the path there.
+fn google(base: &str) -> RequestMatch {
+    let models = format!("{base}/models");
+    let expression = format!("{}/[A-Za-z0-9._-]+:streamGenerateContent", regex_literal(&models));
+    // Without a pattern that compiles only the folder itself is left, which answers nothing.
+    let path = Pattern::new(&expression).map_or(PathMatch::Exact(models), PathMatch::Regex);
+    RequestMatch { methods: vec!["POST".to_owned()], paths: vec![path], headers: Vec::new() }
+}
+
+/// A text as an expression that matches it alone.
+fn regex_literal(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
+    text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
+}
+
+/// `models.json`: the one model provider, asked for where the door takes it.
+fn models(settings: &Settings, endpoint: &Endpoint) -> Value {
+    let model = Model::of(settings);
+    let mut described = Map::new();
+    described.insert("baseUrl".to_owned(), json!(endpoint.url));
+    let key = settings.api_key.as_ref().map_or(model.variable(), |key| key.value.expose());
+    described.insert("apiKey".to_owned(), json!(key));
+    if model.is_defined() {
+        let ids: Vec<Value> = settings.models.value.iter().map(|id| json!({"id": id})).collect();
+        described.insert("models".to_owned(), json!(ids));
+        let kind = APIS.iter().find(|(_, api)| model.api() == Some(*api));
+        described.insert("api".to_owned(), json!(kind.map(|(name, _)| name)));
+    }
+    if let Some(compat) = compat(settings) {
+        described.insert("compat".to_owned(), Value::Object(compat));
+    }
+    json!({"providers": {model.name: described}})
+}
+
+/// What the API does otherwise than pi expects, when anything is said of it.
+fn compat(settings: &Settings) -> Option<Map<String, Value>> {
+    let said = [
+        ("maxTokensField", settings.max_tokens_field.as_ref().map(|field| json!(field.value))),
+        ("supportsDeveloperRole", settings.supports_developer_role.as_ref().map(|role| json!(role.value))),
+        (
+            "supportsReasoningEffort",
+            settings.supports_reasoning_effort.as_ref().map(|effort| json!(effort.value)),
+        ),
+    ];
+    let compat: Map<String, Value> =
+        said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();
+    (!compat.is_empty()).then_some(compat)
 }

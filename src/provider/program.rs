@@ -215,6 +215,20 @@ mod tests {
     }
 
     #[test]
+    fn codex_as_its_installer_leaves_it_brings_its_package() {
+        let home = Home::new();
+        let release = ".codex/packages/standalone/releases/1.0";
+        home.file(&format!("{release}/codex-package.json"), "{}");
+        home.file(&format!("{release}/codex-path/rg"), "\x7fELF");
+        home.file(&format!("{release}/bin/codex"), "\x7fELF");
+        home.link(".codex/packages/standalone/current", home.at(release));
+        home.link(".local/bin/codex", home.at(".codex/packages/standalone/current/bin/codex"));
+        home.file(".codex/auth.json", "{}");
+        let shown = [".codex/packages/standalone/current", release, ".local/bin/codex"];
+        assert_eq!(home.shown(&home.prepared(&[".local/bin"], "codex")), shown);
+    }
+
+    #[test]
     fn what_every_bottle_sees_needs_nothing() {
         let home = Home::new();
         let prepared = prepare(&home.host(&[]), "/bin/sh", &[]).expect("prepared");

@@ -17,6 +17,7 @@ use bottle_contract::session::bundle::LogLevel;
 use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
 use super::origin::{Origin, Traced};
+use super::own;
 use super::resolved::{Egress, GitUser, Provider, Repo, Resources, Settings};
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoLayer, RepoUrl};
@@ -39,15 +40,20 @@ pub(super) struct Folded {
 
 /// Folds layers, earlier to later.
 pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
+    let provider = provider(layers);
+    let own = own::route(&provider)?;
+    if let Some(own) = &own {
+        own::refuse_again(own, provider.template.value, layers)?;
+    }
     Ok(Folded {
         env: env(layers),
-        provider: provider(layers),
+        provider,
         git_user: git_user(layers),
         repos: repos(layers)?,
         egress: Egress {
             log: last(layers, |layer| layer.body.egress.log.as_ref())
                 .unwrap_or(Traced::default_of(LogLevel::Off)),
-            routes: routes(layers)?,
+            routes: own.into_iter().chain(routes(layers)?).collect(),
             ca_bundle: last(layers, |layer| layer.body.egress.ca_bundle.as_ref()),
             upstream_proxy: last(layers, |layer| layer.body.egress.upstream_proxy.as_ref()),
         },

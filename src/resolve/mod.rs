@@ -19,6 +19,7 @@ mod explain;
 mod fold;
 mod linearise;
 mod origin;
+mod own;
 mod resolved;
 #[cfg(test)]
 mod tests;

@@ -94,7 +94,7 @@ pub struct Provider {
     pub auth_token: Option<Traced<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Traced<bool>,
-    /// `route`: how the provider's own route is narrowed. Errors of [`Narrowing::apply`] belong to its origin's file.
+    /// `route`: how the provider's own route is narrowed; it stands among the routes as it then is.
     pub route: Option<Traced<Narrowing>>,
     /// `settings`.
     pub settings: Settings,
@@ -159,7 +159,7 @@ pub struct Repo {
 pub struct Egress {
     /// `log`.
     pub log: Traced<LogLevel>,
-    /// `routes`, each host once, in the order they were declared.
+    /// The provider's own route, then `routes`, each host once, in the order they were declared.
     #[serde(serialize_with = "as_words")]
     pub routes: Vec<Traced<Route>>,
     /// `ca_bundle`, absolute or as [`crate::manifest::host_path::absolute`] completes it.

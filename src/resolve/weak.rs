@@ -55,24 +55,20 @@ impl Weakening {
     }
 }
 
-/// Everything that weakens this bottle, in the order of its routes. The provider's own route is the
-/// provider's to know; what the manifest says about scanning it stands under its template's name.
+/// Everything that weakens this bottle, in the order of its routes.
 #[must_use]
 pub fn weaknesses(manifest: &ResolvedManifest) -> Vec<Weakness> {
-    let mut found: Vec<Weakness> = manifest.egress.routes.iter().flat_map(of_route).collect();
-    if let Some(narrowing) = &manifest.provider.route {
-        let provider = format!("the {} provider's host", manifest.provider.template.value);
-        let scans = narrowing.value.dlp().unwrap_or_default();
-        found.extend(unscanned(&scans).map(|what| Weakness {
-            host: provider.clone(),
-            what,
-            origin: narrowing.origin.clone(),
-        }));
-    }
-    found
+    let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);
+    let routes = manifest.egress.routes.iter();
+    // What weakens the provider's own route was written where it is narrowed.
+    routes
+        .flat_map(|route| {
+            of_route(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
+        })
+        .collect()
 }
 
-fn of_route(route: &Traced<Route>) -> impl Iterator<Item = Weakness> + '_ {
+fn of_route<'a>(route: &'a Traced<Route>, origin: &'a Origin) -> impl Iterator<Item = Weakness> + 'a {
     let flags = [
         (Weakening::Uninspected, !route.value.inspect),
         (Weakening::Private, route.value.private),
@@ -82,7 +78,7 @@ fn of_route(route: &Traced<Route>) -> impl Iterator<Item = Weakness> + '_ {
     flags.chain(unscanned(&route.value.dlp)).map(|what| Weakness {
         host: route.value.host.to_string(),
         what,
-        origin: route.origin.clone(),
+        origin: origin.clone(),
     })
 }
 

@@ -287,6 +287,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             ca_bundle: None,
             upstream_proxy: None,
         },
+        unsettled: None,
         secrets: Vec::new(),
         resources: Resources::default(),
         detached: false,

@@ -7,7 +7,7 @@ use bottle::manifest::{Homes, Manifests};
 use bottle::resolve::{ResolveError, Resolved, Selection, explain, resolve, weaknesses};
 use bottle_contract::yaml;
 
-use super::{each, entries, expect, folder};
+use super::{each, entries, expect, folder, runs};
 
 #[test]
 fn trees() {
@@ -23,7 +23,7 @@ fn run(case: &Path) {
         Ok(resolved) => {
             let again = resolve(&selection, &manifests).expect("the same");
             assert_eq!(bytes(&resolved), bytes(&again));
-            show(&resolved)
+            show(&resolved) + &runs::shown(case, &resolved)
         }
         Err(error) => show_error(&error),
     };

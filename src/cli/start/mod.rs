@@ -21,7 +21,7 @@ use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::backend::{BackendError, BackendErrorKind, Origin};
+use crate::backend::{BackendError, BackendErrorKind};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::LaunchOrder;
@@ -125,7 +125,7 @@ impl Start {
             return Ok(exit::DONE);
         }
         let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let order = LaunchOrder { plan, prepared, secrets, origin: Origin::New, resumed: None };
+        let order = LaunchOrder::new(plan, prepared, secrets);
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();

@@ -108,11 +108,13 @@ fn allow<'t, 'f>(
     if let Some(git) = git {
         git.permitted(route).map_err(|why| Refusal::git(&host, route, why))?;
     }
-    if !matching::any(route, &methods, &target.path.text, facts.headers) {
-        return Err(Refusal::request(&host, route, facts.method, &target.path.text).into());
-    }
+    // Before `matches`, which then need not name the attempt for the client to hear the answer it falls
+    // back on.
     if facts.websocket && route.websocket == WebSocket::Refuse {
         return Err(Refusal::websocket(&host).into());
+    }
+    if !matching::any(route, &methods, &target.path.text, facts.headers) {
+        return Err(Refusal::request(&host, route, facts.method, &target.path.text).into());
     }
     match &route.auth {
         Some(auth) if !loaded(auth.source.name()) => Err(Refusal::credential(&host).into()),

@@ -17,6 +17,9 @@ const ASK: &str =
 /// What a sentence ends with when only the person can change it.
 const PERSON: &str = "Only the person can change that, in the bottle's manifest.";
 
+/// The status on which clients of WebSockets ask again without.
+const UPGRADE_REQUIRED: u16 = 426;
+
 /// A request that is answered by the door itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -191,9 +194,15 @@ impl Refusal {
         Self::new(Reason::RequestNotAllowed, host, sentence).proposable(agent_may_widen(route))
     }
 
+    /// Whether it only says to ask another way, as the route means it to: nothing a person has to hear of.
+    #[must_use]
+    pub fn asks_to_fall_back(&self) -> bool {
+        self.status == UPGRADE_REQUIRED
+    }
+
     pub(super) fn websocket(host: &str) -> Self {
         let sentence = format!("WebSockets to `{host}` do not pass; ask again over plain HTTP.");
-        Self { status: 426, ..Self::new(Reason::RequestNotAllowed, host, sentence) }
+        Self { status: UPGRADE_REQUIRED, ..Self::new(Reason::RequestNotAllowed, host, sentence) }
     }
 
     /// Does not name the slot: what a bottle's slots are called is no business of the agent.

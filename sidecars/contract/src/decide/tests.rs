@@ -29,6 +29,9 @@ routes:
   inspect: false
 - host: sse.example
   websocket: refuse
+- host: posts.example
+  websocket: refuse
+  matches: [{methods: [POST]}]
 - host: 203.0.113.7
 - host: '[2001:db8::7]'
 ";
@@ -334,6 +337,8 @@ fn refusals_help_on() {
     assert!(refusal.sentence.contains("Only the person"), "{}", refusal.sentence);
     assert!(serde_json::to_value(refusal.body("x")).expect("json").get("tool").is_none());
     assert_eq!(refuse("GET", "wss://sse.example/").status, 426);
+    assert_eq!(refuse("GET", "wss://posts.example/").status, 426, "whatever else `matches` lets through");
+    assert_eq!(refuse("GET", "https://posts.example/").status, 403);
     assert!(!refuse("GET", "https://missing.example/").sentence.contains("slot"));
 }
 

@@ -162,7 +162,8 @@ impl Narrowing {
     }
 
     /// Lays the words over the provider's own route. `matches` takes the place of the provider's, each
-    /// entry within one of them, so it only narrows; `dlp` is the person's choice.
+    /// entry within one of them, so it only narrows; `connect_to` and `dlp` are the person's choice. Whoever
+    /// is dialled instead still has to prove that it is the host.
     ///
     /// # Errors
     /// [`RouteError`] naming the key and what to write instead.
@@ -178,6 +179,9 @@ impl Narrowing {
                 let problem = "this reaches further than the provider's own route; it can only be narrowed";
                 return Err(checker.error("matches", matches, problem));
             }
+        }
+        if let Some(to) = &self.connect_to {
+            narrowed.connect_to = Some(checker.connect_to(to)?);
         }
         if let Some(dlp) = &self.dlp {
             narrowed.dlp = dlp.value.read();

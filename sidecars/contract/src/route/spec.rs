@@ -42,12 +42,15 @@ pub struct RouteSpec {
     pub(super) role: Option<Spanned<Reserved>>,
 }
 
-/// `agent_provider.route`: what a bottle may say about the provider's own route.
+/// `agent_provider.route`: what a bottle may say about the provider's own route: which of its requests
+/// pass, how they are scanned, and where they are taken.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(super) matches: Option<Spanned<Vec<Spanned<MatchSpec>>>>,
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub(super) connect_to: Option<Spanned<String>>,
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(super) dlp: Option<Spanned<DlpSpec>>,
 }

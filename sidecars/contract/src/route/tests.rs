@@ -275,6 +275,9 @@ fn a_narrowing_only_narrows() {
     let narrowed = narrow("matches: [{paths: [{type: exact, value: /v1/messages}], methods: [POST]}]")
         .expect("narrower");
     assert_eq!(narrowed.matches[0].methods, ["POST"]);
+    let elsewhere = narrow("connect_to: gateway.example:8443").expect("elsewhere");
+    assert_eq!(elsewhere.connect_to.map(|to| to.to_string()), Some("gateway.example:8443".to_owned()));
+    assert_eq!(elsewhere.matches, own.matches);
     for wider in [
         "matches: [{paths: [{type: prefix, value: /}], methods: [POST]}]",
         "matches: [{paths: [{type: exact, value: /v1/x}]}]",

@@ -133,7 +133,9 @@ impl Reporter {
         };
         let line = Line { id: Some(&id), reason: Some(*reason), ..self.line(asked, "refused") };
         self.write(&line);
-        self.backlog.push(BundleEvent::Refused(refused));
+        if !refusal.asks_to_fall_back() {
+            self.backlog.push(BundleEvent::Refused(refused));
+        }
         id
     }
 

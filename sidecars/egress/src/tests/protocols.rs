@@ -109,6 +109,9 @@ async fn a_websocket_begins_only_when_upstream_says_so() {
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
     assert!(door.site.visits().is_empty());
+    // Nobody is told: the next refusal is the first one heard of.
+    door.curl(&["https://other.example.com/"]).await;
+    assert_eq!(door.refusal().await.host, "other.example.com");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,129 @@
+//! Codex's own login on this machine, read for a bottle that stands in for it.
+//!
+//! The file is codex's: a ChatGPT login has tokens in it, a login by key has the key.
+
+use std::io;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bottle_contract::secret::Secret;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::{SECRET_MAX, SecretError, bounded, unreadable};
+use crate::plan::{CodexPart, SecretNeed};
+
+/// What to do about a login that is not there, or no longer good.
+const LOG_IN: &str = "log in on this machine: `codex login`";
+
+/// `auth.json`; what else is in it is passed over.
+#[derive(Deserialize)]
+struct Login {
+    tokens: Option<Tokens>,
+}
+
+#[derive(Deserialize)]
+struct Tokens {
+    access_token: Option<String>,
+    account_id: Option<String>,
+}
+
+/// When a token ends.
+#[derive(Deserialize)]
+struct Claims {
+    exp: Option<i64>,
+}
+
+/// One part of the login in `file`.
+///
+/// # Errors
+/// [`SecretError`] when there is no login, when it is none of ChatGPT's, or when it has expired.
+pub(super) fn part(file: &Path, part: CodexPart, need: &SecretNeed) -> Result<Secret, SecretError> {
+    let fault = |why: String, hint: &str| {
+        unreadable(need, format!("{}: {why}", file.display()), Some(hint.to_owned()))
+    };
+    let (bytes, _) = bounded(file).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => fault("codex has no login here".to_owned(), LOG_IN),
+        _ => fault(error.to_string(), LOG_IN),
+    })?;
+    if bytes.len() > SECRET_MAX {
+        return Err(fault(format!("more than {SECRET_MAX} bytes"), LOG_IN));
+    }
+    // No position and no text of the file: it is secret.
+    let login: Login =
+        serde_json::from_slice(&bytes).map_err(|_| fault("it is no login of codex's".to_owned(), LOG_IN))?;
+    let Some(tokens) = login.tokens else {
+        let hint = "name the key in the bottle instead: `agent_provider: {auth_token: CODEX_API_KEY}`";
+        return Err(fault("codex is logged in by a key, not by ChatGPT".to_owned(), hint));
+    };
+    let found = match part {
+        CodexPart::AccessToken => tokens.access_token,
+        CodexPart::AccountId => tokens.account_id,
+    };
+    let found = found.filter(|found| !found.is_empty()).map(Secret::new);
+    let found = found.ok_or_else(|| fault("the login is incomplete".to_owned(), LOG_IN))?;
+    if part == CodexPart::AccessToken && ends(&found).is_some_and(|end| end <= Timestamp::now()) {
+        let hint = "run `codex` once on this machine, which renews it, or log in anew: `codex login`";
+        return Err(fault("the login has expired".to_owned(), hint));
+    }
+    Ok(found)
+}
+
+/// When a token ends, where it says so.
+fn ends(token: &Secret) -> Option<Timestamp> {
+    let claims = token.expose().split('.').nth(1)?;
+    let claims: Claims = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()?;
+    Timestamp::from_second(claims.exp?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::SecretSource;
+
+    fn read(text: &str, wanted: CodexPart) -> Result<String, String> {
+        let folder = tempfile::tempdir().expect("folder");
+        let file = folder.path().join("auth.json");
+        std::fs::write(&file, text).expect("written");
+        let source = SecretSource::CodexLogin { file: file.clone(), part: wanted };
+        let need = SecretNeed { id: "x".to_owned(), source, purpose: "the login".to_owned() };
+        let found = part(&file, wanted, &need).map(|secret| secret.expose().to_owned());
+        found.map_err(|error| format!("{error}; {}", error.hint().unwrap_or_default()))
+    }
+
+    fn token(end: i64) -> String {
+        format!("e30.{}.sig", URL_SAFE_NO_PAD.encode(format!("{{\"exp\":{end}}}")))
+    }
+
+    #[test]
+    fn a_chatgpt_login_is_read_part_by_part() {
+        let good = token(4_000_000_000);
+        let text = format!(
+            r#"{{"auth_mode":"chatgpt","OPENAI_API_KEY":null,"last_refresh":"2026-01-01T00:00:00Z",
+                "tokens":{{"id_token":"i","access_token":"{good}","refresh_token":"r","account_id":"acc"}}}}"#
+        );
+        assert_eq!(read(&text, CodexPart::AccessToken), Ok(good));
+        assert_eq!(read(&text, CodexPart::AccountId), Ok("acc".to_owned()));
+        let opaque = r#"{"tokens":{"access_token":"hunter2"}}"#;
+        assert_eq!(read(opaque, CodexPart::AccessToken), Ok("hunter2".to_owned()));
+    }
+
+    #[test]
+    fn what_is_no_login_is_named_and_never_shown() {
+        let old = format!(r#"{{"tokens":{{"access_token":"{}","x":"hunter2"}}}}"#, token(1));
+        let large = format!("{{\"x\":\"hunter2{}\"}}", "x".repeat(SECRET_MAX));
+        for (text, why) in [
+            (r#"{"OPENAI_API_KEY":"hunter2","tokens":null}"#, "by a key"),
+            (r#"{"OPENAI_API_KEY":"hunter2"}"#, "auth_token"),
+            (r#"{"tokens":{"id_token":"hunter2"}}"#, "incomplete"),
+            (r#"{"tokens":"hunter2"}"#, "no login"),
+            ("hunter2", "codex login"),
+            (old.as_str(), "expired"),
+            (large.as_str(), "more than"),
+        ] {
+            let error = read(text, CodexPart::AccessToken).expect_err(why);
+            assert!(error.contains(why) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

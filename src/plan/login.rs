@@ -1,0 +1,75 @@
+//! What of a plan is known only when a secret's value is: in which of its forms a login goes.
+//!
+//! A plan is made, shown and agreed to before any secret is read. Its value then decides between what the
+//! plan already says.
+
+use std::collections::BTreeMap;
+
+use bottle_contract::credential::Scheme;
+use bottle_contract::route::{Auth, Form, RouteTable, parse_routes, render_routes};
+use bottle_contract::session::guest::SecretText;
+use serde::{Deserialize, Serialize};
+
+use super::build::private;
+use super::{Plan, Value};
+use crate::provider::{LoginForm, codex};
+
+/// What waits for the value of a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unsettled {
+    /// The login of that secret goes in the first form whose prefix it has.
+    Forms {
+        /// The secret's id.
+        secret: String,
+        /// The forms; the last one is what the plan says meanwhile.
+        forms: Vec<LoginForm>,
+    },
+    /// Codex's login inside names the account of the real one.
+    CodexAccount {
+        /// The id of the secret with the account's id.
+        secret: String,
+    },
+}
+
+impl Plan {
+    /// The plan for these values: nothing is left unsettled.
+    #[must_use]
+    pub fn settle(mut self, secrets: &BTreeMap<String, SecretText>) -> Self {
+        let value = |id: &str| secrets.get(id).map_or("", |secret| secret.0.expose());
+        match self.unsettled.take() {
+            None => {}
+            Some(Unsettled::Forms { secret, forms }) => {
+                if let Some(form) = forms.into_iter().find(|form| value(&secret).starts_with(&form.prefix)) {
+                    self.take_form(&secret, form);
+                }
+            }
+            Some(Unsettled::CodexAccount { secret }) => {
+                let file = codex::stand_in_login(value(&secret));
+                self.files.push(private(file.path, file.content));
+            }
+        }
+        self
+    }
+
+    fn take_form(&mut self, slot: &str, form: LoginForm) {
+        self.egress.routes = with_form(&self.egress.routes, slot, form.scheme, &form.header);
+        for (name, placeholder) in form.env {
+            // What the manifest says of a variable goes before.
+            self.env.entry(name).or_insert(Value::Literal(placeholder));
+        }
+    }
+}
+
+/// The same routes, the one with this slot carrying it otherwise.
+fn with_form(routes: &str, slot: &str, scheme: Scheme, header: &str) -> String {
+    let Ok(table) = parse_routes(routes, Form::Runtime) else { return routes.to_owned() };
+    let changed = table.routes().iter().cloned().map(|mut route| {
+        route.auth = route.auth.map(|auth| match auth.source.name() == slot && route.provider {
+            true => Auth { scheme, header: header.to_owned(), source: auth.source },
+            false => auth,
+        });
+        route
+    });
+    RouteTable::new(changed.collect()).map_or_else(|_| routes.to_owned(), |table| render_routes(&table))
+}

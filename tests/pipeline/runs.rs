@@ -1,0 +1,117 @@
+//! What a launch would be given: the plan of a case, run by run, and what a login's value changes in it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use bottle::host::Host;
+use bottle::plan::{self, Flags, Plan, Value, Workspace};
+use bottle::resolve::Resolved;
+use bottle_contract::session::guest::{SecretText, Size};
+
+/// The plans of a case that has `runs.txt`: a run a line, in the words `terminal`, `resumed`, `-p TASK`
+/// (one word) and what stands after `--`; and `secrets.txt`, a value a line, with which the first is settled.
+pub(super) fn shown(case: &Path, resolved: &Resolved) -> String {
+    let mut text = String::new();
+    let read = |name: &str| std::fs::read_to_string(case.join(name)).unwrap_or_default();
+    let mut first = None;
+    for line in read("runs.txt").lines() {
+        let _ = writeln!(text, "run: {line}");
+        match plan::build(&host(case), &resolved.manifest, &flags(line), &mut |_| {}) {
+            Ok(plan) => {
+                let _ = writeln!(text, "  {:?}", plan.agent.argv);
+                first = first.or(Some(plan));
+            }
+            Err(error) => {
+                let _ = writeln!(text, "  error: {error}");
+            }
+        }
+    }
+    let Some(plan) = first else { return text };
+    whole(&mut text, &plan);
+    for secret in read("secrets.txt").lines() {
+        let ids = plan.secrets.iter().map(|need| need.id.clone());
+        let values: BTreeMap<String, SecretText> = ids.map(|id| (id, secret.into())).collect();
+        let _ = writeln!(text, "settled with {secret}");
+        changes(&mut text, &plan, &plan.clone().settle(&values));
+    }
+    text
+}
+
+fn whole(text: &mut String, plan: &Plan) {
+    env(text, plan, |_| true);
+    let _ = write!(text, "routes\n{}", indented(&plan.egress.routes));
+    for need in &plan.secrets {
+        let _ = writeln!(text, "secret {}: {:?}, {}", need.id, need.source, need.purpose);
+    }
+    let _ = writeln!(text, "transcript {:?}", plan.transcript);
+    files(text, plan, 0);
+}
+
+fn changes(text: &mut String, before: &Plan, after: &Plan) {
+    assert_eq!(after.unsettled, None);
+    env(text, after, |name| !before.env.contains_key(name));
+    if before.egress.routes != after.egress.routes {
+        let _ = write!(text, "routes\n{}", indented(&after.egress.routes));
+    }
+    files(text, after, before.files.len());
+}
+
+fn env(text: &mut String, plan: &Plan, shown: impl Fn(&str) -> bool) {
+    for (name, value) in plan.env.iter().filter(|(name, _)| shown(name)) {
+        let value = match value {
+            Value::Literal(literal) => format!("{literal:?}"),
+            Value::Secret(id) => format!("the secret {id}"),
+        };
+        let _ = writeln!(text, "env {name}: {value}");
+    }
+}
+
+fn files(text: &mut String, plan: &Plan, from: usize) {
+    for file in &plan.files[from..] {
+        let content = String::from_utf8_lossy(&file.content);
+        let _ = write!(text, "file {} {:o}\n{}", file.path, file.mode, indented(&content));
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn flags(line: &str) -> Flags {
+    let mut words = line.split_whitespace();
+    let mut flags = Flags {
+        label: Some("My Bottle".to_owned()),
+        color: Some("green".to_owned()),
+        workspace: Workspace::Empty,
+        backend: "fake".to_owned(),
+        detached: false,
+        task: None,
+        terminal: None,
+        stdin: false,
+        arguments: Vec::new(),
+        resumed: false,
+        log_keep: 1 << 20,
+    };
+    while let Some(word) = words.next() {
+        match word {
+            "terminal" => flags.terminal = Some(Size { rows: 24, columns: 80 }),
+            "resumed" => flags.resumed = true,
+            "-p" => flags.task = words.next().map(str::to_owned),
+            "--" => flags.arguments = words.by_ref().map(str::to_owned).collect(),
+            other => panic!("{other}: not a word of runs.txt"),
+        }
+    }
+    flags
+}
+
+fn host(case: &Path) -> Host {
+    Host {
+        env: BTreeMap::new(),
+        cwd: case.join("work"),
+        home: case.join("home"),
+        user_home: case.join("user"),
+        runtime: "/run/somebody".into(),
+        program: "/usr/bin/bottle".into(),
+    }
+}
