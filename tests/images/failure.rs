@@ -89,3 +89,19 @@ async fn without_a_base_image_the_way_to_one_is_named() {
     assert!(error.hint.is_some_and(|hint| hint.contains("scripts/base-image")));
     engine.abort();
 }
+
+#[tokio::test]
+async fn what_is_being_made_and_what_is_anothers_is_not_swept_away() {
+    let Some(stand) = Stand::new("sweeping") else { return };
+    let make = |home: &str| {
+        docker(&["create", "--label", &format!("bottle.stand-in={home}"), "debian:bookworm-slim"])
+    };
+    let made = [make(&stand.host.home_hash()), make("another")];
+    let volume = stand.images().program().await.expect("a volume");
+    stand.images().sweep().await.expect("swept");
+    for container in &made {
+        docker(&["inspect", container]);
+        docker(&["rm", container]);
+    }
+    docker(&["volume", "inspect", &volume]);
+}

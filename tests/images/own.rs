@@ -1,6 +1,8 @@
 //! What bottle builds itself: the guards' image, the program's volume, a provider's image.
 
 use bottle::backend::docker::images::PROGRAM_FILE;
+use bottle::manifest::provider::Template;
+use bottle::plan::{ImageSource, Plan};
 
 use crate::stand::{Stand, docker, in_image};
 
@@ -62,4 +64,38 @@ async fn a_command_gets_tools_and_a_home_of_its_own() {
     assert_eq!(stand.agent(&stand.plan()).await.expect("there"), image);
     assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
     assert_eq!(stand.images().ready(&image.id).await.expect("ready"), image);
+}
+
+#[tokio::test]
+#[ignore = "fetches up to 400 MB for each agent; .ci/run asks for it"]
+async fn each_agent_is_there_in_its_pinned_version_and_what_fetched_it_is_not() {
+    let Some(stand) = Stand::new("the agents' images") else { return };
+    for (template, version) in [
+        (Template::Claude, "2.1.328 (Claude Code)"),
+        (Template::Codex, "codex-cli 0.169.0"),
+        (Template::Pi, "0.73.1"),
+    ] {
+        let plan = Plan { image: ImageSource::Provider(template), ..stand.plan() };
+        let image = stand.agent(&plan).await.expect("an image");
+        let account = &image.account;
+        assert_eq!(
+            (account.name.as_str(), account.uid, account.home.as_str()),
+            ("agent", 1000, "/home/agent")
+        );
+        let said = in_image(&image.id, &format!("{template} --version 2>&1"));
+        assert_eq!(said.lines().next(), Some(version), "{said}");
+        let left = in_image(
+            &image.id,
+            "ls -d /fetch /out /root/.npm /home/agent/.npm 2>/dev/null; find / -xdev -name roots.pem; command -v pip3 npm; true",
+        );
+        assert_eq!(left, "", "{template}");
+        let history = docker(&["history", "--no-trunc", "--format", "{{.CreatedBy}}", &image.id]);
+        assert!(
+            !history.contains("BEGIN CERTIFICATE") && !history.to_lowercase().contains("proxy"),
+            "{history}"
+        );
+        stand.heard.take();
+        assert_eq!(stand.agent(&plan).await.expect("there"), image);
+        assert_eq!(stand.heard.take(), [""; 0], "an unchanged image is built again");
+    }
 }
