@@ -179,6 +179,10 @@ pub trait Backend: Send + Sync {
     async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError>;
 }
 
+/// Where the guards write their logs, in a bottle's folder. When root starts a bottle they are another user,
+/// and this is theirs: whoever reads in it follows no link.
+pub const GUARD_LOGS: &str = "logs/guards";
+
 /// The [`Resource::kind`] of what holds a bottle's files; left in place when its work is preserved.
 pub const LAYERS: &str = "layers";
 

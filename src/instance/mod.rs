@@ -7,7 +7,8 @@
 //!     agent/          the backend's writable layers
 //!     committed-image the bottle's last whole snapshot ([`committed`])
 //!     manifest.yml    what it was started from, for a person to compare with
-//!     logs/           egress and agent logs, redacted
+//!     logs/           the agent's output, and what the program's own roles say, redacted
+//!     logs/guards/    the door's log ([`crate::backend::GUARD_LOGS`])
 //!     .preserve       there is work in it, or a snapshot: no cleanup takes it away
 //! ```
 //! A claim is one rename: the folder appears under its slug complete, with its lock held and its record

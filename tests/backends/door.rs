@@ -62,6 +62,39 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("guards").await;
+        stand.backend.start_bundle(&bottle.site()).await.expect("bundle");
+        let channel = bundle(&bottle).await;
+        provision(&bottle, &channel).await;
+        let guest = bottle.provisioned().await;
+        let (output, _) = run(&guest, &["/usr/bin/python3", "-c", KNOCK]).await.expect("ran");
+        assert!(output.contains("HTTP/1.1"), "{}: {output}", stand.name());
+
+        let own = rustix::process::getuid().as_raw();
+        let mut users = Vec::new();
+        for resource in bottle.found().await {
+            let Some((pid, _)) = resource.id.split_once(':') else { continue };
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+            let uid = status.lines().find_map(|line| line.strip_prefix("Uid:\t")).expect("uid");
+            users.push((resource.kind, uid.split('\t').map(|uid| uid.parse().expect("a number")).collect()));
+        }
+        assert_eq!(users.len(), 3, "{}: {users:?}", stand.name());
+        for (kind, uids) in users {
+            let uids: Vec<u32> = uids;
+            let range = match kind.as_str() {
+                _ if own != 0 => own..own + 1,
+                "guest-process" => 0x7000_0000..0x7100_0000,
+                _ => 0x7100_0000..0x7200_0000,
+            };
+            assert!(uids.iter().all(|uid| range.contains(uid)), "{} {kind}: {uids:?}", stand.name());
+        }
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_door_is_closed_before_its_bundle_is_ready_and_after_it_died() {
     for stand in every_isolating_backend().await {
         let bottle = stand.bottle("door").await;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use bottle_egress::door::listen::Door;
+use bottle_harden::HardenError;
 use bottle_harden::identity::Identity;
+use bottle_harden::reach::Held;
 use serde::{Deserialize, Serialize};
 
 /// Where a bundle stands and what it is called.
@@ -19,7 +21,8 @@ pub struct BundleConfig {
     pub control: Control,
     /// An existing folder for the daemons' logs, writable for [`Self::identity`].
     pub logs: PathBuf,
-    /// Whom bundle and daemons become. For a backend that runs as root; anyone else may not.
+    /// Whom bundle and daemons become. For a backend that runs as root; anyone else may not. The way to
+    /// door and logs may be closed to that user.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
@@ -39,10 +42,19 @@ pub enum Control {
 }
 
 impl BundleConfig {
-    /// The folders that unix sockets are in.
+    /// Keeps the door within reach of the user that this process will be, while the answer lives.
+    ///
+    /// # Errors
+    /// When there is no way to it now.
+    pub(crate) fn hold(&mut self) -> Result<Option<Held>, HardenError> {
+        if self.identity.is_some() { self.door.hold() } else { Ok(None) }
+    }
+
+    /// The folders in which it removes unix sockets.
     pub(crate) fn socket_folders(&self) -> Vec<PathBuf> {
         let control = match &self.control {
-            Control::Socket { path } => path.parent(),
+            // Another user's folder stays as it is.
+            Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
             Control::Stdio => None,
         };
         let door = match &self.door {

@@ -47,7 +47,12 @@ use sidecar::Starting;
 ///
 /// The control socket listens once it is there; whoever wants to connect tries until then.
 pub fn run(config: BundleConfig) -> ExitCode {
-    match start(config) {
+    run_and_say(config, || Ok(()))
+}
+
+/// The same, for who wants to know when keepers can connect.
+pub fn run_and_say(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
+    match start(config, listening) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The backend keeps this and looks at it when the control socket does not come.
@@ -57,10 +62,12 @@ pub fn run(config: BundleConfig) -> ExitCode {
     }
 }
 
-fn start(config: BundleConfig) -> anyhow::Result<()> {
+fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
     let keepers = Keepers::open(&config.control)?;
+    listening().context("say that the control socket listens")?;
     // Before anything is given up: it has rights of its own to give up.
     let egress = sidecar::start_egress(&config)?;
+    let _reach = config.hold().context("door")?;
     let weaker = harden(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, keepers, egress, weaker))

@@ -5,6 +5,7 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -90,25 +91,9 @@ impl Running {
                 std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
             }
         }
-        if identity.is_some() {
-            // The folder of a bottle is its keeper's alone; here the other user has to get through.
-            let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o711);
-            std::fs::set_permissions(folder.path(), open)?;
-        }
-        let config = BundleConfig {
-            labels: ["0123abcd".into(), "tested".into()],
-            door: Door::Socket { folder: folder.path().join("door") },
-            control: control(folder.path()),
-            logs: folder.path().join("logs"),
-            identity,
-        };
-        let stream = || if config.control == Control::Stdio { Stdio::piped() } else { Stdio::null() };
-        let process = Command::new(std::env::current_exe()?)
-            .arg("__bundle")
-            .arg(serde_json::to_string(&config)?)
-            .stdin(stream())
-            .stdout(stream())
-            .spawn()?;
+        // Closed to everyone else, as a keeper's is.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
+        let process = bundle(&config(folder.path(), identity, control(folder.path())))?.spawn()?;
         Ok(Self { folder, process })
     }
 
@@ -162,6 +147,23 @@ impl Running {
         ensure!(line.contains("__egress\x000123abcd\x00tested\x00"), "{line:?}");
         Ok(child)
     }
+}
+
+fn config(folder: &Path, identity: Option<Identity>, control: Control) -> BundleConfig {
+    BundleConfig {
+        labels: ["0123abcd".into(), "tested".into()],
+        door: Door::Socket { folder: folder.join("door") },
+        control,
+        logs: folder.join("logs"),
+        identity,
+    }
+}
+
+fn bundle(config: &BundleConfig) -> Result<Command> {
+    let stream = || if config.control == Control::Stdio { Stdio::piped() } else { Stdio::null() };
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("__bundle").arg(serde_json::to_string(config)?).stdin(stream()).stdout(stream());
+    Ok(command)
 }
 
 async fn ask(keeper: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
@@ -275,8 +277,11 @@ async fn adopted() -> Result<()> {
     ensure!(running.ask("http://evil.example.net/")?.starts_with("HTTP/1.1 403"));
     let BundleEvent::Refused(refused) = event(&mut latest).await? else { bail!("no refusal") };
     ensure!(refused.host == "evil.example.net", "{refused:?}");
-    let log = std::fs::read_to_string(running.folder.path().join("logs/egress.jsonl"))?;
-    ensure!(log.lines().count() == 2 && log.contains(&refused.id), "{log}");
+    let path = running.folder.path().join("logs/egress.jsonl");
+    let log = || std::fs::read_to_string(&path).unwrap_or_default();
+    // Written by a thread of its own.
+    until("both are in the log", || log().lines().count() == 2).await?;
+    ensure!(log().contains(&refused.id), "{}", log());
     Ok(())
 }
 
@@ -301,7 +306,8 @@ async fn parent_dies() -> Result<()> {
     running.process.kill()?;
     running.process.wait()?;
     until("the daemon outlived its parent", || ended(egress)).await?;
-    ensure!(StdUnixStream::connect(running.door(9099)).is_err(), "the door is still open");
+    // A killed process lets go of its sockets after its first thread has ended.
+    until("the door is still open", || StdUnixStream::connect(running.door(9099)).is_err()).await?;
     Ok(())
 }
 
@@ -341,7 +347,13 @@ async fn becomes_another_user() -> Result<()> {
         ensure!(status.contains("Uid:\t54321\t54321\t54321\t54321"), "{status}");
         ensure!(status.contains("Gid:\t54322\t54322\t54322\t54322"), "{status}");
     }
+    let around = std::fs::metadata(running.folder.path())?;
+    ensure!(around.permissions().mode() & 0o077 == 0, "the way to the door is open");
     ensure!(running.ask("http://evil.example.org/")?.starts_with("HTTP/1.1 403"));
+    let log = running.folder.path().join("logs/egress.jsonl");
+    until("no line in the log", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("evil")))
+        .await?;
+    ensure!(std::fs::metadata(&log)?.uid() == 54_321);
     let egress = running.egress()?;
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(ended(egress) && !running.door(9099).exists());
@@ -387,7 +399,8 @@ async fn ended_from_outside() -> Result<()> {
         until("the bundle lives on", || ended(bundle)).await?;
         ensure!(running.process.wait()?.success(), "end of input: {end_of_input}");
         until("the daemon outlived its parent", || ended(egress)).await?;
-        ensure!(StdUnixStream::connect(running.door(9099)).is_err(), "the door is still open");
+        // A killed process lets go of its sockets after its first thread has ended.
+        until("the door is still open", || StdUnixStream::connect(running.door(9099)).is_err()).await?;
     }
     Ok(())
 }

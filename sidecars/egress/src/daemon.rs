@@ -22,6 +22,7 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon, Provi
 use bottle_contract::session::{Hello, Role};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
+use bottle_harden::reach::{self, Held};
 use bottle_harden::{Weaker, process, syscalls};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
@@ -47,7 +48,7 @@ pub struct EgressConfig {
     pub door: Door,
     /// An existing folder for the log's ring of files.
     pub logs: PathBuf,
-    /// Whom to become, when started as root. Door and logs must be writable for it.
+    /// Whom to become, when started as root. Door and logs must be writable for it, wherever they are.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
@@ -66,12 +67,22 @@ pub fn run() -> ExitCode {
 
 fn start() -> anyhow::Result<()> {
     let argument = std::env::args().nth(4).context("__egress needs its configuration")?;
-    let config: EgressConfig = serde_json::from_str(&argument).context("__egress configuration")?;
+    let mut config: EgressConfig = serde_json::from_str(&argument).context("__egress configuration")?;
     let parent = StdUnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let memory = File::open("/proc/self/statm").ok();
+    let _reach = hold(&mut config)?;
     let weaker = harden(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
     runtime.block_on(serve_parent(parent, DaemonState::new(config, memory, weaker)))
+}
+
+/// Keeps what it needs within reach of the user that it will be.
+fn hold(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
+    if config.identity.is_none() {
+        return Ok(Vec::new());
+    }
+    let logs = reach::hold(&mut config.logs).context("logs")?;
+    Ok(config.door.hold().context("door")?.into_iter().chain([logs]).collect())
 }
 
 /// Gives up every right that is not needed; see [`bottle_harden`] for the order.

@@ -5,6 +5,7 @@
 //! threads; call them from the only thread, in this order:
 //!
 //! ```text
+//! reach     hold open what is out of reach after that
 //! identity  become an unprivileged user (when started as root and told whom)
 //! process   not dumpable, no core, no new privileges, no capabilities
 //! files     Landlock: a few files to read, a few folders to write
@@ -20,6 +21,7 @@ pub mod files;
 pub mod filter;
 pub mod identity;
 pub mod process;
+pub mod reach;
 pub mod syscalls;
 
 #[cfg(test)]

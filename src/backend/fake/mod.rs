@@ -87,7 +87,7 @@ impl Backend for FakeBackend {
 
     async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::StartBundle).await?;
-        self.scope.start_bundle(site).await
+        self.scope.start_bundle(site, None).await
     }
 
     async fn start_guest(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {

@@ -1,10 +1,12 @@
-//! Who an agent is outside: exactly one user of the host, and never root.
+//! Who an agent is outside, and who its guards are: exactly one user of the host each, and never root.
 //!
 //! Inside there is one id, [`AGENT_UID`]. For an ordinary person it is that person, as a sandbox of theirs
 //! can be no one else. When root starts a bottle it is an id of the bottle's own out of the range that
 //! systemd's id plan leaves unused (0x7000_0000 to 0x7fff_ffff), by a hash of home and slug: a kept bottle
 //! finds its files owned as it left them, and two bottles are two users. Nothing of the host is owned by
-//! such an id, so root-only files stay closed and set-id programs have nothing to give.
+//! such an id, so root-only files stay closed and set-id programs have nothing to give. The guards, which
+//! hold credentials and read what the agent sends, have an id of their own in the same way; started by an
+//! ordinary person, they are that person too, confined by [`bottle_harden`].
 
 use std::fs;
 use std::io;
@@ -12,24 +14,40 @@ use std::io;
 use bottle_contract::names::{AGENT_UID, Slug};
 use sha2::{Digest, Sha256};
 
-/// Start of the range of our own.
-const FIRST: u32 = 0x7000_0000;
-
-/// Its size; the whole of it stays below what a signed 32-bit number holds.
+/// Size of a range of ids; all of them stay below what a signed 32-bit number holds.
 const COUNT: u32 = 1 << 24;
+
+/// Whose id is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Everything in the bottle.
+    Agent,
+    /// The bundle and its daemons.
+    Guards,
+}
+
+impl Who {
+    /// Start of the range of ids.
+    fn first(self) -> u32 {
+        match self {
+            Self::Agent => 0x7000_0000,
+            Self::Guards => 0x7100_0000,
+        }
+    }
+}
 
 /// The outside id for a bottle of this program's user: `None` for an ordinary one.
 ///
 /// # Errors
 /// When root here may not use such ids (a container with a short id map).
-pub(super) fn outside_id(home_hash: &str, slug: &Slug) -> io::Result<Option<u32>> {
+pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<Option<u32>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
     let taken = Taken::read();
     let digest = Sha256::digest(format!("{home_hash}/{slug}"));
     let hash = u32::from_be_bytes([0, digest[0], digest[1], digest[2]]);
-    let id = (0..COUNT).map(|step| FIRST + (hash + step) % COUNT).find(|id| !taken.holds(*id));
+    let id = (0..COUNT).map(|step| who.first() + (hash + step) % COUNT).find(|id| !taken.holds(*id));
     let id = id.ok_or_else(|| io::Error::other("every id of the range is taken"))?;
     for map in ["/proc/self/uid_map", "/proc/self/gid_map"] {
         if !maps(&fs::read_to_string(map)?, id) {
@@ -106,20 +124,23 @@ mod tests {
     fn ids_are_looked_up_in_maps_and_ranges() {
         let whole = "         0          0 4294967295\n";
         let rootless = "0 1000 1\n1 100000 65536\n";
-        assert!(maps(whole, FIRST) && maps(whole, FIRST + COUNT - 1));
-        assert!(!maps(rootless, FIRST) && maps(rootless, 65_536) && !maps("", 0));
-        let taken = Taken(vec![(FIRST, 2), (1000, 1)]);
-        assert!(taken.holds(FIRST + 1) && !taken.holds(FIRST + 2) && taken.holds(1000));
+        let first = Who::Agent.first();
+        assert!(maps(whole, first) && maps(whole, Who::Guards.first() + COUNT - 1));
+        assert!(!maps(rootless, first) && maps(rootless, 65_536) && !maps("", 0));
+        let taken = Taken(vec![(first, 2), (1000, 1)]);
+        assert!(taken.holds(first + 1) && !taken.holds(first + 2) && taken.holds(1000));
     }
 
     #[test]
     fn root_never_lends_its_own_id() {
         let slug: Slug = "a-1".parse().expect("slug");
-        match outside_id("01234567", &slug) {
-            Ok(Some(id)) => assert!((FIRST..FIRST + COUNT).contains(&id)),
-            Ok(None) => assert!(!rustix::process::geteuid().is_root()),
-            // A container with a short id map has no such id, and says so.
-            Err(error) => assert!(error.to_string().contains("does not exist in this container")),
+        for who in [Who::Agent, Who::Guards] {
+            match outside_id("01234567", &slug, who) {
+                Ok(Some(id)) => assert!((who.first()..who.first() + COUNT).contains(&id)),
+                Ok(None) => assert!(!rustix::process::geteuid().is_root()),
+                // A container with a short id map has no such id, and says so.
+                Err(error) => assert!(error.to_string().contains("does not exist in this container")),
+            }
         }
     }
 }

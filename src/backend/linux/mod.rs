@@ -44,6 +44,7 @@ use bottle_contract::names::Slug;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use self::identity::Who;
 use self::spec::{OwnFolders, SandboxSpec};
 use super::local::Scope;
 use super::local::labels::Role;
@@ -81,8 +82,8 @@ impl LinuxBackend {
         Self { host: host.clone(), scope: Scope::linux(host) }
     }
 
-    fn outside_id(&self, slug: &Slug) -> Result<Option<u32>, BackendError> {
-        identity::outside_id(&self.scope.label, slug)
+    fn outside(&self, slug: &Slug, who: Who) -> Result<Option<u32>, BackendError> {
+        identity::outside_id(&self.scope.label, slug, who)
             .map_err(|error| BackendError::unavailable(error.to_string(), "use another backend"))
     }
 
@@ -92,7 +93,7 @@ impl LinuxBackend {
         Ok(SandboxSpec {
             hostname: slug.to_string(),
             machine_id: hex::encode(&digest[..16]),
-            outside_id: self.outside_id(slug)?,
+            outside_id: self.outside(slug, Who::Agent)?,
             own: None,
             exposed: Vec::new(),
             processes: PROCESSES,
@@ -206,16 +207,16 @@ impl Backend for LinuxBackend {
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
-        self.scope.make_folders(site, self.outside_id(&site.plan.identity.slug)?)
+        self.scope.make_folders(site, self.outside(&site.plan.identity.slug, Who::Agent)?)
     }
 
     async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
-        self.scope.start_bundle(site).await
+        self.scope.start_bundle(site, self.outside(&site.plan.identity.slug, Who::Guards)?).await
     }
 
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
-        self.scope.fill_layers(site, self.outside_id(slug)?).await?;
+        self.scope.fill_layers(site, self.outside(slug, Who::Agent)?).await?;
         let place = self.scope.place(slug);
         let layers = self.scope.layers_in(site.state);
         let own = OwnFolders { home: layers.home(), workspace: layers.workspace(), door: place.door() };

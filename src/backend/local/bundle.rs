@@ -1,29 +1,40 @@
 //! Starting the bundle of a bottle whose door comes by socket, and its process's first steps.
 
+use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
 use std::process::ExitCode;
 
-use bottle_bundle::{BundleConfig, Control, Door};
+use bottle_bundle::{BundleConfig, Control, Door, Identity};
 
 use super::Scope;
 use super::handoff::{Newborn, Report};
 use super::labels::Role;
 use super::roles::{self, NoMidwife};
-use crate::backend::{BackendError, Site};
+use crate::backend::{BackendError, GUARD_LOGS, Site};
 
 impl Scope {
     /// Starts the bundle and records it. Its door stays closed until it is provisioned.
-    pub(crate) async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
+    ///
+    /// `guards` is whom it becomes when root starts it; else it stays who started it.
+    pub(crate) async fn start_bundle(
+        &self,
+        site: &Site<'_>,
+        guards: Option<u32>,
+    ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         let place = self.place(slug);
+        let logs = site.state.join(GUARD_LOGS);
+        give(&place.door(), 0o755, guards)
+            .and_then(|()| give(&logs, 0o700, guards))
+            .map_err(|error| BackendError::failed(format!("cannot make the place of the guards: {error}")))?;
         let config = BundleConfig {
             labels: [self.label.clone(), slug.to_string()],
             door: Door::Socket { folder: place.door() },
             control: Control::Socket { path: place.bundle_socket() },
-            logs: site.state.join("logs"),
-            // Root's runtime folder lets no other user through to the door; what confines a bundle of root
-            // is that it has no capability and may touch no file but these.
-            identity: None,
+            logs,
+            identity: guards.map(|id| Identity { uid: id, gid: id }),
         };
         let started = roles::start(self, Role::Bundle, slug, Some(site.state), &config, &[])?;
         started.settle(&NoMidwife, site.ledger).await.map(drop)
@@ -34,7 +45,9 @@ impl Scope {
 #[must_use]
 pub fn run() -> ExitCode {
     match receive() {
-        Ok(config) => bottle_bundle::run(config),
+        Ok((config, newborn)) => {
+            bottle_bundle::run_and_say(config, || newborn.ready(std::fs::File::open("/dev/null")?))
+        }
         Err(error) => {
             // The backend sees the end of the handoff; the sentence goes to the bottle's log.
             let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("bundle: {error}\n"));
@@ -43,11 +56,20 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn receive() -> io::Result<BundleConfig> {
+fn receive() -> io::Result<(BundleConfig, Newborn)> {
     let (newborn, config, _) = Newborn::receive()?;
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
     newborn.say(&Report::Born { pid: std::process::id() })?;
-    newborn.ready(std::fs::File::open("/dev/null")?)?;
-    Ok(config)
+    Ok((config, newborn))
+}
+
+/// Makes a folder what it has to be for the guards; the way to it stays closed to everyone but its maker.
+fn give(folder: &Path, mode: u32, owner: Option<u32>) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(mode))?;
+    if owner.is_some() {
+        std::os::unix::fs::lchown(folder, owner, owner)?;
+    }
+    Ok(())
 }

@@ -6,7 +6,6 @@ use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
 use super::inventory::{self, resource, text};
-use super::labels::{self, Role};
 use super::place::RUNTIME_FOLDER;
 use super::{Scope, connect};
 use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site};
@@ -41,19 +40,13 @@ impl Scope {
     /// The stream to pid 1.
     pub(crate) async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         // It listens before it exists.
-        connect::connect(&self.place(slug).guest_socket(), &format!("the guest of {slug}"), || false).await
+        connect::connect(&self.place(slug).guest_socket(), &format!("the guest of {slug}")).await
     }
 
     /// The stream to the bundle.
     pub(crate) async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
-        connect::connect(&self.place(slug).bundle_socket(), &format!("the bundle of {slug}"), || {
-            self.runs(slug, Role::Bundle)
-        })
-        .await
-    }
-
-    fn runs(&self, slug: &Slug, role: Role) -> bool {
-        labels::find(self).is_ok_and(|all| all.iter().any(|found| found.slug == *slug && found.role == role))
+        // It said that it listens before its start was over.
+        connect::connect(&self.place(slug).bundle_socket(), &format!("the bundle of {slug}")).await
     }
 
     /// See [`crate::backend::Backend::enumerate`].

@@ -4,7 +4,7 @@
 //! <runtime>/<slug>/            0700, the person's
 //!     bundle                   the bundle's channel, bound by the bundle
 //!     guest                    pid 1's channel, bound here and inherited by it
-//!     door/                    0755: one socket per port, bound by the bundle; all that a bottle sees
+//!     door/                    0755, the guards': one socket per port; all of it that a bottle sees
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -47,18 +47,17 @@ impl Place {
         self.0.join("guest")
     }
 
-    /// Makes folder and door. What is there already from a launch that died is used.
+    /// Makes the folder and in it the door's. What is there already from a launch that died is used.
     ///
     /// # Errors
     /// When a folder cannot be made or is not only the person's own.
     pub(crate) fn make(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700))?;
-        if !self.door().is_dir() {
-            fs::create_dir(self.door())?;
+        match fs::create_dir(self.door()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
         }
-        // Its parent is closed to everyone else; a bottle under another outside user must get through.
-        fs::set_permissions(self.door(), fs::Permissions::from_mode(0o755))
     }
 
     /// Removes all of it; what is gone already is no error.

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rustix::fs::OFlags;
 
 use super::Logs;
 use crate::cli::error::{CliError, Kind};
@@ -117,8 +118,14 @@ struct Followed {
 
 impl Followed {
     fn open(path: &Path) -> std::io::Result<Self> {
-        let file = File::open(path)?;
-        let inode = file.metadata()?.ino();
+        // The folder may be another user's, who may have put anything there.
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(ErrorKind::InvalidInput.into());
+        }
+        let inode = metadata.ino();
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }
 
@@ -139,7 +146,7 @@ impl Followed {
     }
 
     fn was_replaced(&self, path: &Path) -> bool {
-        std::fs::metadata(path).is_ok_and(|now| now.ino() != self.inode)
+        std::fs::symlink_metadata(path).is_ok_and(|now| now.ino() != self.inode)
     }
 }
 

@@ -23,6 +23,7 @@ use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, closed};
+use crate::backend::GUARD_LOGS;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
@@ -53,7 +54,7 @@ impl Logs {
         let store = Store::of(host);
         let folder = store.folder(&self.slug).join("logs");
         match (store.state(&self.slug), self.egress) {
-            (Some(_), true) => journal::show(&folder, &self, host, output),
+            (Some(_), true) => journal::show(&store.folder(&self.slug).join(GUARD_LOGS), &self, host, output),
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
             (Some(State::Preserved(_)), false) => self.saved(&folder),
             // Also for a slug that does not exist: there is one place that knows what to say about it.

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::names::EGRESS_DOOR_PORTS;
+use bottle_harden::HardenError;
+use bottle_harden::reach::{self, Held};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Semaphore;
@@ -42,6 +44,17 @@ pub enum Door {
 }
 
 impl Door {
+    /// Keeps a folder within reach of whoever this process becomes, while the answer lives.
+    ///
+    /// # Errors
+    /// [`HardenError`] when there is no way to it now.
+    pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
+        match self {
+            Self::Socket { folder } => reach::hold(folder).map(Some),
+            Self::Network { .. } => Ok(None),
+        }
+    }
+
     /// Closes the part of the door that `ports` are: nothing can connect any more. Sockets that are gone
     /// already are fine.
     ///
