@@ -52,6 +52,7 @@ pub fn run(config: BundleConfig) -> ExitCode {
 
 /// The same, for who wants to know when keepers can connect.
 pub fn run_and_say(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
+    bottle_remarks::start();
     match start(config, listening) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -47,6 +47,7 @@ fn trials() -> Vec<Trial> {
         trial("started_as_root_both_become_the_user_they_are_told", becomes_another_user),
         trial("on_its_standard_streams_keepers_come_and_go", on_stdio),
         trial("the_end_of_its_input_or_sigterm_ends_it_with_its_daemon", ended_from_outside),
+        trial("a_daemon_that_cannot_start_says_why", says_why),
     ]
 }
 
@@ -402,6 +403,18 @@ async fn ended_from_outside() -> Result<()> {
         // A killed process lets go of its sockets after its first thread has ended.
         until("the door is still open", || StdUnixStream::connect(running.door(9099)).is_err()).await?;
     }
+    Ok(())
+}
+
+async fn says_why() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::create_dir(folder.path().join("door"))?;
+    // Without a folder for its logs.
+    let control = Control::Socket { path: folder.path().join("bundle.sock") };
+    let output = bundle(&config(folder.path(), None, control))?.stderr(Stdio::piped()).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success());
+    ensure!(said.lines().any(|line| line.contains("bottle_egress") && line.contains("logs")), "{said}");
     Ok(())
 }
 

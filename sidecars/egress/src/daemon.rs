@@ -56,6 +56,7 @@ pub struct EgressConfig {
 /// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away. Home and slug are there for
 /// whoever looks for the bottle's processes.
 pub fn run() -> ExitCode {
+    bottle_remarks::start();
     match start() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -208,6 +209,8 @@ impl DaemonState {
             Egress::provision(provision, &self.config.logs, backlog).map_err(|error| error.to_string())?;
         serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
+        let redactor = egress.reporter.redactor();
+        bottle_remarks::redact_with(move |line| redactor.redact(line).into_owned());
         let ca_certificate = egress.leaves.authority_certificate();
         // Requests of the parent come one after the other, so that nobody can have been faster.
         let _ = self.egress.set(egress);

@@ -31,6 +31,7 @@ const THREAD_KEEP: Duration = Duration::from_secs(1);
 /// becomes a subreaper, so that the processes of the bottle still end with it.
 #[must_use]
 pub fn run(config: GuestConfig) -> ExitCode {
+    bottle_remarks::start();
     match live(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -51,9 +51,8 @@ async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>)
     while let Some(io) = listener.accept(&places).await {
         let egress = Arc::clone(&egress);
         tokio::spawn(async move {
-            if let Err(error) = connection(egress, io, port).await {
-                tracing::debug!(port, %error, "a connection ended");
-            }
+            // How it ended is the bottle's affair.
+            let _ = connection(egress, io, port).await;
         });
     }
 }

@@ -37,9 +37,8 @@ pub(crate) fn accept(egress: Arc<Egress>, way: &Way, mut request: Request<Incomi
     let way = Way { connect: Some(authority), ..way.clone() };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        if let Err(error) = inside(egress, upgrade, way).await {
-            tracing::debug!(%error, "a tunnel ended");
-        }
+        // How it ended is the bottle's or the server's affair.
+        let _ = inside(egress, upgrade, way).await;
     });
     Response::new(body::empty())
 }

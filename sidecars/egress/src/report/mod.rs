@@ -32,7 +32,7 @@ pub(crate) struct Reporter {
     level: LogLevel,
     journal: Option<Journal>,
     backlog: Arc<Backlog>,
-    redactor: Redactor,
+    redactor: Arc<Redactor>,
     /// Bytes in which a secret that was cut at a body's end may hide from the redactor.
     margin: usize,
 }
@@ -101,10 +101,15 @@ impl Reporter {
             LogLevel::Off => None,
             LogLevel::Blocks | LogLevel::Full => Some(Journal::start(folder, keep)?),
         };
-        let redactor = Redactor::new(secrets.iter().copied())?;
+        let redactor = Arc::new(Redactor::new(secrets.iter().copied())?);
         let longest = secrets.iter().map(|secret| secret.expose().len()).max().unwrap_or_default();
         let margin = longest * LONGEST_SPELLING;
         Ok(Self { bottle, level, journal, backlog, redactor, margin })
+    }
+
+    /// For what else this process says.
+    pub(crate) fn redactor(&self) -> Arc<Redactor> {
+        Arc::clone(&self.redactor)
     }
 
     /// How much of a body's beginning to keep for a line.

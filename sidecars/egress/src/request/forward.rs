@@ -60,11 +60,10 @@ pub(crate) async fn websocket(
     }
     let other = hyper::upgrade::on(&mut response);
     tokio::spawn(async move {
-        let ended = match tokio::try_join!(bottle, other) {
-            Ok((bottle, other)) => bridge(TokioIo::new(bottle), TokioIo::new(other)).await,
-            Err(error) => Err(std::io::Error::other(error)),
-        };
-        tracing::debug!(?ended, "a websocket ended");
+        if let Ok((bottle, other)) = tokio::try_join!(bottle, other) {
+            // How it ended is for its two ends to know.
+            let _ = bridge(TokioIo::new(bottle), TokioIo::new(other)).await;
+        }
     });
     let (mut parts, _) = response.into_parts();
     headers::towards_bottle(&mut parts.headers);

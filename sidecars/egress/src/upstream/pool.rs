@@ -81,10 +81,8 @@ impl Upstream {
             let (sender, kept) = self.sender(target).await?;
             match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
-                Err((error, Some(unsent))) if kept => {
-                    tracing::debug!(%error, "a kept connection was closed");
-                    request = unsent;
-                }
+                // A kept connection that was closed meanwhile.
+                Err((_, Some(unsent))) if kept => request = unsent,
                 Err((error, _)) => return Err(UpstreamError::unreachable(&target.host, error)),
             }
         }

@@ -78,9 +78,8 @@ pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendReque
         .handshake(TokioIo::new(io))
         .await?;
     tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(error = describe(&error), "an upstream connection ended");
-        }
+        // What was asked on it fails by itself.
+        let _ = connection.with_upgrades().await;
     });
     Ok(sender)
 }
@@ -97,9 +96,7 @@ pub(super) async fn http2_over(io: UpstreamIo) -> hyper::Result<http2::SendReque
         .handshake(TokioIo::new(io))
         .await?;
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(error = describe(&error), "an upstream connection ended");
-        }
+        let _ = connection.await;
     });
     Ok(sender)
 }
