@@ -34,3 +34,4 @@ mod vault;
 mod tests;
 
 pub use daemon::run;
+pub use tls::leaf::{LeafError, Leaves};

@@ -29,7 +29,7 @@ const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Mints and keeps server configurations, one for each name.
-pub(crate) struct Leaves {
+pub struct Leaves {
     authority: Authority,
     key: KeyPair,
     signing_key: Arc<dyn rustls::sign::SigningKey>,
@@ -39,7 +39,7 @@ pub(crate) struct Leaves {
 
 /// A certificate could not be made.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LeafError {
+pub enum LeafError {
     /// The name cannot stand in a certificate.
     #[error("certificate for {name:?}: {source}")]
     Mint {
@@ -61,7 +61,7 @@ impl Leaves {
     ///
     /// # Errors
     /// [`LeafError`] when the system gives no randomness.
-    pub(crate) fn make(name: &str) -> Result<Self, LeafError> {
+    pub fn make(name: &str) -> Result<Self, LeafError> {
         let authority = Authority::make(name)?;
         let key = KeyPair::generate()?;
         let der = PrivateKeyDer::Pkcs8(key.serialize_der().into());
@@ -72,7 +72,8 @@ impl Leaves {
     }
 
     /// The authority's certificate, PEM.
-    pub(crate) fn authority_certificate(&self) -> String {
+    #[must_use]
+    pub fn authority_certificate(&self) -> String {
         self.authority.certificate()
     }
 
@@ -80,7 +81,7 @@ impl Leaves {
     ///
     /// # Errors
     /// [`LeafError::Mint`] when `name` cannot stand in a certificate.
-    pub(crate) fn config_for(&self, name: &str) -> Result<Arc<ServerConfig>, LeafError> {
+    pub fn config_for(&self, name: &str) -> Result<Arc<ServerConfig>, LeafError> {
         if let Some(config) = self.cache.get(name) {
             return Ok(config);
         }
