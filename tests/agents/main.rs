@@ -6,10 +6,17 @@
 //! exchanged, the answer (streamed or not) brought back. Everything is judged by effects: files that
 //! exist, requests that arrived, a key that is nowhere.
 //!
-//! Each agent goes both ways in: by the proxy variables, and with those unset, where only the
+//! mini and pi are run as a command and asked for on every run, pi by its template too. Claude Code and
+//! codex are large: their tests are named `real_…` and ignored unless asked for,
+//! `cargo test --test agents -- --ignored real_`.
+//!
+//! Each command goes both ways in: by the proxy variables, and with those unset, where only the
 //! bottle's resolver leads to the door.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod claude;
+mod codex;
 mod mini;
 mod pi;
 mod scene;
+mod terminal;

@@ -3,7 +3,8 @@
 use anyhow::Result;
 use bottle_test_support::agents;
 
-use super::scene::{Scene, Setting, agent};
+use super::scene::{Scene, Setting, Template, agent};
+use super::terminal::{self, Typed};
 
 /// pi's name for a provider, a model it knows there, the host and path it asks, and how its key goes.
 struct Format {
@@ -80,4 +81,30 @@ fn responses_are_streamed_through_the_proxy_variables() -> Result<()> {
 #[test]
 fn chat_completions_are_streamed_the_transparent_way() -> Result<()> {
     plays("pi chat transparent", &CHAT, false)
+}
+
+const TEMPLATE: Template<'static> =
+    Template { name: "pi", key: "sk-ant-api03-", login: "auth_token: LLM_KEY", arguments: &[] };
+
+#[test]
+fn its_template_does_a_task() -> Result<()> {
+    let Some(pi) = agent("pi template", agents::pi())? else { return Ok(()) };
+    let scene = Scene::of_template(&pi, &TEMPLATE)?;
+    let outcome = scene.start_headless("pi")?;
+    assert!(!outcome.stderr.contains("the door refused"), "{}", outcome.stderr);
+    scene.assert_played(0, "api.anthropic.com", true);
+    scene.assert_prompted(".pi/agent/skills");
+    scene.assert_sent("x-api-key");
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+#[test]
+fn its_template_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
+    let Some(pi) = agent("pi terminal", agents::pi())? else { return Ok(()) };
+    let scene = Scene::of_template(&pi, &TEMPLATE)?;
+    terminal::converse(&scene, "pi", &Typed { ready: &["pi v", "/workspace"], end: "\x04" })?;
+    scene.assert_played(0, "api.anthropic.com", true);
+    scene.assert_key_not_on_disk();
+    Ok(())
 }

@@ -72,6 +72,50 @@ impl Scene {
         Ok(Self { home, llm })
     }
 
+    /// A home with the agent and the bottle of a template, its own route taken to the model, a prompt and a
+    /// skill.
+    pub(crate) fn of_template(agent: &Agent, template: &Template<'_>) -> Result<Self> {
+        let key = format!("{}sk-real-{:032x}", template.key, rand::random::<u128>());
+        let script = Script::new(&[WRITE, READ, SEARCH]);
+        let llm = FakeLlm::start(Options { key, script, ..Options::default() })?;
+        let mut home = TestHome::new()?;
+        let ca = home.outside("llm-ca.pem");
+        llm.write_ca(&ca)?;
+        let name = template.name;
+        home.agent(name, &format!("---\nbottle: {name}\nskills: [deploy]\n---\n{PROMPT}\n"))?;
+        home.write("home/.bottle/skills/deploy/SKILL.md", SKILL)?;
+        home.bottle(name, &template.manifest(&llm, &ca))?;
+        let folders = agent.path.iter().map(|folder| folder.display().to_string());
+        let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
+        home.env("PATH", path.join(":")).env("LLM_KEY", llm.key());
+        Ok(Self { home, llm })
+    }
+
+    /// Starts the agent of that name with a task and waits for its end.
+    pub(crate) fn start_headless(&self, name: &str) -> Result<Outcome> {
+        self.bottle(&["start", name, "--backend", "linux", "--yes", "-p", "Do the scripted task."])
+    }
+
+    /// The prompt, the skill and the task reached the model.
+    #[track_caller]
+    pub(crate) fn assert_prompted(&self, skills: &str) {
+        let calls = self.llm.seen();
+        let first = calls.iter().find(|call| call.step == Some(0)).map_or("", |call| call.body.as_str());
+        for words in [PROMPT, "MARK-OF-THE-SKILL", "Do the scripted task."] {
+            assert!(first.contains(words), "{words:?} of {skills} is not in {first}");
+        }
+    }
+
+    /// Every credential that arrived stood in this header alone.
+    #[track_caller]
+    pub(crate) fn assert_sent(&self, header: &str) {
+        for call in self.llm.seen() {
+            let with_key = call.headers.iter().filter(|(_, value)| value.contains(self.llm.key()));
+            let names: Vec<&str> = with_key.map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, [header], "{} {}", call.method, call.path);
+        }
+    }
+
     /// A bottle command of this home, expected to succeed.
     pub(crate) fn bottle(&self, arguments: &[&str]) -> Result<Outcome> {
         Ok(self.program(arguments)?.run()?.expect_code(0))
@@ -133,6 +177,36 @@ impl Scene {
         let mut found = Vec::new();
         search(self.home.root(), self.llm.key().as_bytes(), &mut found);
         assert_eq!(found, [] as [String; 0], "the real key is on disk");
+    }
+}
+
+/// The body of a template's agent, and its skill.
+const PROMPT: &str = "MARK-OF-THE-PROMPT: do what the task says.";
+const SKILL: &str = "---\nname: deploy\ndescription: MARK-OF-THE-SKILL, how to deploy\n---\nDo it.\n";
+
+/// A bottle of a template.
+#[derive(Clone, Copy)]
+pub(crate) struct Template<'a> {
+    /// The template, the agent and the bottle.
+    pub(crate) name: &'a str,
+    /// What the real key begins with.
+    pub(crate) key: &'a str,
+    /// Where the key comes from: a line of `agent_provider`.
+    pub(crate) login: &'a str,
+    /// `settings.startup_args`.
+    pub(crate) arguments: &'a [&'a str],
+}
+
+impl Template<'_> {
+    fn manifest(&self, llm: &FakeLlm, ca: &Path) -> String {
+        let Self { name, login, .. } = self;
+        let port = llm.address().port();
+        let arguments = Value::from(self.arguments);
+        let ca = Value::from(ca.display().to_string());
+        format!(
+            "---\nagent_provider:\n  template: {name}\n  {login}\n  route: {{connect_to: \"127.0.0.1:{port}\"}}\n  \
+             settings: {{startup_args: {arguments}}}\negress: {{ca_bundle: {ca}}}\n---\n"
+        )
     }
 }
 

@@ -2,21 +2,42 @@
 //!
 //! They are downloaded at test time and never kept with the sources. Each lies in a folder of its own
 //! under `target/agents/` (or `BOTTLE_TEST_AGENTS`), laid out as its usual installer does it: a
-//! virtual environment for mini-swe-agent, an npm prefix for pi. Without a registry, a Python or a
+//! virtual environment for mini-swe-agent, an npm prefix for pi, the program alone for Claude Code and
+//! codex. Without a registry, a Python or a
 //! Node there is nothing to run: the reason comes back as text for the test to say aloud.
 
 mod install;
 mod node;
+mod packed;
 mod python;
 
 use std::path::{Path, PathBuf};
 
 use install::{folder, once};
+use packed::Packed;
 
 /// mini-swe-agent's version; its dependencies are pinned in `agents/mini-swe-agent.txt`.
 pub const MINI_VERSION: &str = "2.4.6";
 /// pi's version.
 pub const PI_VERSION: &str = "0.73.1";
+
+/// Claude Code, version 2.1.328: one program for glibc.
+const CLAUDE: Packed = Packed {
+    name: "claude",
+    package: "@anthropic-ai/claude-code-linux-x64@2.1.328",
+    sha512: "KuzL+dBHgDCFTHJxwW+xuBJdVKfBsesGx2BBcTOG9sYDGoAD7b1hUV8rsTS4xjoJsB2SmeGraGjBiFuhrYuC9w==",
+    program: "package/claude",
+    size: "172 MB, 373 MB unpacked",
+};
+
+/// codex, version 0.169.0: one static program.
+const CODEX: Packed = Packed {
+    name: "codex",
+    package: "@openai/codex@0.169.0-linux-x64",
+    sha512: "o05NyAOCDygSPRo1yinzxvkRSdmsZyBD9E7mbpmjRanSfM8lypqWtQgEo4XfNkwhuCR2aFu8mlGOsQGFXVbVww==",
+    program: "package/vendor/x86_64-unknown-linux-musl/bin/codex",
+    size: "167 MB, 294 MB unpacked",
+};
 
 /// An agent that can be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +95,29 @@ pub fn pi() -> Result<Agent, Missing> {
     })?;
     let bin = home.join("bin");
     Ok(Agent { program: bin.join("pi"), path: vec![bin] })
+}
+
+/// Claude Code, its program alone.
+///
+/// # Errors
+/// [`Missing`] when there is no npm, no registry answers, or what it has is not what was pinned.
+pub fn claude() -> Result<Agent, Missing> {
+    packed("claude-code", &CLAUDE)
+}
+
+/// codex, its program alone.
+///
+/// # Errors
+/// As [`claude`].
+pub fn codex() -> Result<Agent, Missing> {
+    packed("codex", &CODEX)
+}
+
+fn packed(folder_name: &str, packed: &Packed) -> Result<Agent, Missing> {
+    let home = folder()?.join(folder_name);
+    once(&home, packed.sha512, |home| packed.install(home))?;
+    let bin = home.join("bin");
+    Ok(Agent { program: bin.join(packed.name), path: vec![bin] })
 }
 
 #[cfg(test)]

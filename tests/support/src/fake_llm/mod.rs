@@ -34,8 +34,8 @@ use crate::authority::{Alpn, Authority, Leaf};
 use crate::server::{Server, handler};
 
 /// The hosts whose certificate the fake model carries unless a test names others.
-pub const DEFAULT_HOSTS: [&str; 5] =
-    ["openrouter.ai", "api.openai.com", "api.anthropic.com", "localhost", "127.0.0.1"];
+pub const DEFAULT_HOSTS: [&str; 6] =
+    ["openrouter.ai", "api.openai.com", "api.anthropic.com", "chatgpt.com", "localhost", "127.0.0.1"];
 
 /// How the fake model behaves.
 #[derive(Debug, Clone)]

@@ -8,6 +8,14 @@ use super::messages::OUTPUT_TOKENS;
 use super::sse;
 use super::tool::ShellTool;
 
+/// What codex with a ChatGPT login asks before anything else: which of the account's places to talk to.
+pub(super) fn accounts(headers: &http::HeaderMap) -> Value {
+    let id = headers.get("chatgpt-account-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+    let free = "NO_CONSTRAINT";
+    json!({"accounts": [{"id": id, "workspace_backend_origin": free, "account_routing_override": free}],
+        "account_ordering": [id]})
+}
+
 pub(super) fn json(reply: &Reply<'_>) -> Value {
     response(reply, "completed", json!([item(reply)]), usage(reply))
 }

@@ -1,0 +1,72 @@
+//! Codex by its template: Responses, streamed after a WebSocket that the door turns down; an API key, and
+//! the ChatGPT login of this machine.
+
+use anyhow::Result;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bottle_test_support::agents;
+use serde_json::json;
+
+use super::scene::{Scene, Template, agent};
+use super::terminal::{self, Typed};
+
+/// With another model its program alone is not enough.
+const MODEL: [&str; 2] = ["-m", "gpt-5.1-codex"];
+
+const API_KEY: Template<'static> =
+    Template { name: "codex", key: "", login: "auth_token: LLM_KEY", arguments: &MODEL };
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_does_a_task_with_an_api_key() -> Result<()> {
+    let Some(codex) = agent("codex headless", agents::codex())? else { return Ok(()) };
+    let scene = Scene::of_template(&codex, &API_KEY)?;
+    let outcome = scene.start_headless("codex")?;
+    assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
+    // Nobody hears of the WebSocket, and of what else it would like to ask there is nothing.
+    assert!(!outcome.stderr.contains("the door refused"), "{}", outcome.stderr);
+    scene.assert_played(0, "api.openai.com", true);
+    scene.assert_prompted(".codex/skills");
+    scene.assert_sent("authorization");
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_does_a_task_with_the_login_of_this_machine() -> Result<()> {
+    let Some(codex) = agent("codex login", agents::codex())? else { return Ok(()) };
+    let claims = URL_SAFE_NO_PAD.encode(json!({"exp": 4_000_000_000u32}).to_string());
+    let template = Template {
+        key: &format!("e30.{claims}."),
+        login: "forward_host_credentials: true",
+        // The fake model reads plain bodies only.
+        arguments: &[&MODEL[..], &["-c", "features.enable_request_compression=false"]].concat(),
+        ..API_KEY
+    };
+    let mut scene = Scene::of_template(&codex, &template)?;
+    let login = tempfile::tempdir()?;
+    let tokens = json!({"access_token": scene.llm.key(), "account_id": "account-1", "refresh_token": "none"});
+    std::fs::write(login.path().join("auth.json"), json!({"tokens": tokens}).to_string())?;
+    scene.home.env("CODEX_HOME", login.path());
+    scene.start_headless("codex")?;
+    scene.assert_played(0, "chatgpt.com", true);
+    scene.assert_sent("authorization");
+    let calls = scene.llm.seen();
+    let account = |name: &str, value: &str| (name, value) == ("chatgpt-account-id", "account-1");
+    assert!(calls.iter().all(|call| call.headers.iter().any(|(name, value)| account(name, value))));
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+#[test]
+#[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
+fn real_codex_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
+    let Some(codex) = agent("codex terminal", agents::codex())? else { return Ok(()) };
+    let scene = Scene::of_template(&codex, &API_KEY)?;
+    let ready = &["YOLO mode", "Ask Codex to do anything"];
+    terminal::converse(&scene, "codex", &Typed { ready, end: "/exit" })?;
+    scene.assert_played(0, "api.openai.com", true);
+    scene.assert_key_not_on_disk();
+    Ok(())
+}

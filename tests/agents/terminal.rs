@@ -1,0 +1,55 @@
+//! An agent on a terminal, as a person would use it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bottle_test_support::pty::Pty;
+
+use super::scene::Scene;
+
+/// How long an agent may take to be there, and to do its task.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between a text and the key that sends it: agents take what comes at once for pasted.
+const BREATH: Duration = Duration::from_millis(500);
+
+/// What a person does.
+pub(crate) struct Typed<'a> {
+    /// What the screen shows when the agent waits for a task, and no question before that.
+    pub(crate) ready: &'a [&'a str],
+    /// What ends the agent: a line, or a key.
+    pub(crate) end: &'a str,
+}
+
+/// Starts `name`, gives it a task, sees the answer and ends it. The terminal is the person's again.
+pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
+    let arguments = ["start", name, "--backend", "linux", "--yes", "--label", "on-a-terminal"];
+    let mut pty = Pty::spawn(scene.home.program(arguments)?.command(), 40, 100)?;
+    pty.patience(PATIENCE);
+    for words in typed.ready {
+        pty.wait_for(words)?;
+    }
+    let before = scene.llm.seen().len();
+    enter(&mut pty, "Do the scripted task that was typed.")?;
+    pty.wait_for("The scripted task is done.")?;
+    let asked = scene.llm.seen();
+    ensure!(
+        asked[before..].iter().any(|call| call.body.contains("task that was typed")),
+        "what was typed did not reach the model"
+    );
+    enter(&mut pty, typed.end)?;
+    let code = pty.wait_exit()?;
+    ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
+    let end = Instant::now() + Duration::from_secs(5);
+    while !pty.is_cooked()? {
+        ensure!(Instant::now() < end, "the terminal is still raw:\n{}", pty.screen());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn enter(pty: &mut Pty, line: &str) -> Result<()> {
+    pty.type_keys(line)?;
+    std::thread::sleep(BREATH);
+    if line.chars().all(char::is_control) { Ok(()) } else { pty.type_keys("\r") }
+}

@@ -1,0 +1,57 @@
+//! Agents that are one native program in an npm package: fetched, checked against a pinned digest, and
+//! only the program kept.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha512};
+
+use super::install::run;
+use super::{Missing, node};
+
+/// A package with a program.
+pub(super) struct Packed {
+    /// What a person types.
+    pub(super) name: &'static str,
+    /// The package with its version.
+    pub(super) package: &'static str,
+    /// SHA-512 of the package, base64, whatever the registry says of it.
+    pub(super) sha512: &'static str,
+    /// The program in it.
+    pub(super) program: &'static str,
+    /// What it costs, said before it is fetched.
+    pub(super) size: &'static str,
+}
+
+impl Packed {
+    /// Puts the program into `home` and a link to it into `home/bin`.
+    pub(super) fn install(&self, home: &Path) -> Result<(), Missing> {
+        if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+            return Err(Missing(format!("{} is pinned for Linux on x86-64 only", self.package)));
+        }
+        let npm = node::any(home)?;
+        // With standard error closed there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "fetching {}, once per machine: {}", self.package, self.size);
+        let tarball = npm.pack(home, self.package)?;
+        self.check(&tarball)?;
+        run(Command::new("tar").arg("-xzf").arg(&tarball).arg("-C").arg(home).arg(self.program))?;
+        fs::remove_file(tarball)?;
+        fs::create_dir_all(home.join("bin"))?;
+        Ok(symlink(Path::new("..").join(self.program), home.join("bin").join(self.name))?)
+    }
+
+    fn check(&self, tarball: &Path) -> Result<(), Missing> {
+        let mut digest = Sha512::new();
+        digest.update(fs::read(tarball)?);
+        let found = STANDARD.encode(digest.finalize());
+        if found == self.sha512 {
+            return Ok(());
+        }
+        Err(Missing(format!("{} is not the package that was pinned: its SHA-512 is {found}", self.package)))
+    }
+}
