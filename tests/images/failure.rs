@@ -98,10 +98,12 @@ async fn what_is_being_made_and_what_is_anothers_is_not_swept_away() {
     };
     let made = [make(&stand.host.home_hash()), make("another")];
     let volume = stand.images().program().await.expect("a volume");
+    let guards = stand.images().sidecars(&|_| ()).await.expect("an image");
     stand.images().sweep().await.expect("swept");
     for container in &made {
         docker(&["inspect", container]);
         docker(&["rm", container]);
     }
     docker(&["volume", "inspect", &volume]);
+    docker(&["image", "inspect", &guards]);
 }

@@ -7,6 +7,7 @@ use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion, PruneI
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
+use super::program::Program;
 use super::recipe::Recipe;
 use super::{IMAGE_LABEL, Progress, Step, failed};
 use crate::backend::BackendError;
@@ -16,6 +17,12 @@ use crate::host::Host;
 const OUTPUT_KEPT: usize = 32 << 10;
 /// How long what builds leave is kept: a build that failed is soon tried again.
 const KEPT: &str = "1h";
+/// How long an unused image of another program's guards is kept: a week.
+const GUARDS_KEPT: &str = "168h";
+/// Which program an image of guards holds; written by `Dockerfile.sidecars`.
+const PROGRAM_LABEL: &str = "bottle.program";
+/// The label of an image of guards.
+pub(super) const SIDECARS: &str = "sidecars";
 /// The label of a stage; stands in `Dockerfile.agent` too.
 const STAGE: &str = "stage";
 /// The label of an image that is yet to be made ready.
@@ -84,17 +91,22 @@ pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
 }
 
 /// Removes what builds leave behind, once no build can still be using it: the stages that fetch an agent, and
-/// what could not be made ready for one. Answers with the ids.
+/// what could not be made ready for one; and the guards' images of programs other than this one, once they are
+/// old and no container has them. Answers with the ids.
 ///
 /// # Errors
 /// [`BackendError`] when the engine refuses.
-pub(super) async fn sweep(docker: &Docker) -> Result<Vec<String>, BackendError> {
+pub(super) async fn sweep(docker: &Docker, program: &Program) -> Result<Vec<String>, BackendError> {
+    let own = format!("{PROGRAM_LABEL}={}", program.hash);
     let mut removed = Vec::new();
-    for left in [STAGE, BUILT] {
+    for (kind, dangling, kept) in
+        [(STAGE, "true", KEPT), (BUILT, "true", KEPT), (SIDECARS, "false", GUARDS_KEPT)]
+    {
         let filters = HashMap::from([
-            ("dangling", vec!["true".to_owned()]),
-            ("label", vec![format!("{IMAGE_LABEL}={left}")]),
-            ("until", vec![KEPT.to_owned()]),
+            ("dangling", vec![dangling.to_owned()]),
+            ("label", vec![format!("{IMAGE_LABEL}={kind}")]),
+            ("label!", vec![own.clone()]),
+            ("until", vec![kept.to_owned()]),
         ]);
         let options = PruneImagesOptionsBuilder::new().filters(&filters).build();
         let pruned = docker

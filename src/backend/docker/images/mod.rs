@@ -194,16 +194,17 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Removes what starts of this home left that were killed while they made an image or a volume, the stages
-    /// that builds leave behind, and programs of versions that nobody has used for a week. Answers with what was
-    /// removed.
+    /// Removes what starts of this home left that were killed while they made an image or a volume, what builds
+    /// leave behind, and the volumes and guards' images of other programs once they are old and no container has
+    /// them. Answers with what was removed.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be asked, or refuses.
     pub async fn sweep(&self) -> Result<Vec<String>, BackendError> {
+        let program = self.program_file().await?;
         let mut removed = stand_in::sweep(&self.docker, &self.host.home_hash()).await?;
-        removed.extend(volume::sweep(&self.docker).await?);
-        removed.extend(build::sweep(&self.docker).await?);
+        removed.extend(volume::sweep(&self.docker, program).await?);
+        removed.extend(build::sweep(&self.docker, program).await?);
         Ok(removed)
     }
 
@@ -344,7 +345,7 @@ impl Images {
             name: "the image for the guards",
             hint: FETCHES,
             tag: Some(name),
-            labels: vec![(IMAGE_LABEL.to_owned(), "sidecars".to_owned())],
+            labels: vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())],
             proxies: build::proxies(&self.host),
         };
         build::build(&self.patient(), &recipe, &order, progress).await

@@ -46,7 +46,7 @@ pub(super) async fn filled(
     program: &Program,
     maker: Maker<'_>,
 ) -> Result<String, BackendError> {
-    let mark = format!("bottle-program-{}", &program.hash[..DIGITS.min(program.hash.len())]);
+    let mark = mark_of(program);
     match docker.inspect_volume(&mark).await {
         Ok(volume) => return full(&volume),
         Err(error) if is_missing(&error) => {}
@@ -57,7 +57,7 @@ pub(super) async fn filled(
     let made = make(docker, program, maker, &mark, &name).await;
     if made.as_ref().is_ok_and(|chosen| *chosen == name) {
         // What others left; that it fails is no failure of a start.
-        let _ = sweep(docker).await;
+        let _ = sweep(docker, program).await;
     } else {
         // Lost against another start, or failed.
         let _ = docker.remove_volume(&name, None::<RemoveVolumeOptions>).await;
@@ -72,6 +72,11 @@ pub(super) struct Maker<'a> {
     pub(super) image: &'a str,
     /// See [`StandIn::make`].
     pub(super) home: &'a str,
+}
+
+/// The name of the volume that says that this program's is full.
+fn mark_of(program: &Program) -> String {
+    format!("bottle-program-{}", &program.hash[..DIGITS.min(program.hash.len())])
 }
 
 async fn make(
@@ -129,12 +134,12 @@ async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) 
     uploaded.and(stand_in.remove(docker).await)
 }
 
-/// Removes volumes that no container uses: those of other versions after [`GIVEN_UP`], and what a cut-off
+/// Removes volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a cut-off
 /// attempt left after [`CUT_OFF`]. Answers with their names.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be asked. A volume that the engine keeps is in use.
-pub(super) async fn sweep(docker: &Docker) -> Result<Vec<String>, BackendError> {
+pub(super) async fn sweep(docker: &Docker, program: &Program) -> Result<Vec<String>, BackendError> {
     let filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
     let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
     let listed = docker
@@ -145,7 +150,7 @@ pub(super) async fn sweep(docker: &Docker) -> Result<Vec<String>, BackendError> 
         .unwrap_or_default();
     let mut removed = Vec::new();
     // A mark goes before what it marks: a start that does not find it fills anew.
-    for name in given_up(&listed, Timestamp::now()) {
+    for name in given_up(&listed, &mark_of(program), Timestamp::now()) {
         if docker.remove_volume(&name, None::<RemoveVolumeOptions>).await.is_ok() {
             removed.push(name);
         }
@@ -153,15 +158,16 @@ pub(super) async fn sweep(docker: &Docker) -> Result<Vec<String>, BackendError> 
     Ok(removed)
 }
 
-/// Which volumes to give up, in order.
-fn given_up(volumes: &[Volume], now: Timestamp) -> Vec<String> {
+/// Which volumes to give up, in order. The one of this mark is about to be used, however old it is.
+fn given_up(volumes: &[Volume], current: &str, now: Timestamp) -> Vec<String> {
     let older = |volume: &Volume, than: Duration| {
         let made = volume.created_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
         made.is_some_and(|made| now.duration_since(made).unsigned_abs() > than)
     };
     let (marks, programs): (Vec<_>, Vec<_>) =
         volumes.iter().partition(|volume| volume.labels.contains_key(FULL_LABEL));
-    let (old, kept): (Vec<_>, Vec<_>) = marks.into_iter().partition(|mark| older(mark, GIVEN_UP));
+    let (old, kept): (Vec<_>, Vec<_>) =
+        marks.into_iter().partition(|mark| mark.name != current && older(mark, GIVEN_UP));
     let marked = |program: &Volume| kept.iter().any(|mark| mark.labels[FULL_LABEL] == program.name);
     let unmarked = programs.into_iter().filter(|program| !marked(program) && older(program, CUT_OFF));
     old.iter().copied().chain(unmarked).map(|volume| volume.name.clone()).collect()
@@ -185,10 +191,12 @@ mod tests {
             volume("old", "2026-01-01T00:00:01+01:00", Some("old-1")),
             volume("new-1", "2026-01-31T12:00:00Z", None),
             volume("new", "2026-01-31T12:00:01Z", Some("new-1")),
+            volume("own-1", "2026-01-01T00:00:00Z", None),
+            volume("own", "2026-01-01T00:00:01Z", Some("own-1")),
             volume("cut-off", "2026-01-31T12:00:00Z", None),
             volume("under-way", "2026-01-31T23:59:30Z", None),
             volume("of-unknown-age", "soon", None),
         ];
-        assert_eq!(given_up(&volumes, now), ["old", "old-1", "cut-off"]);
+        assert_eq!(given_up(&volumes, "own", now), ["old", "old-1", "cut-off"]);
     }
 }
