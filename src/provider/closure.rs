@@ -225,6 +225,8 @@ pub(super) fn missing(host: &Host, name: &str, why: &str) -> BackendError {
     BackendError {
         kind: BackendErrorKind::ProgramMissing,
         message: format!("the program {name:?} is not on this machine ({why}; {looked})"),
-        hint: Some(format!("install {name}, or name its full path in the manifest's command")),
+        hint: Some(format!(
+            "install {name} where your PATH finds it; a `command` may also name its full path"
+        )),
     }
 }
