@@ -276,3 +276,22 @@ impl Backend for LinuxBackend {
         self.scope.remove(resources).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::provider::Template;
+
+    #[test]
+    fn an_image_is_refused_by_the_key_that_asks_for_it() {
+        let dockerfile = ImageSource::Dockerfile { path: "images/dev".into(), text: String::new() };
+        for (image, asked) in [
+            (ImageSource::Provider(Template::Claude), None),
+            (dockerfile, Some("`agent_provider.dockerfile` is images/dev")),
+            (ImageSource::Reference("team/a:1".to_owned()), Some("`agent_provider.image` is team/a:1")),
+            (ImageSource::Path("rootfs".into()), Some("`agent_provider.image` is ./rootfs")),
+        ] {
+            assert_eq!(needs_image(&image).as_deref(), asked);
+        }
+    }
+}

@@ -235,6 +235,28 @@ mod tests {
     }
 
     #[test]
+    fn proxies_go_into_a_build_and_their_passwords_do_not() {
+        let set = [
+            ("HTTPS_PROXY", "http://proxy.example:3128"),
+            ("https_proxy", "http://me:secret@proxy.example:3128"),
+            ("NO_PROXY", "localhost"),
+            ("HTTP_PROXY", ""),
+            ("ALL_PROXY", "socks5://proxy.example"),
+            ("ANTHROPIC_API_KEY", "secret"),
+        ];
+        let host = Host {
+            env: set.map(|(name, value)| (name.into(), value.into())).into(),
+            cwd: "/".into(),
+            home: "/home/somebody/.bottle".into(),
+            user_home: "/home/somebody".into(),
+            runtime: "/run/bottle".into(),
+            program: "/usr/bin/bottle".into(),
+        };
+        let expected = [("HTTPS_PROXY", "http://proxy.example:3128"), ("NO_PROXY", "localhost")];
+        assert_eq!(proxies(&host), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
     fn of_a_long_output_the_end_is_kept() {
         let mut output = Output::default();
         for number in 0..100_000 {
