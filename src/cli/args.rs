@@ -7,7 +7,8 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    attach, cleanup, commit, cp, doctor, exec, info, list, logs, policy, probe, snapshots, start, stop,
+    attach, cleanup, commit, cp, doctor, exec, info, list, logs, policy, probe, resume, snapshots, start,
+    stop,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Logs(logs::Logs),
     Cp(cp::Cp),
     Stop(stop::Stop),
+    Resume(resume::Resume),
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),
     /// List what there is

@@ -29,6 +29,7 @@ mod output;
 mod policy;
 mod probe;
 mod progress;
+mod resume;
 mod session;
 mod shapes;
 mod snapshots;
@@ -80,6 +81,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Logs(logs) => logs.run(&host, output),
         Command::Cp(cp) => cp.run(&host, output),
         Command::Stop(stop) => stop.run(&host, output),
+        Command::Resume(resume) => resume.run(&host, output),
         Command::Commit(commit) => commit.run(&host, output),
         Command::Snapshots(snapshots) => snapshots.run(&host, output),
         Command::List(list) => list.run(&host, output),

@@ -134,6 +134,7 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
 /// The plan a launch would have; only its routes and its hash are looked at.
 fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     let flags = Flags {
+        slug: None,
         label: Some("policy-check".to_owned()),
         color: None,
         workspace: Workspace::Empty,

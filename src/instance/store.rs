@@ -20,6 +20,12 @@ const RECORD_MAX: u64 = 1 << 20;
 /// Folders that a claim builds before they get their slug; one without a living lock is an orphan.
 const BEGINNER: &str = ".new-";
 
+/// What a bottle was started from.
+const MANIFEST: &str = "manifest.yml";
+
+/// More than any manifests come to (1 MiB each is refused when they are read).
+const MANIFEST_MAX: u64 = 16 << 20;
+
 /// The mark of a bottle that no cleanup takes away.
 const PRESERVED: &str = ".preserve";
 
@@ -132,6 +138,16 @@ impl Store {
         } else {
             State::Dead(record)
         })
+    }
+
+    /// What a bottle was last started from, as [`crate::resolve::comparable`] has it; nothing when that is not
+    /// known.
+    #[must_use]
+    pub fn manifest(&self, slug: &Slug) -> Option<String> {
+        let mut text = String::new();
+        let file = File::open(self.folder(slug).join(MANIFEST)).ok()?;
+        file.take(MANIFEST_MAX).read_to_string(&mut text).ok()?;
+        Some(text)
     }
 
     /// The snapshot of a bottle, whatever its state.
@@ -252,6 +268,17 @@ impl Claim {
             write_record(&self.folder, &changed)?;
             *record = changed;
         }
+        Ok(())
+    }
+
+    /// Notes what the bottle was started from, in place of what is noted.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_manifest(&self, text: &str) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(self.folder.join(MANIFEST)).map_err(|error| error.error)?;
         Ok(())
     }
 

@@ -129,6 +129,10 @@ async fn keep_new(
     log_into(&claim);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
+            // Only a later resume asks for it, and says when it is not there.
+            if let Err(error) = claim.write_manifest(&order.plan.manifest) {
+                tracing::warn!("what the bottle was started from is not noted: {error}");
+            }
             let secrets = order.secrets.into_values().map(|text| text.0).collect();
             let owned = Owned { host, backend, claim, running, first, secrets, adopted: false };
             owned.keep(&report).await

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use bottle_contract::names::{AGENT_USER, BadName};
+use bottle_contract::names::{AGENT_USER, BadName, Slug};
 use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
 use bottle_contract::session::guest::Size;
 use sha2::{Digest, Sha256};
@@ -21,11 +21,13 @@ use crate::manifest::host_path;
 use crate::manifest::secret_ref::SecretRef;
 use crate::manifest::skills::{Skill, SkillError};
 use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
-use crate::resolve::{ResolvedManifest, Traced};
+use crate::resolve::{ResolvedManifest, Traced, comparable};
 
 /// What the command line says about a launch, every choice made.
 #[derive(Debug, Clone)]
 pub struct Flags {
+    /// The slug of a bottle that is gone on with; otherwise one is made.
+    pub slug: Option<Slug>,
     /// `--label`.
     pub label: Option<String>,
     /// `--color-label`.
@@ -128,6 +130,7 @@ pub fn build(
         resources: resources(manifest),
         detached: flags.detached,
         manifest_hash: hash(manifest),
+        manifest: comparable(manifest),
     })
 }
 
@@ -138,7 +141,10 @@ fn identity(
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<Identity, PlanError> {
     Ok(Identity {
-        slug: slug(flags.label.as_deref(), &manifest.agent.name, random)?,
+        slug: match &flags.slug {
+            Some(slug) => slug.clone(),
+            None => slug(flags.label.as_deref(), &manifest.agent.name, random)?,
+        },
         label: flags.label.clone(),
         color: flags.color.clone(),
         agent: manifest.agent.name.clone(),
@@ -382,6 +388,7 @@ mod tests {
         let selection = Selection { agent: here(), bottles: vec![here()] };
         let resolved = resolve(&selection, &manifests).expect("resolved");
         let mut flags = Flags {
+            slug: None,
             label: None,
             color: None,
             workspace: Workspace::Empty,

@@ -55,6 +55,9 @@ pub struct Plan {
     pub detached: bool,
     /// SHA-256 of the resolved manifest, hex.
     pub manifest_hash: String,
+    /// The resolved manifest as [`crate::resolve::comparable`] has it; kept, so that a resume can say what
+    /// changed since.
+    pub manifest: String,
 }
 
 /// Who and where.

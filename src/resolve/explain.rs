@@ -20,6 +20,18 @@ const MAX_COLUMN: usize = 56;
 /// Renders a resolved manifest.
 #[must_use]
 pub fn explain(manifest: &ResolvedManifest) -> String {
+    page(manifest).finish()
+}
+
+/// The same without where each value was written, and with the whole prompt: what a later resolution is
+/// compared with, line by line.
+#[must_use]
+pub fn comparable(manifest: &ResolvedManifest) -> String {
+    let lines = page(manifest).lines.into_iter().map(|(line, _)| line + "\n");
+    format!("{}---\n{}", lines.collect::<String>(), inert(&manifest.agent.prompt))
+}
+
+fn page(manifest: &ResolvedManifest) -> Page {
     let mut page = Page::default();
     page.agent(&manifest.agent);
     page.plain(0, "bottles", &manifest.bottles);
@@ -45,7 +57,7 @@ pub fn explain(manifest: &ResolvedManifest) -> String {
         None => page.value(0, "backend", &Traced::default_of("any")),
     }
     page.resources(&manifest.resources);
-    page.finish()
+    page
 }
 
 /// The number that a manifest has for a level.

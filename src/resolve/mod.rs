@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use bottle_contract::names::Name;
 
 pub use error::ResolveError;
-pub use explain::explain;
+pub use explain::{comparable, explain};
 pub use origin::{Origin, Traced, Via};
 pub use resolved::{
     Egress, GitUser, LayerRef, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources, Settings,

@@ -292,5 +292,6 @@ fn plan(slug: &str, backend: &str) -> Plan {
         resources: Resources::default(),
         detached: false,
         manifest_hash: String::new(),
+        manifest: String::new(),
     }
 }

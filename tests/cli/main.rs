@@ -8,12 +8,14 @@
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
 //! - `freezing`: snapshots made, listed and removed
+//! - `resuming`: going on with what was kept or committed
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 
 mod freezing;
 mod home;
 mod looking;
 mod manifests;
+mod resuming;
 mod running;
 mod settings;
 mod state;

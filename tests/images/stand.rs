@@ -103,6 +103,7 @@ impl Stand {
         let selection = Selection { agent: here(), bottles: vec![here()] };
         let resolved = resolve(&selection, &manifests).expect("resolved");
         let flags = Flags {
+            slug: None,
             label: None,
             color: None,
             workspace: Workspace::Empty,

@@ -7,7 +7,7 @@ use crate::host::Host;
 use crate::plan::Plan;
 
 /// Chooses, and writes the choice into the plan.
-pub(super) async fn choose(
+pub(crate) async fn choose(
     host: &Host,
     plan: &mut Plan,
     named: Option<&str>,

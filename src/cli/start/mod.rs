@@ -6,9 +6,9 @@
 //! ```
 //! Nothing is made before the person said yes, and nothing secret is read before that either.
 
-mod backend;
+pub(super) mod backend;
 mod launch;
-mod preflight;
+pub(super) mod preflight;
 
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::Size;
@@ -21,10 +21,10 @@ use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Origin, Prepared};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
-use crate::keeper::protocol::LaunchOrder;
+use crate::keeper::protocol::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 
@@ -80,7 +80,7 @@ enum CopyIn {
 
 /// `--color-label`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum LabelColor {
+pub(super) enum LabelColor {
     Red,
     Green,
     Yellow,
@@ -124,17 +124,8 @@ impl Start {
             output.note("nothing was started");
             return Ok(exit::DONE);
         }
-        let secrets = launch::secrets(host, &plan, signals, output).await?;
-        let order = LaunchOrder::new(plan, prepared, secrets);
-        let channel = launch::launch(host, &order, signals, output).await?;
-        let plan = order.plan;
-        let slug = plan.identity.slug.clone();
-        if plan.detached {
-            return launch::report_detached(&slug, output);
-        }
-        let style = style(&plan, settings);
-        let joined = Joined { channel, slug, ours: true, pass: settings.terminal_pass };
-        joined.run(style, false, signals, output).await
+        let agreed = Agreed { plan, prepared, origin: Origin::New, resumed: None };
+        agreed.carry_out(host, settings, signals, output).await
     }
 
     /// A project may suggest a bottle; only a person may take the suggestion.
@@ -158,6 +149,7 @@ impl Start {
     fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
         let terminal = terminal_for(self.prompt.is_some());
         let flags = Flags {
+            slug: None,
             label: self.label.clone(),
             color: self.color_label.map(LabelColor::name),
             workspace: match self.cwd {
@@ -169,7 +161,7 @@ impl Start {
             detached: self.detach,
             task: self.prompt.clone(),
             terminal,
-            stdin: !self.detach && (terminal.is_some() || self.passes_input()),
+            stdin: !self.detach && (terminal.is_some() || passes_input(self.prompt.as_deref())),
             arguments: self.args.clone(),
             resumed: false,
             log_keep: settings.log_keep,
@@ -177,29 +169,61 @@ impl Start {
         let mut rng = rand::rng();
         plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)
     }
+}
 
-    /// A terminal is typed on, so it is no input for a task that was given in full.
-    fn passes_input(&self) -> bool {
-        use std::io::IsTerminal;
-        self.prompt.is_none() || !std::io::stdin().is_terminal()
+/// A terminal is typed on, so it is no input for a task that was given in full.
+pub(super) fn passes_input(task: Option<&str>) -> bool {
+    use std::io::IsTerminal;
+    task.is_none() || !std::io::stdin().is_terminal()
+}
+
+/// A launch that nobody has to be asked about any more.
+pub(super) struct Agreed {
+    pub(super) plan: Plan,
+    pub(super) prepared: Prepared,
+    pub(super) origin: Origin,
+    pub(super) resumed: Option<Resumed>,
+}
+
+impl Agreed {
+    /// Its secrets, the launch, and the session to its end; the exit code.
+    pub(super) async fn carry_out(
+        self,
+        host: &Host,
+        settings: &Settings,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<u8, CliError> {
+        let Self { plan, prepared, origin, resumed } = self;
+        let secrets = launch::secrets(host, &plan, signals, output).await?;
+        let order = LaunchOrder { origin, resumed, ..LaunchOrder::new(plan, prepared, secrets) };
+        let channel = launch::launch(host, &order, signals, output).await?;
+        let plan = order.plan;
+        let slug = plan.identity.slug.clone();
+        if plan.detached {
+            return launch::report_detached(&slug, output);
+        }
+        let style = style(&plan, settings);
+        let joined = Joined { channel, slug, ours: true, pass: settings.terminal_pass };
+        joined.run(style, false, signals, output).await
     }
 }
 
 impl LabelColor {
-    fn name(self) -> String {
+    pub(super) fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self)
             .map_or_else(String::new, |value| value.get_name().to_owned())
     }
 }
 
 /// Scripts hear of a missing program by the code that shells use; on a terminal the backend refused.
-fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
+pub(super) fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
     let missing = error.kind == BackendErrorKind::ProgramMissing;
     let error = CliError::from(error);
     if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
 }
 
-fn terminal_for(headless: bool) -> Option<Size> {
+pub(super) fn terminal_for(headless: bool) -> Option<Size> {
     (!headless && terminal::is_here()).then(terminal::size)
 }
 

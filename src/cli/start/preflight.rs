@@ -17,11 +17,11 @@ use crate::plan::Plan;
 use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, Weakness, explain, weaknesses};
 
 /// Everything a person decides on.
-pub(super) struct View<'a> {
-    pub(super) resolved: &'a Resolved,
-    pub(super) plan: &'a Plan,
-    pub(super) prepared: &'a Prepared,
-    pub(super) backend: &'a dyn Backend,
+pub(crate) struct View<'a> {
+    pub(crate) resolved: &'a Resolved,
+    pub(crate) plan: &'a Plan,
+    pub(crate) prepared: &'a Prepared,
+    pub(crate) backend: &'a dyn Backend,
 }
 
 /// `start --dry-run --json`. Fields are only ever added.
@@ -46,7 +46,7 @@ struct Held {
 }
 
 /// Prints all of it, and starts nothing.
-pub(super) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
+pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
     if !output.json {
         return output.print(&page(view, output.ink()));
     }
@@ -66,7 +66,7 @@ pub(super) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
 
 /// Whether to go on. A person at a terminal is shown everything and asked; otherwise the manifests are the
 /// person's word, and only what they should not miss is said.
-pub(super) async fn agreed(
+pub(crate) async fn agreed(
     view: &View<'_>,
     yes: bool,
     signals: &mut Signals,
@@ -79,7 +79,11 @@ pub(super) async fn agreed(
         return Ok(true);
     }
     output.say(&page(view, output.err_ink()));
-    let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
+    ask(format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend), signals).await
+}
+
+/// The person's answer to a question that decides whether anything is started.
+pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
     // On a thread of its own, so that a signal is heard while the person thinks.
     let asking = tokio::task::spawn_blocking(move || Person::find()?.confirm(&question));
     let answer = tokio::select! {
@@ -121,7 +125,8 @@ fn missing(view: &View<'_>) -> Vec<String> {
     routes.then(|| unread.to_owned()).into_iter().collect()
 }
 
-fn warnings(view: &View<'_>) -> Vec<String> {
+/// What should not be missed even where nobody is asked.
+pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     let mut lines = of_project(view.resolved);
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());

@@ -1,0 +1,277 @@
+//! `bottle resume`: goes on with a bottle that was preserved, under its name and with its choices.
+//!
+//! ```text
+//! record ─► what it begins with: kept files │ snapshot │ built anew, with a word ─► plan ─► what changed? ─► launch
+//! ```
+//! Everything that belongs to one launch is new: the certificate authority, the door, the secrets.
+
+use std::fmt::Write as _;
+
+use bottle_contract::names::{Name, Slug};
+use similar::TextDiff;
+
+use super::attach::catch;
+use super::choice::{manifests, resolved};
+use super::commit::backend_of;
+use super::connect::{connect, lost};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::{Ink, Output};
+use super::session::Signals;
+use super::start::{Agreed, LabelColor, backend, not_prepared, passes_input, preflight, terminal_for};
+use super::terminal;
+use crate::backend::{Backend, LAYERS, Origin, Prepared, Snapshot};
+use crate::host::{Host, Settings};
+use crate::instance::record::{Record, Status};
+use crate::instance::{State, Store};
+use crate::keeper::protocol::Resumed;
+use crate::plan::{self, Flags, Plan, Workspace};
+use crate::resolve::Resolved;
+
+/// Go on with a bottle that was kept or committed
+///
+/// Its files are what was kept of it, else its snapshot; a workspace is not copied in again. The agent goes on
+/// with its conversation where it has one. The exit code is the agent's, as with `bottle start`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resume {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+    /// Go back to the snapshot; what was kept since is discarded
+    #[arg(long)]
+    snapshot: bool,
+    /// A bottle to fold in, instead of those it was started with; in order, may be repeated
+    #[arg(long = "bottle", value_name = "BOTTLE")]
+    bottles: Vec<Name>,
+    /// The colour of its name in lists
+    #[arg(long, value_enum, value_name = "COLOUR")]
+    color_label: Option<LabelColor>,
+    /// Do not ask before starting
+    #[arg(long)]
+    yes: bool,
+    /// Show what would be started, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Leave it running and print its name
+    #[arg(long)]
+    detach: bool,
+    /// Give the agent this task and run it without a terminal
+    #[arg(short, long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Arguments for the agent
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+/// What the bottle begins with.
+struct Beginning {
+    origin: Origin,
+    /// Files of its own that are given up for it.
+    discards: bool,
+}
+
+impl Resume {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        super::block_on(async {
+            let mut signals = catch()?;
+            self.resume(host, &mut signals, output)
+                .await
+                .map_err(|error| if error.subject.is_none() { error.about(&self.slug) } else { error })
+        })
+    }
+
+    async fn resume(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
+        let settings = Settings::load(host)?;
+        let record = preserved(host, &self.slug).await?;
+        // Manifests, and a workspace that has to be copied again, are those of where it was started.
+        let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
+        let beginning = self.beginning(host, &record, output).await?;
+        let bottles = if self.bottles.is_empty() { record.bottles.clone() } else { self.bottles.clone() };
+        let resolved = resolved(&manifests(host), record.agent.clone(), bottles)?;
+        let mut plan = self.plan(host, &settings, &resolved, &record, &beginning.origin, true)?;
+        let anew = self.plan(host, &settings, &resolved, &record, &beginning.origin, false)?.agent.argv;
+        let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
+        let prepared = backend.prepare(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        let changes = changes(host, &plan);
+        if self.dry_run {
+            return show(&resolved, &plan, &prepared, &*backend, changes.as_deref(), output);
+        }
+        let view =
+            preflight::View { resolved: &resolved, plan: &plan, prepared: &prepared, backend: &*backend };
+        if !self.agreed(&view, changes.as_deref(), beginning.discards, signals, output).await? {
+            output.note("nothing was started");
+            return Ok(exit::DONE);
+        }
+        let resumed = Some(Resumed { anew, give_back: beginning.origin == Origin::New });
+        let agreed = Agreed { plan, prepared, origin: beginning.origin, resumed };
+        agreed.carry_out(host, &settings, signals, output).await
+    }
+
+    /// What was kept goes before the snapshot, which is older, unless the person says otherwise.
+    async fn beginning(&self, host: &Host, record: &Record, output: &Output) -> Result<Beginning, CliError> {
+        let backend = backend_of(host, record)?;
+        let named = Store::of(host).snapshot(&self.slug);
+        let named = named.map_err(|error| CliError::new(Kind::State, error.to_string()))?;
+        let there = backend.snapshots().await?;
+        let is = |found: &Snapshot, named: &Snapshot| {
+            found.slug == named.slug && found.reference == named.reference
+        };
+        let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
+        let kept = record.kept && has_layers(&*backend, &self.slug).await?;
+        let begins = |origin, discards| Ok(Beginning { origin, discards });
+        match (self.snapshot, kept, snapshot) {
+            (true, _, None) => {
+                Err(CliError::new(Kind::State, format!("there is no snapshot of {}", self.slug))
+                    .about("--snapshot")
+                    .hint("`bottle snapshots` shows those there are"))
+            }
+            (true, kept, Some(snapshot)) => begins(Origin::Snapshot(snapshot), kept),
+            (false, true, _) => begins(Origin::Kept, false),
+            (false, false, Some(snapshot)) => begins(Origin::Snapshot(snapshot), false),
+            (false, false, None) => {
+                let gone = if named.is_some() { "its snapshot was deleted" } else { "its files are gone" };
+                output.warn(format!("{}: {gone}, so it is built anew", self.slug));
+                begins(Origin::New, false)
+            }
+        }
+    }
+
+    fn plan(
+        &self,
+        host: &Host,
+        settings: &Settings,
+        resolved: &Resolved,
+        record: &Record,
+        origin: &Origin,
+        resumed: bool,
+    ) -> Result<Plan, CliError> {
+        let terminal = terminal_for(self.prompt.is_some());
+        let workspace = match (origin, record.copied_cwd, record.copied_all) {
+            (Origin::New, true, true) => Workspace::CopyAll,
+            (Origin::New, true, false) => Workspace::Copy,
+            _ => Workspace::Empty,
+        };
+        let flags = Flags {
+            slug: Some(self.slug.clone()),
+            label: record.label.clone(),
+            color: self.color_label.map(LabelColor::name).or_else(|| record.color.clone()),
+            workspace,
+            backend: record.backend.clone(),
+            detached: self.detach,
+            task: self.prompt.clone(),
+            terminal,
+            stdin: !self.detach && (terminal.is_some() || passes_input(self.prompt.as_deref())),
+            arguments: self.args.clone(),
+            resumed,
+            log_keep: settings.log_keep,
+        };
+        // It has its slug: nothing random is asked for.
+        plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
+    }
+
+    /// A person is asked when something changed since they last agreed, or something is given up.
+    async fn agreed(
+        &self,
+        view: &preflight::View<'_>,
+        changes: Option<&str>,
+        discards: bool,
+        signals: &mut Signals,
+        output: &Output,
+    ) -> Result<bool, CliError> {
+        let asks = !self.yes && terminal::interactive();
+        if discards && !self.yes && !asks {
+            return Err(CliError::usage("there is nobody to ask whether to discard what was kept since")
+                .about("--yes")
+                .hint(format!("`bottle resume {}` goes on with it; `--yes` discards it", self.slug)));
+        }
+        if let Some(changes) = changes
+            && (asks || !output.quiet && !output.json)
+        {
+            output.say(&changed(changes, output.err_ink()));
+        }
+        for line in preflight::warnings(view) {
+            output.note(line);
+        }
+        match (asks, changes, discards) {
+            (false, ..) | (true, None, false) => Ok(true),
+            (true, _, true) => {
+                preflight::ask(format!("Discard what was kept since the snapshot of {}?", self.slug), signals)
+                    .await
+            }
+            (true, Some(_), false) => {
+                preflight::ask(format!("Resume {} on {}?", self.slug, view.plan.backend), signals).await
+            }
+        }
+    }
+}
+
+/// The record of a bottle that can be gone on with, or what to do instead.
+async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+    let state = |message: String, hint: String| Err(CliError::new(Kind::State, message).hint(hint));
+    match Store::of(host).state(slug) {
+        Some(State::Preserved(record)) => Ok(*record),
+        Some(State::Alive(_)) => state(format!("{slug} runs"), format!("`bottle attach {slug}` joins it")),
+        Some(State::Dead(record)) if record.status == Status::Ended => state(
+            format!("{slug} ended, and nothing of it was kept but its output"),
+            "start a new one".to_owned(),
+        ),
+        Some(State::Dead(_)) => state(
+            format!("{slug} has lost its keeper, and may still run"),
+            "`bottle attach` joins it if it was detached; else `bottle cleanup` stops it and keeps its work"
+                .to_owned(),
+        ),
+        // There is one place that knows what to say of the others.
+        Some(State::Damaged(_) | State::Newer(_)) | None => {
+            Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life")))
+        }
+    }
+}
+
+/// Whether what a record calls kept is there.
+async fn has_layers(backend: &dyn Backend, slug: &Slug) -> Result<bool, CliError> {
+    let all = backend.enumerate().await?;
+    Ok(all.iter().any(|resource| resource.slug == *slug && resource.kind == LAYERS))
+}
+
+/// What is different from what it was last started from, as a unified diff; nothing when nothing is.
+fn changes(host: &Host, plan: &Plan) -> Option<String> {
+    let store = Store::of(host);
+    let Some(before) = store.manifest(&plan.identity.slug) else {
+        return Some("(what it was last started from is not known any more)\n".to_owned());
+    };
+    if before == plan.manifest {
+        return None;
+    }
+    let diff = TextDiff::from_lines(before.as_str(), plan.manifest.as_str());
+    Some(diff.unified_diff().context_radius(2).missing_newline_hint(false).to_string())
+}
+
+fn changed(changes: &str, ink: Ink) -> String {
+    let mut text = ink.yellow("its manifests changed since it was last started:");
+    for line in changes.lines() {
+        let shown = match line.as_bytes().first() {
+            Some(b'+') => ink.green(line),
+            Some(b'-') => ink.red(line),
+            Some(b'@') => ink.dim(line),
+            _ => line.to_owned(),
+        };
+        let _ = write!(text, "\n  {shown}");
+    }
+    text
+}
+
+fn show(
+    resolved: &Resolved,
+    plan: &Plan,
+    prepared: &Prepared,
+    backend: &dyn Backend,
+    changes: Option<&str>,
+    output: &Output,
+) -> Result<u8, CliError> {
+    preflight::show_dry_run(&preflight::View { resolved, plan, prepared, backend }, true, output)?;
+    if let Some(changes) = changes
+        && !output.json
+    {
+        output.print(&changed(changes, output.ink()))?;
+    }
+    Ok(exit::DONE)
+}

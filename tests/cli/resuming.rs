@@ -1,0 +1,152 @@
+//! Going on with a bottle that was kept or committed.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+
+use crate::home::{bottle, home, run, snapshot, transcripts};
+
+/// Writes `text` as `note` in the workspace of a bottle that runs.
+fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
+    home.write("project/note", text)?;
+    let _ = run(home, &["cp", "note", &format!("{label}:note")])?.expect_code(0);
+    Ok(())
+}
+
+/// A bottle that ended with `note` in its workspace.
+fn kept(label: &str) -> Result<TestHome> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
+    note(&home, label, "kept\n")?;
+    let _ = run(&home, &["stop", label, "--time", "0"])?.expect_code(0);
+    Ok(home)
+}
+
+/// One that was committed, and then ended with another `note`.
+fn committed_and_kept(label: &str) -> Result<TestHome> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
+    note(&home, label, "committed\n")?;
+    let _ = run(&home, &["commit", label, "-q"])?.expect_code(0);
+    note(&home, label, "kept\n")?;
+    let _ = run(&home, &["stop", label, "--time", "0"])?.expect_code(0);
+    Ok(home)
+}
+
+#[test]
+fn kept_files_are_gone_on_with_and_what_changed_is_said() -> Result<()> {
+    let mut home = kept("one")?;
+    let mut text = transcripts(
+        &home,
+        &[&["resume", "one", "--detach"], &["exec", "one", "--", "cat", "note"], &["resume", "one"]],
+    )?;
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    home.bottle("nap", &bottle("[cat, note]"))?;
+    home.agent("nap", "---\nbottle: nap\n---\nRead what is there.\n")?;
+    text += &transcripts(&home, &[&["resume", "one"], &["list"], &["cleanup"]])?;
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_is_gone_back_to_when_it_is_asked_for() -> Result<()> {
+    let home = committed_and_kept("one")?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["resume", "one", "--detach", "-q"],
+            &["exec", "one", "--", "cat", "note"],
+            &["stop", "one", "--time", "0"],
+            &["resume", "one", "--detach", "--snapshot"],
+            &["resume", "one", "--detach", "--snapshot", "--yes"],
+            &["exec", "one", "--", "cat", "note"],
+            &["stop", "one", "--time", "0"],
+            &["snapshots"],
+            &["resume", "one", "--detach"],
+            &["exec", "one", "--", "cat", "note"],
+            &["stop", "one", "--time", "0"],
+            &["snapshots", "rm", "one"],
+            &["resume", "one"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_deleted_behind_our_back_is_said_and_done_without() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("read", &bottle("[cat, note]"))?.agent("read", "---\nbottle: read\n---\n")?;
+    home.write("project/note", "from the project\n")?;
+    let _ = run(&home, &["start", "nap", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    std::fs::remove_dir_all(home.bottle_home().join("snapshots.fake/one"))?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["snapshots"],
+            &["resume", "one", "--detach"],
+            &["exec", "one", "--", "cat", "note"],
+            &["stop", "one", "--time", "0"],
+            &["list"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_resumed_is_said_with_the_next_step() -> Result<()> {
+    let mut home = kept("one")?;
+    home.bottle("nope", "---\nbackend: fake\negres: {}\n---\n")?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["resume"],
+            &["resume", "ones"],
+            &["resume", "two"],
+            &["resume", "one", "--snapshot"],
+            &["resume", "one", "--bottle", "nope"],
+            &["resume", "one", "--json", "--snapshot"],
+            &["list"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn a_resume_that_fails_leaves_what_was_kept() -> Result<()> {
+    for step in ["prepare", "make_network", "start_bundle", "start_guest", "connect_guest"] {
+        let home = committed_and_kept("one")?;
+        for arguments in [&["resume", "one", "-q"][..], &["resume", "one", "-q", "--snapshot", "--yes"]] {
+            let mut failing = home.program(arguments.iter().copied())?;
+            let failed = failing.env("BOTTLE_FAKE_FAIL", step).run()?;
+            assert_ne!(failed.code, 0, "{step}");
+            let listed = run(&home, &["list"])?.stdout;
+            assert!(listed.contains("preserved"), "{step} {arguments:?}: {listed}");
+        }
+        // The second gave up what was kept, the snapshot is there.
+        let _ = run(&home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
+        let read = run(&home, &["exec", "one", "--", "cat", "note"])?.expect_code(0).stdout;
+        assert!(read == "committed\n" || step == "prepare" && read == "kept\n", "{step}: {read}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_person_sees_the_difference_and_may_say_no() -> Result<()> {
+    let mut home = kept("one")?;
+    home.bottle("nap", &bottle("[cat, note]"))?;
+    let mut pty = Pty::spawn(home.program(["resume", "one"])?.command(), 30, 80)?;
+    let screen = pty.wait_for("Resume one on fake? [y/N]")?;
+    assert!(screen.contains("-") && screen.contains("sleep") && screen.contains("cat"), "{screen}");
+    pty.type_keys("n\r")?;
+    pty.wait_for("nothing was started")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let mut pty = Pty::spawn(home.program(["resume", "one"])?.command(), 30, 80)?;
+    pty.wait_for("[y/N]")?;
+    pty.type_keys("y\r")?;
+    pty.wait_for("kept")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
