@@ -12,6 +12,9 @@ use crate::{HardenError, Weaker};
 /// The newest rules asked for; an older kernel enforces what it knows of them.
 const RULES: ABI = ABI::V6;
 
+/// A statically linked program opens these for what others get by a system call.
+const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
+
 /// What stays open. Everything else in the file system is closed, and so is binding TCP ports, unless
 /// [`Self::bind_tcp`]; descriptors that are open already stay usable.
 #[derive(Debug, Clone, Default)]
@@ -42,7 +45,8 @@ impl Files {
             rules = rules.scope(Scope::Signal)?;
         }
         let mut rules = rules.create()?;
-        for path in self.read.iter().filter(|path| path.exists()) {
+        let read = self.read.iter().map(PathBuf::as_path).chain(RANDOMNESS.map(Path::new));
+        for path in read.filter(|path| path.exists()) {
             rules = allow(rules, path, AccessFs::ReadFile | AccessFs::ReadDir)?;
         }
         let write = AccessFs::ReadFile

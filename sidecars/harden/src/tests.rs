@@ -43,6 +43,7 @@ fn files_outside_the_rules_are_closed() {
             return;
         }
         fs::read("/etc/hosts").expect("a file to read");
+        fs::File::open("/dev/urandom").expect("randomness");
         fs::write(logs.join("a"), "x").expect("a folder to write");
         fs::rename(logs.join("a"), logs.join("b")).expect("rename inside it");
         fs::remove_file(logs.join("b")).expect("remove inside it");
