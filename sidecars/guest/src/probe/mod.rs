@@ -4,10 +4,11 @@
 //! only when what it saw can have no other meaning; a timeout, which may also be a lost packet, is
 //! `unknown`.
 //!
-//! - `network`: outside addresses, metadata, the host, other resolvers
+//! - `network`, `datagram`: outside addresses, metadata, the host, other resolvers
 //! - `door`: what is not allowed must be refused, with a reason; `place`: where the door is
 //! - `inside`: environment, `/proc`, the host's files
 
+mod datagram;
 mod door;
 mod inside;
 mod network;

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::TcpStream;
 
 use super::attempt;
+use super::datagram::{self, Sent};
 
 /// How long to wait for an answer that must not come. Where there is no network the kernel answers at
 /// once; only a leak or a lost packet takes this long.
@@ -48,32 +49,37 @@ async fn connect(target: &str, address: SocketAddr) -> Attempt {
     match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(Ok(_)) => attempt(target, via, Reach::Open, "it answered"),
         Ok(Err(error)) => {
-            let (reach, seen) = meaning(&error);
+            let (reach, seen) = judge(address, &error).await;
             attempt(target, via, reach, seen)
         }
         Err(_) => attempt(target, via, Reach::Unknown, "no answer in time"),
     }
 }
 
-/// A datagram that the kernel takes had somewhere to go.
+/// A datagram that the kernel takes had somewhere to go, unless the kernel itself says otherwise at once.
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
-    let sent = async {
-        let any: IpAddr = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0)).await?;
-        socket.connect(address).await?;
-        socket.send(b"bottle probe").await
-    };
-    match sent.await {
-        Ok(_) => attempt(target, via, Reach::Open, "the packet was taken"),
+    match datagram::send(address, PATIENCE).await {
+        Ok(Sent::Taken) => attempt(target, via, Reach::Open, "the packet was taken"),
+        Ok(Sent::NoNeighbour) => attempt(target, via, Reach::Closed, NO_NEIGHBOUR),
         Err(error) => {
             let (reach, seen) = meaning(&error);
             attempt(target, via, reach, seen)
         }
     }
+}
+
+/// What is seen where a route leads to a gateway that does not exist.
+const NO_NEIGHBOUR: &str = "nobody is there to pass it on";
+
+/// [`meaning`], but for "no route to host", which is told apart by who says it: a router that answers was
+/// reached, one's own kernel says that there is none.
+async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
+    let unreachable = error.raw_os_error() == Some(rustix::io::Errno::HOSTUNREACH.raw_os_error());
+    if unreachable && matches!(datagram::send(address, PATIENCE).await, Ok(Sent::NoNeighbour)) {
+        return (Reach::Closed, NO_NEIGHBOUR.to_owned());
+    }
+    meaning(error)
 }
 
 /// Only "there is no way there" means closed: a refusal or a reset came from somebody who was reached.
