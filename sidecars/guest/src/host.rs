@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Rejoinable, Request, Side, Stdio, Stream};
-use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use bottle_contract::names::WORKSPACE;
+use bottle_contract::session::guest::{Changed, FailureKind, GuestEvent, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
@@ -19,12 +20,13 @@ use crate::attach::attach;
 use crate::config::Transport;
 use crate::copy::{copy_in, copy_out};
 use crate::exec::{exec, started};
-use crate::failure::Outcome;
+use crate::failure::{Outcome, failed, other};
 use crate::guest::Guest;
 use crate::logs::logs;
 use crate::probe;
 use crate::provision::provision;
 use crate::stop::stop;
+use crate::work;
 
 /// After a failed accept (too many open files), before the next.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -151,8 +153,21 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             };
             finish(&stream, probed).await;
         }
+        GuestRequest::Changed(request) => finish(&stream, look(&guest, request).await).await,
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,
+    }
+}
+
+/// Walks the workspace beside everything else; there may be a lot of it.
+async fn look(guest: &Guest, request: Changed) -> Outcome<GuestEvent> {
+    let workspace = guest.facts.inside(WORKSPACE);
+    let looked = tokio::task::spawn_blocking(move || work::changed_since(&workspace, request.since));
+    match looked.await.map_err(|error| other(error.to_string()))? {
+        Ok(work) => Ok(GuestEvent::Changed { work }),
+        Err(error) => {
+            Err(failed(FailureKind::BadPath, format!("the workspace cannot be looked at: {error}")))
+        }
     }
 }
 

@@ -21,7 +21,7 @@
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and what is seen of it
 //! - `host`: one connection after another, one task per request
-//! - `rooted`, `provision`, `copy`, `archive`: files
+//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: what changed among them
 //! - `forward`: the door, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
 
 mod agent;
@@ -46,6 +46,7 @@ mod provision;
 mod rooted;
 mod spawn;
 mod stop;
+pub mod work;
 
 pub use config::{GuestConfig, Programs, Transport};
 pub use forward::DoorConfig;

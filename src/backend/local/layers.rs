@@ -4,10 +4,10 @@
 //! a link, and removing holds two descriptors however deep the folders go.
 
 use std::ffi::CString;
-use std::fs::{self, DirBuilder};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -68,8 +68,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Whether the workspace holds anything that changed after `since`. Folders count only for what is in
-    /// them: a file that came and went is no work. Nor is a workspace that is not there.
+    /// Whether the workspace holds anything that changed after `since`. One that is not there does not.
     ///
     /// # Errors
     /// When a part of it cannot be looked at.
@@ -77,28 +76,8 @@ impl Layers {
         if !self.workspace().try_exists()? {
             return Ok(false);
         }
-        let mut waiting = vec![self.workspace()];
-        while let Some(folder) = waiting.pop() {
-            let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
-            for entry in fs::read_dir(&folder)? {
-                let entry = entry?;
-                // Something is in it, so its own change is a change of the work.
-                if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
-                    return Ok(true);
-                }
-                if entry.file_type()?.is_dir() {
-                    waiting.push(entry.path());
-                }
-            }
-        }
-        Ok(false)
+        bottle_guest::work::changed_since(&self.workspace(), since)
     }
-}
-
-/// By the change time, which the agent cannot set.
-fn is_newer(metadata: &fs::Metadata, since: Timestamp) -> bool {
-    let nanoseconds = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
-    nanoseconds > since.as_nanosecond()
 }
 
 /// Removes a folder with everything in it, whatever its modes and however deep; gone already is no error.
@@ -199,6 +178,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+    use std::fs;
 
     fn layers() -> (tempfile::TempDir, Layers) {
         let folder = tempfile::tempdir().expect("folder");
@@ -227,29 +207,5 @@ mod tests {
         demolish(layers.folder()).expect("twice is no error");
         assert!(!layers.folder().exists());
         assert!(folder.path().join("outside").exists(), "a link is not followed");
-    }
-
-    #[test]
-    fn work_is_what_is_there_and_newer() {
-        let (_folder, layers) = layers();
-        fs::create_dir(layers.workspace().join("src")).expect("made");
-        fs::write(layers.workspace().join("src/old"), "x").expect("written");
-        // The clock of files ticks every few milliseconds.
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let ready = Timestamp::now();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!layers.changed_since(ready).expect("looked"));
-        fs::create_dir(layers.workspace().join("src/empty")).expect("made");
-        fs::remove_dir(layers.workspace().join("src/empty")).expect("removed");
-        assert!(layers.changed_since(ready).expect("looked"), "a folder that is not empty changed");
-
-        let (_folder, layers) = self::layers();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        let ready = Timestamp::now();
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        fs::write(layers.workspace().join("scratch"), "x").expect("written");
-        assert!(layers.changed_since(ready).expect("looked"));
-        fs::remove_file(layers.workspace().join("scratch")).expect("removed");
-        assert!(!layers.changed_since(ready).expect("looked"), "nothing is left of it");
     }
 }

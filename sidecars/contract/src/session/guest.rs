@@ -46,6 +46,9 @@ pub enum GuestRequest {
     Stop(Stop),
     /// Answers [`GuestEvent::Status`].
     Status,
+    /// Whether the workspace holds anything newer than this, provisioned or not. Answers
+    /// [`GuestEvent::Changed`].
+    Changed(Changed),
 }
 
 /// See [`GuestRequest::Provision`].
@@ -175,6 +178,14 @@ pub struct Stop {
     pub grace_ms: u64,
 }
 
+/// See [`GuestRequest::Changed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changed {
+    /// The moment, by the clock that stamps files.
+    pub since: jiff::Timestamp,
+}
+
 /// A message from the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
@@ -198,6 +209,11 @@ pub enum GuestEvent {
         /// could not be listened on).
         #[serde(default)]
         troubles: Vec<String>,
+    },
+    /// See [`GuestRequest::Changed`].
+    Changed {
+        /// Whether there is work in it.
+        work: bool,
     },
     /// See [`GuestRequest::Probe`].
     Probed {

@@ -1,0 +1,72 @@
+//! Whether there is work in a folder: anything that is there and changed after a moment.
+//!
+//! What is in it was written by the agent: nothing is followed, and only the change time counts, which the
+//! agent cannot set.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+/// Whether `folder` holds anything that changed after `since`. Folders count only for what is in them: a
+/// file that came and went is no work.
+///
+/// # Errors
+/// When a part of it cannot be looked at.
+pub fn changed_since(folder: &Path, since: Timestamp) -> io::Result<bool> {
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(folder) = waiting.pop() {
+        let changed = is_newer(&fs::symlink_metadata(&folder)?, since);
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            // Something is in it, so its own change is a change of the work.
+            if changed || is_newer(&entry.metadata()?, since) && !entry.file_type()?.is_dir() {
+                return Ok(true);
+            }
+            if entry.file_type()?.is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn is_newer(metadata: &fs::Metadata, since: Timestamp) -> bool {
+    let nanoseconds = i128::from(metadata.ctime()) * 1_000_000_000 + i128::from(metadata.ctime_nsec());
+    nanoseconds > since.as_nanosecond()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock of files ticks every few milliseconds.
+    fn a_moment() -> Timestamp {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let now = Timestamp::now();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        now
+    }
+
+    #[test]
+    fn work_is_what_is_there_and_newer() {
+        let folder = tempfile::tempdir().expect("folder");
+        fs::create_dir(folder.path().join("src")).expect("made");
+        fs::write(folder.path().join("src/old"), "x").expect("written");
+        let ready = a_moment();
+        assert!(!changed_since(folder.path(), ready).expect("looked"));
+        fs::create_dir(folder.path().join("src/empty")).expect("made");
+        fs::remove_dir(folder.path().join("src/empty")).expect("removed");
+        assert!(changed_since(folder.path(), ready).expect("looked"), "a folder that is not empty changed");
+
+        let folder = tempfile::tempdir().expect("folder");
+        let ready = a_moment();
+        fs::write(folder.path().join("scratch"), "x").expect("written");
+        assert!(changed_since(folder.path(), ready).expect("looked"));
+        fs::remove_file(folder.path().join("scratch")).expect("removed");
+        assert!(!changed_since(folder.path(), ready).expect("looked"), "nothing is left of it");
+        assert!(changed_since(&folder.path().join("absent"), ready).is_err());
+    }
+}
