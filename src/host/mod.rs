@@ -3,6 +3,7 @@
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
 pub mod addresses;
+pub mod docker_settings;
 pub mod process;
 pub mod process_host;
 pub mod roots;

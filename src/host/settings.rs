@@ -12,6 +12,7 @@ use bottle_contract::yaml::{self, Position, Reserved, Spanned, YamlError};
 use serde::Deserialize;
 
 use super::Host;
+use super::docker_settings::{self, DockerSettings};
 use crate::manifest::resources::ByteSize;
 use crate::nearest::nearest;
 
@@ -28,6 +29,8 @@ pub struct Settings {
     pub home_allow: Vec<PathBuf>,
     /// `logs.keep`: bytes of the door's log that are kept of each bottle.
     pub log_keep: u64,
+    /// `docker`: how bottles stand on a container engine.
+    pub docker: DockerSettings,
 }
 
 /// `logs.keep` when nobody sets it.
@@ -44,6 +47,7 @@ impl Default for Settings {
             terminal_pass: Pass::default(),
             home_allow: Vec::new(),
             log_keep: LOG_KEEP,
+            docker: DockerSettings::default(),
         }
     }
 }
@@ -163,7 +167,7 @@ struct Written {
     detach_keys: Option<Spanned<String>>,
     terminal: Terminal,
     logs: Logs,
-    docker: Option<Spanned<Reserved>>,
+    docker: docker_settings::Written,
     supervise: Option<Spanned<Reserved>>,
     egress: Option<Spanned<Reserved>>,
     keep_days: Option<Spanned<Reserved>>,
@@ -211,12 +215,9 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         return Ok(Settings::default());
     }
     let written: Written = yaml::from_str(text).map_err(problem)?;
-    for (key, value) in [
-        ("docker", written.docker),
-        ("supervise", written.supervise),
-        ("egress", written.egress),
-        ("keep_days", written.keep_days),
-    ] {
+    for (key, value) in
+        [("supervise", written.supervise), ("egress", written.egress), ("keep_days", written.keep_days)]
+    {
         if let Some(value) = value {
             let hint = format!("remove `{key}`; it has no effect in this version");
             return Err((at(&value, &format!("`{key}` is not available yet")), Some(hint)));
@@ -233,7 +234,8 @@ fn parse(text: &str) -> Result<Settings, Problem> {
     let log_keep = written.logs.keep.map_or(Ok(LOG_KEEP), |text| log_keep(&text))?;
     let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
     let terminal_pass = written.terminal.pass();
-    Ok(Settings { backend: written.backend, detach_keys, terminal_pass, home_allow, log_keep })
+    let docker = written.docker.settle().map_err(|(place, why)| (at(&place, why), None))?;
+    Ok(Settings { backend: written.backend, detach_keys, terminal_pass, home_allow, log_keep, docker })
 }
 
 fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
@@ -280,6 +282,7 @@ fn read(path: &std::path::Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::docker_settings::DockerDoor;
 
     #[test]
     fn nothing_written_means_the_defaults() {
@@ -293,7 +296,8 @@ mod tests {
     fn everything_written_is_taken() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
-             logs: {keep: 8MiB}\nhome_allow: [~/x]\n",
+             logs: {keep: 8MiB}\nhome_allow: [~/x]\n\
+             docker: {door: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
         );
         assert_eq!(
             settings,
@@ -303,6 +307,11 @@ mod tests {
                 terminal_pass: Pass { title: true, notify: true, ..Pass::default() },
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
+                docker: DockerSettings {
+                    door: DockerDoor::Socket,
+                    subnets: "10.9.0.0/20".parse().expect("a network"),
+                    runtime: Some("runsc".to_owned()),
+                },
             })
         );
         assert_eq!(parse("detach_keys: none\n").expect("settings").detach_keys, None);
@@ -313,8 +322,8 @@ mod tests {
         let (problem, hint) = parse("backend: linux\ndetach-keys: none\n").expect_err("an error");
         assert!(problem.starts_with("2:1: unknown key `detach-keys`"), "{problem}");
         assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
-        let (problem, _) = parse("docker: {door: socket}\n").expect_err("an error");
-        assert!(problem.contains("`docker` is not available yet"), "{problem}");
+        let (problem, _) = parse("keep_days: 3\n").expect_err("an error");
+        assert!(problem.contains("`keep_days` is not available yet"), "{problem}");
         let (problem, _) = parse("detach_keys: ctrl-é\n").expect_err("an error");
         assert!(problem.contains("is no key"), "{problem}");
         for text in [
@@ -325,6 +334,13 @@ mod tests {
             "home_allow: [x/y]\n",
             "logs: {keep: 8}\n",
             "logs: {keep: 8k}\n",
+            "docker: {door: window}\n",
+            "docker: {subnets: 10.9.0.0/28}\n",
+            "docker: {subnets: 10.9.0.1/16}\n",
+            "docker: {subnets: 'fd00::/8'}\n",
+            "docker: {runtime: ''}\n",
+            "docker: {runtime: 'a b'}\n",
+            "docker: {socket: x}\n",
         ] {
             assert!(parse(text).is_err(), "{text}");
         }

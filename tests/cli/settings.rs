@@ -11,7 +11,8 @@ fn a_wrong_setting_is_named_with_its_place() -> Result<()> {
     for settings in [
         "detach-keys: none\n",
         "detach_keys: hyper-x\n",
-        "docker: {door: socket}\n",
+        "keep_days: 3\n",
+        "docker: {subnets: 10.0.0.0/28}\n",
         "logs: {keep: lots}\n",
         "backend: [linux]\n",
         "backend: linux\nbackend: fake\n",
