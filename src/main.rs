@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
+use bottle::backend::docker::contained;
 use bottle::backend::{fake, local, newborn, registry};
 use bottle::host::Host;
 
@@ -13,6 +14,8 @@ fn main() -> ExitCode {
         Some("__guest") => newborn::run(),
         Some("__bundle") => local::bundle::run(),
         Some("__egress") => bottle_egress::daemon::run(),
+        Some(contained::GUEST_FLAG) => contained::guest(),
+        Some(contained::BUNDLE_FLAG) => contained::bundle(),
         Some("__keeper") => keep(),
         Some("__probe") => bottle::cli::probe_from_inside(),
         Some("__fake-program") => fake::programs::run(std::env::args_os().skip(2)),

@@ -22,6 +22,7 @@ pub mod newborn;
 pub mod registry;
 mod snapshot;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -69,7 +70,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// As [`Backend::make_network`].
-    async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError>;
+    async fn start_bundle(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError>;
 
     /// Starts pid 1, isolated, with nothing provisioned; nothing of the image or the agent runs. Its files
     /// are what the site's [`Origin`] says: a copy of a snapshot takes the place of kept files in one step,
@@ -186,6 +187,15 @@ pub const GUARD_LOGS: &str = "logs/guards";
 /// The [`Resource::kind`] of what holds a bottle's files; left in place when its work is preserved.
 pub const LAYERS: &str = "layers";
 
+/// Where distributions keep the one file with all roots; in a bottle each leads to what the guest provisions,
+/// so that programs that know no variable trust the door as well.
+pub(crate) const ROOT_FILES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/cert.pem",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+];
+
 /// An open byte stream to a guest or a bundle.
 pub type ByteStream = Box<dyn Stream>;
 
@@ -266,6 +276,30 @@ pub struct Prepared {
     pub program: Option<String>,
     /// Folders put in front of the bottle's `PATH`.
     pub path: Vec<PathBuf>,
+    /// What the bottle's containers are made of, on a backend of containers.
+    #[serde(default)]
+    pub contained: Option<Contained>,
+}
+
+/// What a bottle's containers are made of, in an engine's own words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contained {
+    /// The image that the agent works in.
+    pub image: String,
+    /// The agent's user id inside; never 0.
+    pub uid: u32,
+    /// Its group id.
+    pub gid: u32,
+    /// Its name.
+    pub user: String,
+    /// Its home.
+    pub home: String,
+    /// What the image adds to the environment.
+    pub env: BTreeMap<String, String>,
+    /// The image of the sidecars.
+    pub sidecars: String,
+    /// The volume with pid 1's program.
+    pub program: String,
 }
 
 /// A path of the host that the bottle sees, read-only, at the same place.
@@ -313,6 +347,19 @@ impl BackendError {
     #[must_use]
     pub fn unavailable(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { kind: BackendErrorKind::Unavailable, message: message.into(), hint: Some(hint.into()) }
+    }
+
+    /// Limits that a backend does not keep: a limit must not look as if it were kept.
+    ///
+    /// # Errors
+    /// The first of `asked` that a plan asks for, by its key under `resources`.
+    pub(crate) fn refuse_limits(backend: &str, asked: &[(bool, &str)]) -> Result<(), Self> {
+        let Some((_, key)) = asked.iter().find(|(asked, _)| *asked) else { return Ok(()) };
+        Err(Self {
+            kind: BackendErrorKind::Unsupported,
+            message: format!("`resources.{key}` is not available on the {backend} backend"),
+            hint: Some(format!("take `{key}` out of the manifest, or use another backend")),
+        })
     }
 
     /// Adds the next step.

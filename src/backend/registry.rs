@@ -1,6 +1,7 @@
 //! The backends by name. A bottle's record keeps its backend's name, so that resume and cleanup find it.
 
 use super::Backend;
+use super::docker::DockerBackend;
 use super::fake::FakeBackend;
 use super::linux::LinuxBackend;
 use crate::host::Host;
@@ -9,7 +10,11 @@ use crate::host::Host;
 /// only named.
 #[must_use]
 pub fn all(host: &Host) -> Vec<Box<dyn Backend>> {
-    vec![Box::new(LinuxBackend::new(host)), Box::new(FakeBackend::new(host))]
+    vec![
+        Box::new(LinuxBackend::new(host)),
+        Box::new(DockerBackend::new(host)),
+        Box::new(FakeBackend::new(host)),
+    ]
 }
 
 /// The backend of this name.

@@ -24,7 +24,8 @@ const SOCKET_WITHIN: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Variables a keeper inherits. The rest of the person's environment stays with the person.
-const INHERITED: [&str; 9] = [
+const INHERITED: [&str; 10] = [
+    "DOCKER_HOST",
     "HOME",
     "PATH",
     "USER",

@@ -29,11 +29,18 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// The whole environment. The host's own variables are not inherited.
 pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &work.order.plan;
-    let mut env: BTreeMap<String, SecretText> = BTreeMap::new();
+    let contained = work.order.prepared.contained.as_ref();
+    // First, so that what every bottle has stands.
+    let mut env: BTreeMap<String, SecretText> = contained
+        .into_iter()
+        .flat_map(|contained| &contained.env)
+        .map(|(name, value)| (name.clone(), value.as_str().into()))
+        .collect();
+    let user = contained.map_or(names::AGENT_USER, |contained| contained.user.as_str());
     let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.into()));
-    set("HOME", &format!("/home/{}", names::AGENT_USER));
-    set("USER", names::AGENT_USER);
-    set("LOGNAME", names::AGENT_USER);
+    set("HOME", &home(work));
+    set("USER", user);
+    set("LOGNAME", user);
     set("SHELL", "/bin/sh");
     set("LANG", "C.UTF-8");
     set("PATH", &path(work));
@@ -82,7 +89,17 @@ fn proxies() -> [(&'static str, String); 4] {
 }
 
 fn path(work: &Work<'_>) -> String {
-    let home = format!("/home/{}/.local/bin", names::AGENT_USER);
-    let prepared = work.order.prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
-    std::iter::once(home).chain(prepared).chain([SYSTEM_PATH.to_owned()]).collect::<Vec<_>>().join(":")
+    let own = format!("{}/.local/bin", home(work));
+    let prepared = &work.order.prepared;
+    let folders = prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
+    // An image knows where its programs are.
+    let of_image = prepared.contained.as_ref().and_then(|contained| contained.env.get("PATH"));
+    let system = of_image.map_or(SYSTEM_PATH, String::as_str).to_owned();
+    std::iter::once(own).chain(folders).chain([system]).collect::<Vec<_>>().join(":")
+}
+
+/// The agent's home; its plain name leads there on every backend.
+fn home(work: &Work<'_>) -> String {
+    let contained = work.order.prepared.contained.as_ref();
+    contained.map_or_else(|| format!("/home/{}", names::AGENT_USER), |contained| contained.home.clone())
 }

@@ -22,7 +22,7 @@ pub(super) async fn raise(
     work: &Work<'_>,
     roots: JoinHandle<String>,
 ) -> Result<(Channel, Trust), LaunchError> {
-    work.backend.start_bundle(&work.site()).await?;
+    work.backend.start_bundle(&work.site(), &work.order.prepared).await?;
     let stream = work.backend.connect_bundle(&work.order.plan.identity.slug).await?;
     let (channel, _, _) = Channel::establish(stream, Side::Dialed, Hello::of(Role::Keeper))
         .await

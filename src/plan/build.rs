@@ -168,13 +168,11 @@ fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Ident
 
 /// Fail closed: a key whose keeper does not exist yet must not look as if it were kept.
 fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanError> {
-    let resources = &manifest.resources;
-    let asked = [
-        manifest.repos.iter().next().map(|(name, repo)| (format!("git-gate.repos.{name}"), &repo.url.origin)),
-        resources.cpus.as_ref().map(|cpus| ("resources.cpus".to_owned(), &cpus.origin)),
-        resources.memory.as_ref().map(|memory| ("resources.memory".to_owned(), &memory.origin)),
-        resources.disk.as_ref().map(|disk| ("resources.disk".to_owned(), &disk.origin)),
-    ];
+    let asked = [manifest
+        .repos
+        .iter()
+        .next()
+        .map(|(name, repo)| (format!("git-gate.repos.{name}"), &repo.url.origin))];
     match asked.into_iter().flatten().next() {
         Some((what, origin)) => Err(PlanError::NotYet { what, origin: origin.to_string() }),
         None => Ok(()),
@@ -347,7 +345,7 @@ fn skill_files(skill: &Skill, provider: &dyn Provider) -> Result<Vec<PlannedFile
 fn resources(manifest: &ResolvedManifest) -> Resources {
     let asked = &manifest.resources;
     Resources {
-        cpus: asked.cpus.as_ref().map(|cpus| cpus.value.to_string()),
+        cpus: asked.cpus.as_ref().map(|cpus| cpus.value.0),
         memory: asked.memory.as_ref().map(|size| size.value.0),
         pids: Some(asked.pids.value),
         disk: asked.disk.as_ref().map(|size| size.value.0),
@@ -450,17 +448,11 @@ git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provi
     }
 
     #[test]
-    fn a_limit_that_nothing_keeps_is_refused() {
-        for (key, text) in [
-            ("resources.memory", "resources: {memory: 1GiB}"),
-            ("resources.cpus", "resources: {cpus: 2}"),
-            ("resources.disk", "resources: {disk: 1GiB}"),
-        ] {
-            let bottle =
-                format!("---\nagent_provider: {{template: command, command: [agent]}}\n{text}\n---\n");
-            let error = planned(&bottle, |_| ()).expect_err(key).to_string();
-            assert!(error.contains(&format!("`{key}` is not available yet")), "{error}");
-        }
+    fn limits_are_the_backends_to_keep() {
+        let text = "---\nagent_provider: {template: command, command: [agent]}\n\
+                    resources: {memory: 1GiB, cpus: 1.5}\n---\n";
+        let resources = planned(text, |_| ()).expect("a plan").resources;
+        assert_eq!((resources.memory, resources.cpus), (Some(1 << 30), Some(1500)));
     }
 
     #[test]

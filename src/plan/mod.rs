@@ -206,8 +206,8 @@ pub enum CodexPart {
 /// Limits of a bottle; absent means the backend's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Resources {
-    /// Processors.
-    pub cpus: Option<String>,
+    /// Processors, in thousandths.
+    pub cpus: Option<u32>,
     /// Bytes of memory.
     pub memory: Option<u64>,
     /// Processes.

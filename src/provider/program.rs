@@ -37,7 +37,7 @@ pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared
     }
     let (exposed, path) = closure.finish();
     let program = found.map(|path| path.to_string_lossy().into_owned());
-    Ok(Prepared { exposed, program, path })
+    Ok(Prepared { exposed, program, path, ..Prepared::default() })
 }
 
 fn is_of_the_bottle(path: &Path) -> bool {

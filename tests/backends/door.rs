@@ -45,7 +45,11 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
     for stand in every_backend().await {
         let bottle = stand.planned("guarded");
         stand.backend.make_network(&bottle.site()).await.expect("network");
-        stand.backend.start_bundle(&bottle.site()).await.expect("bundle");
+        stand
+            .backend
+            .start_bundle(&bottle.site(), &bottle::backend::Prepared::default())
+            .await
+            .expect("bundle");
         bundle(&bottle).await.close();
         bundle(&bottle).await.close();
         let recorded = bottle.ledger.all();
@@ -104,7 +108,11 @@ async fn the_door_is_closed_before_its_bundle_is_ready_and_after_it_died() {
 
         let (output, _) = run(&guest, &knock).await.expect("ran");
         assert!(is_closed(&output), "{} without a bundle: {output}", stand.name());
-        stand.backend.start_bundle(&bottle.site()).await.expect("bundle");
+        stand
+            .backend
+            .start_bundle(&bottle.site(), &bottle::backend::Prepared::default())
+            .await
+            .expect("bundle");
         let channel = bundle(&bottle).await;
         let (output, _) = run(&guest, &knock).await.expect("ran");
         assert!(is_closed(&output), "{} before it was provisioned: {output}", stand.name());

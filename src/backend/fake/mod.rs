@@ -62,7 +62,13 @@ impl Backend for FakeBackend {
     fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
         let name = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         if programs::NAMES.contains(&name) {
-            return Ok(());
+            let asked = &plan.resources;
+            let limits = [
+                (asked.cpus.is_some(), "cpus"),
+                (asked.memory.is_some(), "memory"),
+                (asked.disk.is_some(), "disk"),
+            ];
+            return BackendError::refuse_limits(self.name(), &limits);
         }
         Err(BackendError {
             kind: BackendErrorKind::Unsupported,
@@ -85,7 +91,7 @@ impl Backend for FakeBackend {
             .map_err(|error| BackendError::failed(format!("cannot make {}: {error}", home.display())))
     }
 
-    async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
+    async fn start_bundle(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartBundle).await?;
         self.scope.start_bundle(site, None).await
     }

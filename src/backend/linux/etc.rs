@@ -18,6 +18,7 @@ use super::mounts::{folder, split};
 use super::root::place;
 use super::sources::{READ_ONLY, Source};
 use super::spec::SandboxSpec;
+use crate::backend::ROOT_FILES;
 use crate::backend::local::handoff::SetupFailure;
 
 /// Files and links of the host that say nothing about it, copied when they are there.
@@ -47,14 +48,6 @@ const SHARED: [&str; 7] = [
     "/etc/terminfo",
 ];
 
-/// Where distributions keep the one file with all roots.
-const ROOTS: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/ssl/cert.pem",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-];
-
 /// The most that is copied of one file; the largest of them is a tenth of it.
 const COPY_MAX: u64 = 128 << 10;
 
@@ -72,7 +65,7 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
             place(root, path, &source)?;
         }
     }
-    for path in ROOTS.map(Path::new) {
+    for path in ROOT_FILES.map(Path::new) {
         let (parent, name) = split(path).step_at("link", path)?;
         let parent = folder(root, parent).step_at("make the folder of", path)?;
         symlinkat(CA_BUNDLE_FILE, parent, name).step_at("link", path)?;

@@ -30,7 +30,7 @@ mod mounts;
 mod network;
 mod privileges;
 mod root;
-mod seccomp;
+pub(super) mod seccomp;
 mod sources;
 pub(crate) mod spec;
 pub(crate) mod sys;
@@ -190,14 +190,14 @@ impl Backend for LinuxBackend {
                 hint: Some("use `--backend docker`, or take it out of the manifest".to_owned()),
             });
         }
-        if plan.resources.nested {
-            return Err(BackendError {
-                kind: BackendErrorKind::Unsupported,
-                message: "the linux backend gives a bottle no namespaces of its own".to_owned(),
-                hint: Some("take `nested` out of the manifest, or use another backend".to_owned()),
-            });
-        }
-        Ok(())
+        let asked = &plan.resources;
+        let limits = [
+            (asked.nested, "nested"),
+            (asked.cpus.is_some(), "cpus"),
+            (asked.memory.is_some(), "memory"),
+            (asked.disk.is_some(), "disk"),
+        ];
+        BackendError::refuse_limits(self.name(), &limits)
     }
 
     async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
@@ -210,7 +210,7 @@ impl Backend for LinuxBackend {
         self.scope.make_folders(site, self.outside(&site.plan.identity.slug, Who::Agent)?)
     }
 
-    async fn start_bundle(&self, site: &Site<'_>) -> Result<(), BackendError> {
+    async fn start_bundle(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.scope.start_bundle(site, self.outside(&site.plan.identity.slug, Who::Guards)?).await
     }
 

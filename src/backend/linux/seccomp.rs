@@ -114,7 +114,7 @@ const IOPRIO_WHO_USER: u64 = 3;
 ///
 /// # Errors
 /// When it cannot be built here, or the kernel refuses it.
-pub(super) fn install() -> Result<(), HardenError> {
+pub(in crate::backend) fn install() -> Result<(), HardenError> {
     filter()?.apply()
 }
 

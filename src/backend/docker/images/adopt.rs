@@ -1,4 +1,5 @@
-//! Makes an image ready for an agent: a user to run as and a home to live in, written down in its labels.
+//! Makes an image ready for an agent: a user to run as and a home to live in, written down in its labels; a
+//! workspace, and its certificates where every launch puts them.
 //!
 //! Nothing of the image runs. A container is made and never started, its lists of users are read, what is
 //! missing is put in, and the result is committed.
@@ -12,14 +13,16 @@ use bollard::models::ContainerConfig;
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder,
 };
+use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
 use super::account::{Account, Users, home_of};
 use super::check::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
+use super::recipe::{self, Hash};
 use super::stand_in::{STAND_IN_LABEL, StandIn};
-use super::{IMAGE_LABEL, failed, is_missing, recipe};
-use crate::backend::BackendError;
+use super::{IMAGE_LABEL, failed, is_missing};
+use crate::backend::{BackendError, ROOT_FILES};
 
 /// Longer than any list of users, and read whole.
 const LIST_MAX: usize = 1 << 20;
@@ -62,7 +65,8 @@ async fn inside(
     if !owned {
         account.home = home_of(&account.name);
     }
-    let additions = additions(&users, &account, owned)
+    let roots = roots(docker, container).await.map_err(look)?;
+    let additions = additions(&users, &account, Additions { owned, roots, image: &image.id })
         .map_err(|error| BackendError::failed(format!("cannot pack a home for {named}: {error}")))?;
     let options = UploadToContainerOptionsBuilder::new().path("/").build();
     docker
@@ -99,23 +103,72 @@ fn labels(image: &Facts, account: &Account) -> HashMap<String, String> {
     .into()
 }
 
-/// The user's line, its group, and its home when it has none of its own.
-fn additions(users: &Users<'_>, account: &Account, owns_home: bool) -> io::Result<Bytes> {
+/// What additions depend on beside the account.
+struct Additions<'a> {
+    /// Whether the account has a home of its own.
+    owned: bool,
+    /// Files of root certificates that the image has a place for.
+    roots: Vec<&'static str>,
+    /// The image's id.
+    image: &'a str,
+}
+
+/// The user's line, its group, its home when it has none of its own; a workspace; links to what belongs to a
+/// launch. All of it is the same for every bottle.
+fn additions(users: &Users<'_>, account: &Account, more: Additions<'_>) -> io::Result<Bytes> {
     let mut archive = tar::Builder::new(Vec::new());
     recipe::append(&mut archive, "etc/passwd", 0o644, users.passwd_with(account).as_bytes())?;
     if let Some(group) = users.group_with(account) {
         recipe::append(&mut archive, "etc/group", 0o644, group.as_bytes())?;
     }
-    if !owns_home {
-        let mut header = tar::Header::new_gnu();
-        header.set_entry_type(tar::EntryType::Directory);
-        header.set_mode(0o755);
-        header.set_size(0);
-        header.set_uid(account.uid.into());
-        header.set_gid(account.gid.into());
-        archive.append_data(&mut header, account.home.trim_start_matches('/'), io::empty())?;
+    if !more.owned {
+        folder(&mut archive, &account.home, account)?;
     }
+    folder(&mut archive, WORKSPACE, account)?;
+    let usual = home_of(AGENT_USER);
+    if account.home != usual {
+        link(&mut archive, &usual, &account.home)?;
+    }
+    for file in more.roots {
+        link(&mut archive, file, CA_BUNDLE_FILE)?;
+    }
+    // Programs of the desktop want one, and the engine's machine has nothing to do with it.
+    let mut machine = Hash::new("machine");
+    machine.add(more.image.as_bytes());
+    let machine = format!("{:0>32}\n", machine.finish());
+    recipe::append(&mut archive, "etc/machine-id", 0o444, machine.as_bytes())?;
     archive.into_inner().map(Bytes::from)
+}
+
+/// An empty folder of the account's.
+fn folder<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, account: &Account) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Directory);
+    header.set_mode(0o755);
+    header.set_size(0);
+    header.set_uid(account.uid.into());
+    header.set_gid(account.gid.into());
+    archive.append_data(&mut header, path.trim_start_matches('/'), io::empty())
+}
+
+fn link<W: io::Write>(archive: &mut tar::Builder<W>, path: &str, target: &str) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_mode(0o777);
+    header.set_size(0);
+    archive.append_link(&mut header, path.trim_start_matches('/'), target)
+}
+
+/// The files of root certificates whose folder the image has.
+async fn roots(docker: &Docker, container: &str) -> Result<Vec<&'static str>, Error> {
+    let mut there = Vec::new();
+    for file in ROOT_FILES {
+        let folder = file.rsplit_once('/').map_or("/", |(folder, _)| folder);
+        if start_of(docker, container, folder, HEADER).await?.is_some() {
+            there.push(file);
+        }
+    }
+    Ok(there)
 }
 
 /// A short file of the container; empty when it is not there or no plain file.

@@ -73,6 +73,8 @@ const FETCHES: &str = "it is built from public packages: see whether this machin
 const PATIENCE: Duration = Duration::from_secs(6 * 60 * 60);
 /// Repositories of what is made here.
 const AGENT: &str = "bottle-agent";
+/// Behind the hash in an agent image's tag: what it is made ready with. Another one makes every image anew.
+const READY: &str = "w1";
 const SIDECARS: &str = "bottle-sidecars";
 
 /// The images of one engine.
@@ -315,7 +317,7 @@ impl Images {
 
     /// The image with this tag, when it was made before.
     async fn made(&self, tag: &str) -> Result<Option<AgentImage>, BackendError> {
-        let name = format!("{AGENT}:{tag}");
+        let name = format!("{AGENT}:{tag}-{READY}");
         Ok(self.inspect(&name, &format!("the image {name}")).await?.and_then(AgentImage::of))
     }
 
@@ -324,7 +326,8 @@ impl Images {
         let gone = || BackendError::failed(format!("{named} was removed while it was made ready"));
         let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
         let home = self.host.home_hash();
-        let adopted = adopt::adopt(&self.docker, &facts, named, (AGENT, tag), &home).await?;
+        let tag = format!("{tag}-{READY}");
+        let adopted = adopt::adopt(&self.docker, &facts, named, (AGENT, &tag), &home).await?;
         let facts = self.inspect(&adopted, named).await?.ok_or_else(gone)?;
         AgentImage::of(facts).ok_or_else(gone)
     }

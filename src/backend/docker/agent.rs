@@ -1,0 +1,249 @@
+//! The container that the agent lives in, as the engine is asked for it. Pure.
+//!
+//! Our pid 1 and nothing of the image's starts; the person's work is in its layer, what belongs to one launch
+//! only in memory (`/run`, `/tmp`), so that a snapshot cannot contain it.
+
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+use bollard::models::{
+    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, HostConfig, Mount, MountType,
+    MountVolumeOptions, NetworkingConfig,
+};
+use bottle_contract::names::{
+    DOOR_DIR, DOOR_LOOPBACK, EGRESS_HOST, GIT_GATE_HOST, RUN_DIR, SUPERVISE_HOST, Slug, WORKSPACE,
+};
+
+use super::contained::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
+use super::hardened::{host_config, no_health_check};
+use super::names::{Names, Part};
+use super::network::Net;
+use super::subnets;
+use crate::plan::Resources;
+
+/// Processes and threads when the plan says nothing: a large build, with room.
+const PROCESSES: u64 = 4096;
+
+/// `/run` and what is provisioned in it: certificates, prompt and task.
+const RUN_SIZE: &str = "64m";
+
+/// Shared memory; browsers need more than the 64 MiB that an engine gives.
+const SHM_SIZE: i64 = 1 << 30;
+
+/// How the agent reaches the door.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// Over this network; the bundle is its resolver.
+    Network(&'a Net),
+    /// By sockets in this volume; there is no network.
+    Socket(&'a str),
+}
+
+/// What differs between two agents' containers.
+pub(super) struct Agent<'a> {
+    pub(super) names: &'a Names,
+    pub(super) slug: &'a Slug,
+    /// The image's id.
+    pub(super) image: &'a str,
+    /// User and group id inside; never 0.
+    pub(super) user: (u32, u32),
+    /// The volume with our program.
+    pub(super) program: &'a str,
+    pub(super) way: Way<'a>,
+    pub(super) limits: &'a Resources,
+    /// The engine's word for what runs the container, when it is not its own default.
+    pub(super) runtime: Option<&'a str>,
+    /// The newest version of the API that the engine speaks.
+    pub(super) api: u32,
+}
+
+impl Agent<'_> {
+    /// The whole request.
+    pub(super) fn body(&self) -> ContainerCreateBody {
+        let by_socket = matches!(self.way, Way::Socket(_));
+        ContainerCreateBody {
+            hostname: Some(self.slug.to_string()),
+            user: Some(format!("{}:{}", self.user.0, self.user.1)),
+            image: Some(self.image.to_owned()),
+            entrypoint: Some(vec![PROGRAM_FILE.to_owned()]),
+            cmd: Some(vec![GUEST_FLAG.to_owned(), to_argument(&GuestSpec { by_socket })]),
+            working_dir: Some(WORKSPACE.to_owned()),
+            healthcheck: Some(no_health_check()),
+            labels: Some(self.names.labels(Part::Agent, self.slug)),
+            open_stdin: Some(true),
+            stdin_once: Some(false),
+            tty: Some(false),
+            networking_config: Some(self.networking()),
+            host_config: Some(self.host_config()),
+            ..ContainerCreateBody::default()
+        }
+    }
+
+    fn host_config(&self) -> HostConfig {
+        let common = host_config();
+        let mut mounts = vec![program_mount(self.program)];
+        let (network, dns) = match self.way {
+            Way::Network(net) => (net.id.clone(), subnets::bundle(net.subnet)),
+            Way::Socket(volume) => {
+                mounts.push(volume_mount(volume, DOOR_DIR, true));
+                ("none".to_owned(), DOOR_LOOPBACK)
+            }
+        };
+        let door = dns;
+        let memory = self.limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
+        let mut sysctls = common.sysctls.unwrap_or_default();
+        sysctls.extend(self.neighbour_sysctls());
+        HostConfig {
+            network_mode: Some(network),
+            dns: Some(vec![dns.to_string()]),
+            dns_options: Some(Vec::new()),
+            dns_search: Some(Vec::new()),
+            extra_hosts: Some(hosts(door)),
+            mounts: Some(mounts),
+            tmpfs: Some(self.tmpfs()),
+            sysctls: Some(sysctls),
+            shm_size: Some(SHM_SIZE),
+            pids_limit: i64::try_from(self.limits.pids.unwrap_or(PROCESSES)).ok(),
+            memory,
+            // Equal: no swap beside it.
+            memory_swap: memory,
+            nano_cpus: self.limits.cpus.map(|thousandths| i64::from(thousandths) * 1_000_000),
+            runtime: self.runtime.map(str::to_owned),
+            ..common
+        }
+    }
+
+    fn tmpfs(&self) -> HashMap<String, String> {
+        let (uid, gid) = self.user;
+        let own = format!("rw,nosuid,nodev,noexec,mode=0755,uid={uid},gid={gid},size={RUN_SIZE}");
+        [
+            ("/run", own.clone()),
+            (RUN_DIR, own),
+            // Half the machine's memory, as everywhere; programs are built and run here.
+            ("/tmp", "rw,nosuid,nodev,exec,mode=1777,size=50%".to_owned()),
+        ]
+        .map(|(path, options)| (path.to_owned(), options))
+        .into()
+    }
+
+    fn networking(&self) -> NetworkingConfig {
+        let Way::Network(net) = self.way else { return NetworkingConfig::default() };
+        let endpoint =
+            EndpointSettings { driver_opts: self.neighbour_options(), ..fixed(subnets::agent(net.subnet)) };
+        NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
+    }
+
+    /// An engine without isolated gateways gives the container a way out to a gateway that is not there.
+    /// Asking for its hardware address then ends in a refusal after 30 ms instead of 3 s.
+    fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
+        let needed = matches!(self.way, Way::Network(_)) && self.api < 48;
+        let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
+        needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
+    }
+
+    /// Up to 26.x one interface's settings are the container's.
+    fn neighbour_sysctls(&self) -> HashMap<String, String> {
+        let settings = self.neighbour("eth0").filter(|_| self.api < 46);
+        settings.into_iter().flatten().map(|(name, value)| (name, value.to_owned())).collect()
+    }
+
+    /// From 27 on they are the endpoint's.
+    fn neighbour_options(&self) -> Option<HashMap<String, String>> {
+        let settings = self.neighbour("IFNAME").filter(|_| self.api >= 46)?;
+        let text = settings.map(|(name, value)| format!("{name}={value}")).join(",");
+        Some(HashMap::from([("com.docker.network.endpoint.sysctls".to_owned(), text)]))
+    }
+}
+
+/// Our program, which nothing inside can change.
+pub(super) fn program_mount(volume: &str) -> Mount {
+    volume_mount(volume, PROGRAM_DIR, true)
+}
+
+/// A volume as it is: nothing of the image is copied into it.
+pub(super) fn volume_mount(volume: &str, target: &str, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::VOLUME),
+        source: Some(volume.to_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(read_only),
+        volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
+        ..Mount::default()
+    }
+}
+
+/// An endpoint at this address; without one, two containers of a network get each other's.
+pub(super) fn fixed(address: Ipv4Addr) -> EndpointSettings {
+    let ipam =
+        EndpointIpamConfig { ipv4_address: Some(address.to_string()), ..EndpointIpamConfig::default() };
+    EndpointSettings { ipam_config: Some(ipam), ..EndpointSettings::default() }
+}
+
+fn hosts(door: Ipv4Addr) -> Vec<String> {
+    [EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST].map(|name| format!("{name}:{door}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(way: Way<'_>, api: u32) -> serde_json::Value {
+        let names = Names::of("0123abcd".to_owned());
+        let slug: Slug = "a-1".parse().expect("slug");
+        let limits = Resources { memory: Some(1 << 30), cpus: Some(1500), ..Resources::default() };
+        let agent = Agent {
+            names: &names,
+            slug: &slug,
+            image: "sha256:abc",
+            user: (1000, 1001),
+            program: "bottle-program",
+            way,
+            limits: &limits,
+            runtime: None,
+            api,
+        };
+        serde_json::to_value(agent.body()).expect("JSON")
+    }
+
+    fn net() -> Net {
+        Net { id: "n1".to_owned(), subnet: "10.213.0.16/28".parse().expect("a network") }
+    }
+
+    #[test]
+    fn the_whole_request_by_network() {
+        insta::assert_json_snapshot!(json(Way::Network(&net()), 41));
+    }
+
+    #[test]
+    fn the_whole_request_by_socket() {
+        insta::assert_json_snapshot!(json(Way::Socket("v1"), 41));
+    }
+
+    #[test]
+    fn what_an_old_engine_needs_newer_ones_get_in_their_own_place_or_not_at_all() {
+        let net = net();
+        let sysctls = |value: &serde_json::Value| value["HostConfig"]["Sysctls"].to_string();
+        let options = |value: &serde_json::Value| {
+            value["NetworkingConfig"]["EndpointsConfig"]["n1"]["DriverOpts"].to_string()
+        };
+        for (api, old, middle) in
+            [(41, true, false), (45, true, false), (46, false, true), (48, false, false)]
+        {
+            let asked = json(Way::Network(&net), api);
+            assert_eq!(sysctls(&asked).contains("neigh.eth0"), old, "1.{api}");
+            assert_eq!(options(&asked).contains("neigh.IFNAME"), middle, "1.{api}");
+            assert!(!sysctls(&json(Way::Socket("v1"), api)).contains("neigh"), "1.{api}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_root_and_nothing_is_gained() {
+        for way in [Way::Network(&net()), Way::Socket("v1")] {
+            let asked = json(way, 48);
+            assert_eq!(asked["User"], "1000:1001");
+            assert_eq!(asked["HostConfig"]["CapDrop"], serde_json::json!(["ALL"]));
+            assert_eq!(asked["HostConfig"]["SecurityOpt"], serde_json::json!(["no-new-privileges:true"]));
+            assert_eq!(asked["Env"], serde_json::Value::Null, "nothing in the configuration could be secret");
+        }
+    }
+}

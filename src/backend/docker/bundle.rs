@@ -1,0 +1,187 @@
+//! The container of the sidecars, as the engine is asked for it. Pure.
+//!
+//! It holds what the agent must not have: so nothing in it can be written but the logs and a little memory,
+//! and it listens on the bottle's own side only.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use bollard::models::{
+    ContainerCreateBody, EndpointSettings, HostConfig, Mount, MountType, NetworkingConfig,
+};
+use bottle_bundle::{BundleConfig, Control, Door};
+use bottle_contract::names::{DOOR_DIR, RUN_DIR, Slug};
+
+use super::agent::{fixed, volume_mount};
+use super::contained::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};
+use super::hardened::{host_config, no_health_check};
+use super::names::{Names, Part};
+use super::network::Net;
+use super::subnets;
+
+/// Processes and threads: the daemons, and the gits and sshs of a few pushes.
+const PROCESSES: i64 = 512;
+
+/// Memory, above which a hostile bottle has filled it: the daemons' own bounds end far below.
+const MEMORY: i64 = 2 << 30;
+
+/// Memory for the daemons' scratch files.
+const SCRATCH_SIZE: &str = "64m";
+
+/// Where the logs are seen inside.
+const LOGS: &str = "/run/bottle/logs";
+
+/// How the bundle is reached from inside the bottle.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way<'a> {
+    /// On this network, at its own address there.
+    Network(&'a Net),
+    /// By sockets in this volume.
+    Socket(&'a str),
+}
+
+/// What differs between two bundles' containers.
+pub(super) struct Bundle<'a> {
+    pub(super) names: &'a Names,
+    pub(super) slug: &'a Slug,
+    /// Home and slug, as its processes are labelled.
+    pub(super) labels: [String; 2],
+    /// The image's id.
+    pub(super) image: &'a str,
+    /// User and group id inside; never 0.
+    pub(super) user: (u32, u32),
+    /// The host's folder for its logs, which that user may write to.
+    pub(super) logs: &'a Path,
+    pub(super) outside: &'a Net,
+    pub(super) way: Way<'a>,
+}
+
+impl Bundle<'_> {
+    /// The whole request. The container is on the outward network; the shared one is connected before it
+    /// starts ([`Bundle::endpoint`]), because older engines take only one with the request.
+    pub(super) fn body(&self) -> ContainerCreateBody {
+        ContainerCreateBody {
+            hostname: Some(self.slug.to_string()),
+            user: Some(format!("{}:{}", self.user.0, self.user.1)),
+            image: Some(self.image.to_owned()),
+            entrypoint: Some(vec![SIDECARS_PROGRAM.to_owned()]),
+            cmd: Some(vec![BUNDLE_FLAG.to_owned(), self.config()]),
+            working_dir: Some("/".to_owned()),
+            healthcheck: Some(no_health_check()),
+            labels: Some(self.names.labels(Part::Bundle, self.slug)),
+            open_stdin: Some(true),
+            stdin_once: Some(false),
+            tty: Some(false),
+            networking_config: Some(NetworkingConfig {
+                endpoints_config: Some(HashMap::from([(
+                    self.outside.id.clone(),
+                    fixed(subnets::bundle(self.outside.subnet)),
+                )])),
+            }),
+            host_config: Some(self.host_config()),
+            ..ContainerCreateBody::default()
+        }
+    }
+
+    /// Its place on the shared network, when there is one.
+    pub(super) fn endpoint(&self) -> Option<(&str, EndpointSettings)> {
+        match self.way {
+            Way::Network(net) => Some((&net.id, fixed(subnets::bundle(net.subnet)))),
+            Way::Socket(_) => None,
+        }
+    }
+
+    /// What the bundle is told on its command line; nothing in it is secret.
+    fn config(&self) -> String {
+        let door = match self.way {
+            Way::Network(net) => {
+                Door::Network { address: subnets::bundle(net.subnet), bottle: subnets::agent(net.subnet) }
+            }
+            Way::Socket(_) => Door::Socket { folder: DOOR_DIR.into() },
+        };
+        let config = BundleConfig {
+            labels: self.labels.clone(),
+            door,
+            control: Control::Stdio,
+            logs: LOGS.into(),
+            identity: None,
+        };
+        to_argument(&config)
+    }
+
+    fn host_config(&self) -> HostConfig {
+        let common = host_config();
+        let mut mounts = vec![self.logs_mount()];
+        if let Way::Socket(volume) = self.way {
+            mounts.push(volume_mount(volume, DOOR_DIR, false));
+        }
+        let mut sysctls = common.sysctls.unwrap_or_default();
+        // It stands on two networks and must not be a way from one to the other.
+        sysctls.insert("net.ipv4.ip_forward".to_owned(), "0".to_owned());
+        // 53, 80 and 443 without a capability.
+        sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
+        HostConfig {
+            network_mode: Some(self.outside.id.clone()),
+            readonly_rootfs: Some(true),
+            mounts: Some(mounts),
+            tmpfs: Some(self.tmpfs()),
+            sysctls: Some(sysctls),
+            pids_limit: Some(PROCESSES),
+            memory: Some(MEMORY),
+            memory_swap: Some(MEMORY),
+            ..common
+        }
+    }
+
+    fn tmpfs(&self) -> HashMap<String, String> {
+        let (uid, gid) = self.user;
+        let own = format!("rw,nosuid,nodev,noexec,mode=0700,uid={uid},gid={gid},size={SCRATCH_SIZE}");
+        ["/tmp", RUN_DIR].map(|path| (path.to_owned(), own.clone())).into()
+    }
+
+    fn logs_mount(&self) -> Mount {
+        Mount {
+            typ: Some(MountType::BIND),
+            source: Some(self.logs.to_string_lossy().into_owned()),
+            target: Some(LOGS.to_owned()),
+            read_only: Some(false),
+            ..Mount::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(way: Way<'_>) -> serde_json::Value {
+        let names = Names::of("0123abcd".to_owned());
+        let slug: Slug = "a-1".parse().expect("slug");
+        let outside = Net { id: "n2".to_owned(), subnet: "10.213.0.32/28".parse().expect("a network") };
+        let bundle = Bundle {
+            names: &names,
+            slug: &slug,
+            labels: ["0123abcd".to_owned(), "a-1".to_owned()],
+            image: "sha256:def",
+            user: (64_242, 64_242),
+            logs: Path::new("/state/a-1/logs"),
+            outside: &outside,
+            way,
+        };
+        let endpoint = bundle.endpoint().map(|(network, settings)| {
+            serde_json::json!({"network": network, "settings": serde_json::to_value(settings).expect("JSON")})
+        });
+        serde_json::json!({"body": serde_json::to_value(bundle.body()).expect("JSON"), "endpoint": endpoint})
+    }
+
+    #[test]
+    fn the_whole_request_by_network() {
+        let net = Net { id: "n1".to_owned(), subnet: "10.213.0.16/28".parse().expect("a network") };
+        insta::assert_json_snapshot!(json(Way::Network(&net)));
+    }
+
+    #[test]
+    fn the_whole_request_by_socket() {
+        insta::assert_json_snapshot!(json(Way::Socket("v1")));
+    }
+}

@@ -1,0 +1,103 @@
+//! What `bottle doctor` says of an engine.
+
+use bollard::models::SystemInfo;
+
+use super::engine::{Engine, EngineError};
+use crate::backend::{BackendError, Check, Finding};
+use crate::host::Host;
+use crate::host::docker_settings::DockerSettings;
+
+/// Asks the engine; changes nothing.
+pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendError>) -> Check {
+    let looked = async {
+        let engine = Engine::connect(host).await?;
+        let info = engine.ask(engine.docker().info()).await?;
+        Ok::<_, EngineError>((engine, info))
+    };
+    let (engine, info) = match looked.await {
+        Ok(looked) => looked,
+        Err(error) => return unusable(error.to_string(), error.hint().unwrap_or("see the engine's own log")),
+    };
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => {
+            return unusable(error.message, error.hint.as_deref().unwrap_or("correct settings.yml"));
+        }
+    };
+    if let Some(finding) = missing_runtime(&settings, &info) {
+        return Check { usable: false, findings: vec![finding] };
+    }
+    Check { usable: true, findings: weaker(&engine, &settings, &info) }
+}
+
+fn unusable(what: String, fix: &str) -> Check {
+    Check { usable: false, findings: vec![Finding { what, fix: fix.to_owned() }] }
+}
+
+fn missing_runtime(settings: &DockerSettings, info: &SystemInfo) -> Option<Finding> {
+    let wanted = settings.runtime.as_ref()?;
+    let known: Vec<&str> = info.runtimes.iter().flatten().map(|(name, _)| name.as_str()).collect();
+    (!known.contains(&wanted.as_str())).then(|| Finding {
+        what: format!("the engine has no runtime {wanted:?}; it has {}", known.join(", ")),
+        fix: "install it for the engine, or take `docker.runtime` out of settings.yml".to_owned(),
+    })
+}
+
+/// What holds less on this engine than it could.
+fn weaker(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> Vec<Finding> {
+    let limits =
+        [(info.memory_limit, "memory"), (info.cpu_cfs_quota, "processors"), (info.pids_limit, "processes")];
+    let missing: Vec<&str> =
+        limits.iter().filter(|(has, _)| *has == Some(false)).map(|(_, what)| *what).collect();
+    let security = info.security_options.iter().flatten().map(String::as_str);
+    let seccomp = security.clone().any(|option| option.contains("seccomp"));
+    let mut findings = Vec::new();
+    let mut found = |what: String, fix: &str| findings.push(Finding { what, fix: fix.to_owned() });
+    if !missing.is_empty() {
+        found(
+            format!("the engine cannot limit {}", missing.join(", ")),
+            "boot the machine with the cgroup controllers on (`cgroup_enable=memory`), or use cgroup v2",
+        );
+    }
+    if !seccomp {
+        found(
+            "the engine has no seccomp: containers may make every system call".to_owned(),
+            "use an engine and a kernel with seccomp",
+        );
+    }
+    if settings.door == crate::host::docker_settings::DockerDoor::Network && !engine.isolates_gateways() {
+        found(
+            format!(
+                "{} keeps an interface of the machine on a bottle's network, without an address",
+                engine.pong.server
+            ),
+            "update the engine to 28 or later, or set `docker.door: socket` in settings.yml",
+        );
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use bollard::models::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_the_engine_lacks_is_named_with_those_it_has() {
+        let info = SystemInfo {
+            runtimes: Some(HashMap::from([("runc".to_owned(), Runtime::default())])),
+            ..SystemInfo::default()
+        };
+        let settings = |name: Option<&str>| DockerSettings {
+            runtime: name.map(str::to_owned),
+            ..DockerSettings::default()
+        };
+        assert_eq!(missing_runtime(&settings(None), &info), None);
+        assert_eq!(missing_runtime(&settings(Some("runc")), &info), None);
+        let finding = missing_runtime(&settings(Some("runsc")), &info).expect("a finding");
+        assert!(finding.what.contains("runsc") && finding.what.contains("runc"), "{finding:?}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Making and starting a container.
+
+use bollard::models::ContainerCreateBody;
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, InspectContainerOptions, StartContainerOptions,
+};
+use bottle_contract::names::Slug;
+
+use super::engine::{Engine, EngineError};
+use super::names::{Names, Part};
+
+/// Makes a container of this name; the answer is its id. Nothing of it runs.
+///
+/// # Errors
+/// [`EngineError`].
+pub(super) async fn create(
+    engine: &Engine,
+    name: &str,
+    body: ContainerCreateBody,
+) -> Result<String, EngineError> {
+    let options = CreateContainerOptionsBuilder::new().name(name).build();
+    let made = engine.ask(engine.docker().create_container(Some(options), body)).await?;
+    for warning in made.warnings {
+        tracing::warn!("the engine, of {name}: {warning}");
+    }
+    Ok(made.id)
+}
+
+/// Starts it.
+///
+/// # Errors
+/// [`EngineError`], with the runtime's own words when its first process could not be started.
+pub(super) async fn start(engine: &Engine, id: &str) -> Result<(), EngineError> {
+    engine.ask(engine.docker().start_container(id, None::<StartContainerOptions>)).await
+}
+
+/// A container as it is found by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The engine's id.
+    pub(super) id: String,
+    /// Whether it runs.
+    pub(super) running: bool,
+    /// How its first process ended, once it has.
+    pub(super) exit_code: Option<i64>,
+}
+
+/// The container that is this part of this bottle; `None` when there is none, or one that is not ours.
+///
+/// # Errors
+/// [`EngineError`] when the engine cannot be asked.
+pub(super) async fn find(
+    engine: &Engine,
+    names: &Names,
+    part: Part,
+    slug: &Slug,
+) -> Result<Option<Found>, EngineError> {
+    let name = names.name(part, slug);
+    let asked = engine.docker().inspect_container(&name, None::<InspectContainerOptions>);
+    let container = match engine.ask(asked).await {
+        Ok(container) => container,
+        Err(error) if error.is_missing() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
+    let owned = names.owned(&name, &labels).is_some_and(|(own, of)| own == part && of == *slug);
+    let state = container.state.unwrap_or_default();
+    let running = state.running.unwrap_or_default();
+    let exit_code = state.exit_code.filter(|_| !running);
+    Ok(container.id.filter(|_| owned).map(|id| Found { id, running, exit_code }))
+}
+
+/// The agent's container, or the one that was set aside for another that never came.
+///
+/// # Errors
+/// As [`find`].
+pub(super) async fn find_agent(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+) -> Result<Option<Found>, EngineError> {
+    match find(engine, names, Part::Agent, slug).await? {
+        Some(found) => Ok(Some(found)),
+        None => find(engine, names, Part::Kept, slug).await,
+    }
+}

@@ -1,0 +1,176 @@
+//! Snapshots: images of a bottle, in the engine's own store.
+//!
+//! `bottle-snapshot:<home>-<slug>-<moment>`; the labels say the same. Each is an image by itself, whatever it
+//! shares with others, so that one can go without the rest.
+
+use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuilder};
+use bottle_contract::names::Slug;
+use jiff::Timestamp;
+
+use super::commit::{Committed, commit, labelled};
+use super::container::find_agent;
+use super::engine::{Engine, EngineError};
+use super::names::Names;
+use crate::backend::{BackendError, Copied, Frozen, Snapshot, Told};
+
+/// The repository of all snapshots.
+const REPOSITORY: &str = "bottle-snapshot";
+/// The label with the home's hash.
+pub(super) const HOME: &str = "bottle.snapshot";
+/// The label with the bottle's slug.
+pub(super) const OF: &str = "bottle.snapshot.of";
+/// The label with the moment.
+pub(super) const MADE_AT: &str = "bottle.snapshot.made-at";
+
+/// See [`crate::backend::Backend::freeze`].
+///
+/// # Errors
+/// [`BackendError`] when there is no container of it, or the engine cannot.
+pub(super) async fn freeze(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+    told: &Told,
+) -> Result<Frozen, BackendError> {
+    let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
+    let found = find_agent(engine, names, slug).await.map_err(failed)?;
+    let container = found.ok_or_else(|| BackendError::failed(format!("there is no container of {slug}")))?;
+    let made_at = Timestamp::now();
+    let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
+    let moment = made_at.to_string();
+    let labels = [(HOME, names.home()), (OF, slug.as_str()), (MADE_AT, &moment)];
+    let id = commit(engine, &container.id, (REPOSITORY, &tag), &labels).await.map_err(failed)?;
+    let images = labelled(engine, HOME, names.home()).await.map_err(failed)?;
+    let image = images.into_iter().find(|image| image.id == id);
+    let image =
+        image.ok_or_else(|| BackendError::failed(format!("the snapshot of {slug} is gone already")))?;
+    let snapshot = read(engine, image).await.map_err(failed)?;
+    let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;
+    told.tell(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
+    Ok(Frozen { snapshot, notes: Vec::new() })
+}
+
+/// See [`crate::backend::Backend::snapshots`].
+///
+/// # Errors
+/// [`EngineError`] when the engine cannot be asked.
+pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snapshot>, EngineError> {
+    let mut snapshots = Vec::new();
+    for image in labelled(engine, HOME, names.home()).await? {
+        snapshots.extend(read(engine, image).await?);
+    }
+    snapshots.sort_by_key(|snapshot| snapshot.made_at);
+    Ok(snapshots)
+}
+
+/// See [`crate::backend::Backend::remove_snapshot`].
+///
+/// # Errors
+/// [`BackendError`] when it is none of this home's, or cannot be removed.
+pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) -> Result<(), BackendError> {
+    let doing = format!("remove the snapshot {}", snapshot.reference);
+    let failed = |error: EngineError| error.during(&doing);
+    if !is_ours(names, snapshot) {
+        return Err(BackendError::failed(format!("{} is no snapshot of this home's", snapshot.reference)));
+    }
+    let known = snapshots(engine, names).await.map_err(failed)?;
+    if !known.iter().any(|one| one.reference == snapshot.reference) {
+        return Ok(());
+    }
+    // By its name only: what a bottle or another snapshot stands on stays until that is gone.
+    let options = RemoveImageOptionsBuilder::new().force(true).build();
+    match engine.ask(engine.docker().remove_image(&snapshot.reference, Some(options), None)).await {
+        Err(error) if !error.is_missing() => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+/// The image that a bottle begins with which begins with this snapshot.
+///
+/// # Errors
+/// [`BackendError`] when it is gone.
+pub(super) async fn image_of(
+    engine: &Engine,
+    names: &Names,
+    snapshot: &Snapshot,
+) -> Result<String, BackendError> {
+    let gone =
+        || BackendError::failed(format!("the snapshot {} of {} is gone", snapshot.reference, snapshot.slug));
+    if !is_ours(names, snapshot) {
+        return Err(gone());
+    }
+    match engine.ask(engine.docker().inspect_image(&snapshot.reference)).await {
+        Ok(image) => image.id.ok_or_else(gone),
+        Err(error) if error.is_missing() => Err(gone()),
+        Err(error) => Err(error.during("look at the snapshot")),
+    }
+}
+
+/// What a commit leaves out: the image's volumes.
+///
+/// # Errors
+/// [`BackendError`] when the engine cannot be asked.
+pub(super) async fn not_frozen(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+) -> Result<Vec<String>, BackendError> {
+    let failed = |error: EngineError| error.during(&format!("look at the container of {slug}"));
+    let Some(found) = find_agent(engine, names, slug).await.map_err(failed)? else {
+        return Ok(Vec::new());
+    };
+    let asked = engine.docker().inspect_container(&found.id, None::<InspectContainerOptions>);
+    let container = engine.ask(asked).await.map_err(failed)?;
+    let mut volumes = container.config.and_then(|config| config.volumes).unwrap_or_default();
+    volumes.sort();
+    Ok(volumes.into_iter().map(|path| format!("the volume {path}")).collect())
+}
+
+/// A snapshot by what its image says of itself.
+async fn read(engine: &Engine, image: Committed) -> Result<Option<Snapshot>, EngineError> {
+    let label = |name: &str| image.labels.get(name);
+    let parsed = (|| {
+        let slug: Slug = label(OF)?.parse().ok()?;
+        let made_at: Timestamp = label(MADE_AT)?.parse().ok()?;
+        let reference = image.tags.iter().find(|tag| tag.starts_with(&format!("{REPOSITORY}:")))?.clone();
+        Some((slug, made_at, reference))
+    })();
+    let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
+    let bytes = image.own_size(engine).await?;
+    Ok(Some(Snapshot { slug, reference, made_at, bytes }))
+}
+
+/// Whether the reference is one that this home gives to a snapshot of that slug; nothing else becomes part of
+/// a request.
+fn is_ours(names: &Names, snapshot: &Snapshot) -> bool {
+    let start = format!("{REPOSITORY}:{}-{}-", names.home(), snapshot.slug);
+    snapshot.reference.strip_prefix(&start).is_some_and(|moment| {
+        !moment.is_empty() && moment.len() <= 20 && moment.bytes().all(|byte| byte.is_ascii_digit())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_reference_of_this_home_and_bottle_is_taken() {
+        let names = Names::of("0123abcd".to_owned());
+        for (slug, reference, ours) in [
+            ("a-1", "bottle-snapshot:0123abcd-a-1-1764000000000000", true),
+            ("a", "bottle-snapshot:0123abcd-a-1-1764000000000000", false),
+            ("a-1", "bottle-snapshot:ffffffff-a-1-1764000000000000", false),
+            ("a-1", "bottle-snapshot:0123abcd-a-1-", false),
+            ("a-1", "bottle-snapshot:0123abcd-a-1-1/../x", false),
+            ("a-1", "debian:bookworm-slim", false),
+        ] {
+            let snapshot = Snapshot {
+                slug: slug.parse().expect("slug"),
+                reference: reference.to_owned(),
+                made_at: Timestamp::UNIX_EPOCH,
+                bytes: None,
+            };
+            assert_eq!(is_ours(&names, &snapshot), ours, "{slug} {reference}");
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! What exists of this home's bottles on the engine, found by label, and how it is removed.
+
+use std::time::Duration;
+
+use bollard::models::ContainerSummaryStateEnum;
+use bollard::query_parameters::{
+    KillContainerOptions, ListContainersOptions, ListNetworksOptions, ListVolumesOptions,
+    RemoveContainerOptions, RemoveVolumeOptions,
+};
+use bottle_contract::names::Slug;
+use futures_util::future::join_all;
+
+use super::engine::{Engine, EngineError};
+use super::kept;
+use super::names::{Names, Part};
+use crate::backend::{BackendError, LAYERS, Resource};
+
+/// [`Resource::kind`] of an agent's container that runs; removing it ends the container and leaves it there.
+/// The container itself is [`LAYERS`].
+pub(super) const GUEST: &str = "guest-process";
+/// [`Resource::kind`] of a bundle's container, running or not.
+pub(super) const BUNDLE: &str = "bundle-process";
+/// [`Resource::kind`] of a network.
+pub(super) const NETWORK: &str = "network";
+/// [`Resource::kind`] of a volume.
+pub(super) const VOLUME: &str = "volume";
+/// [`Resource::kind`] of an image that was made of what was kept, and that no container stands on.
+pub(super) const IMAGE: &str = "kept-image";
+
+/// How long something may stay in use by what was just removed, or be under way by somebody else's removal.
+const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The engine's ids: nothing else becomes part of a request.
+const ID_LENGTH: usize = 64;
+
+/// Everything there is.
+///
+/// # Errors
+/// [`EngineError`] when a list cannot be had.
+pub(super) async fn enumerate(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
+    let (containers, networks, volumes) =
+        tokio::try_join!(containers(engine, names), networks(engine, names), volumes(engine, names))?;
+    let (containers, used) = containers;
+    let images = kept::unused(engine, names, &used).await?;
+    Ok([containers, networks, volumes, images].concat())
+}
+
+/// The containers, and the images they stand on.
+async fn containers(engine: &Engine, names: &Names) -> Result<(Vec<Resource>, Vec<String>), EngineError> {
+    let options = ListContainersOptions {
+        all: true,
+        filters: Some(names.filter()),
+        ..ListContainersOptions::default()
+    };
+    let (mut found, mut used) = (Vec::new(), Vec::new());
+    for container in engine.ask(engine.docker().list_containers(Some(options))).await? {
+        let labels = container.labels.unwrap_or_default();
+        let called = container.names.unwrap_or_default();
+        let own = called.iter().filter_map(|name| name.strip_prefix('/'));
+        let owned = own.into_iter().find_map(|name| names.owned(name, &labels));
+        let (Some((part, slug)), Some(id)) = (owned, container.id) else { continue };
+        used.extend(container.image_id);
+        match part {
+            Part::Bundle => found.push(resource(&slug, BUNDLE, id)),
+            Part::Agent | Part::Kept => {
+                if is_alive(container.state) {
+                    found.push(resource(&slug, GUEST, id.clone()));
+                }
+                found.push(resource(&slug, LAYERS, id));
+            }
+            Part::Inside | Part::Outside | Part::Door => {}
+        }
+    }
+    Ok((found, used))
+}
+
+fn is_alive(state: Option<ContainerSummaryStateEnum>) -> bool {
+    use ContainerSummaryStateEnum as State;
+    matches!(state, Some(State::RUNNING | State::PAUSED | State::RESTARTING))
+}
+
+async fn networks(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
+    let options = ListNetworksOptions { filters: Some(names.filter()) };
+    let networks = engine.ask(engine.docker().list_networks(Some(options))).await?;
+    let ours = networks.into_iter().filter_map(|network| {
+        let (_, slug) = names.owned(&network.name?, &network.labels?)?;
+        Some(resource(&slug, NETWORK, network.id?))
+    });
+    Ok(ours.collect())
+}
+
+async fn volumes(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
+    let options = ListVolumesOptions { filters: Some(names.filter()) };
+    let volumes = engine.ask(engine.docker().list_volumes(Some(options))).await?.volumes.unwrap_or_default();
+    let ours = volumes.into_iter().filter_map(|volume| {
+        let (_, slug) = names.owned(&volume.name, &volume.labels)?;
+        Some(resource(&slug, VOLUME, volume.name))
+    });
+    Ok(ours.collect())
+}
+
+pub(super) fn resource(slug: &Slug, kind: &str, id: String) -> Resource {
+    Resource { slug: slug.clone(), kind: kind.to_owned(), id }
+}
+
+/// Removes resources: containers first, then what they used. Tries all of them.
+///
+/// # Errors
+/// [`BackendError`] with every failure.
+pub(super) async fn remove(
+    engine: &Engine,
+    names: &Names,
+    resources: &[Resource],
+) -> Result<(), BackendError> {
+    let (containers, used): (Vec<_>, Vec<_>) =
+        resources.iter().partition(|resource| [GUEST, BUNDLE, LAYERS].contains(&resource.kind.as_str()));
+    let mut failures = Vec::new();
+    for round in [containers, used] {
+        let removed = join_all(round.iter().map(|resource| remove_one(engine, names, resource))).await;
+        for (resource, removed) in round.iter().zip(removed) {
+            failures.extend(removed.err().map(|why| format!("{} {}: {why}", resource.kind, resource.id)));
+        }
+    }
+    if failures.is_empty() { Ok(()) } else { Err(BackendError::failed(failures.join("; "))) }
+}
+
+async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), String> {
+    if !is_id(resource, names) {
+        return Err("that is no id of this backend's".to_owned());
+    }
+    let deadline = tokio::time::Instant::now() + LET_GO_WITHIN;
+    loop {
+        if !is_there(engine, names, resource).await? {
+            return Ok(());
+        }
+        match ask_to_remove(engine, names, resource).await {
+            Ok(()) if resource.kind == GUEST => return Ok(()),
+            Err(error) if error.is_missing() => return Ok(()),
+            // Removed, or not yet: the next look says which.
+            Ok(()) => {}
+            Err(error) if !is_momentary(&error) => return Err(error.to_string()),
+            Err(error) if tokio::time::Instant::now() >= deadline => return Err(error.to_string()),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// In use by a container that is going, or being removed by somebody else.
+fn is_momentary(error: &EngineError) -> bool {
+    matches!(error, EngineError::Refused { status: 403 | 409, .. })
+}
+
+/// Whether the thing exists; an error when it does and is not what the resource says.
+async fn is_there(engine: &Engine, names: &Names, resource: &Resource) -> Result<bool, String> {
+    if resource.kind == IMAGE {
+        return kept::is_there(engine, names, resource).await;
+    }
+    let owned = match look_at(engine, names, resource).await {
+        Ok(owned) => owned,
+        Err(error) if error.is_missing() => return Ok(false),
+        Err(error) => return Err(error.to_string()),
+    };
+    let fits = owned.is_some_and(|(part, slug)| slug == resource.slug && kind_fits(part, &resource.kind));
+    if fits { Ok(true) } else { Err("it is not this bottle's, by its name and labels".to_owned()) }
+}
+
+fn kind_fits(part: Part, kind: &str) -> bool {
+    match part {
+        Part::Agent | Part::Kept => kind == GUEST || kind == LAYERS,
+        Part::Bundle => kind == BUNDLE,
+        Part::Inside | Part::Outside => kind == NETWORK,
+        Part::Door => kind == VOLUME,
+    }
+}
+
+async fn look_at(
+    engine: &Engine,
+    names: &Names,
+    resource: &Resource,
+) -> Result<Option<(Part, Slug)>, EngineError> {
+    let docker = engine.docker();
+    let (name, labels) = match resource.kind.as_str() {
+        NETWORK => {
+            let network = engine.ask(docker.inspect_network(&resource.id, None)).await?;
+            (network.name, network.labels)
+        }
+        VOLUME => {
+            let volume = engine.ask(docker.inspect_volume(&resource.id)).await?;
+            (Some(volume.name), Some(volume.labels))
+        }
+        _ => {
+            let container = engine.ask(docker.inspect_container(&resource.id, None)).await?;
+            (container.name, container.config.and_then(|config| config.labels))
+        }
+    };
+    let name = name.unwrap_or_default();
+    Ok(names.owned(name.trim_start_matches('/'), &labels.unwrap_or_default()))
+}
+
+async fn ask_to_remove(engine: &Engine, names: &Names, resource: &Resource) -> Result<(), EngineError> {
+    let docker = engine.docker();
+    match resource.kind.as_str() {
+        NETWORK => engine.ask(docker.remove_network(&resource.id)).await,
+        VOLUME => engine.ask(docker.remove_volume(&resource.id, None::<RemoveVolumeOptions>)).await,
+        GUEST => {
+            let killed = docker.kill_container(&resource.id, None::<KillContainerOptions>);
+            match engine.ask(killed).await {
+                // Not running.
+                Err(EngineError::Refused { status: 409, .. }) => Ok(()),
+                killed => killed,
+            }
+        }
+        IMAGE => kept::remove_image(engine, &resource.id).await,
+        _ => {
+            // With the volumes that the image asks for: they have no name and nobody else.
+            let options =
+                RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
+            let image = kept::image_under(engine, names, &resource.id).await?;
+            engine.ask(docker.remove_container(&resource.id, Some(options))).await?;
+            match image {
+                Some(image) => kept::remove_image(engine, &image).await,
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Whether an id can stand in a request: the engine's own form, or the one name that a volume can have.
+fn is_id(resource: &Resource, names: &Names) -> bool {
+    if resource.kind == VOLUME {
+        return resource.id == names.name(Part::Door, &resource.slug);
+    }
+    let (known, id) = match resource.kind.as_str() {
+        IMAGE => (true, resource.id.strip_prefix("sha256:").unwrap_or_default()),
+        GUEST | BUNDLE | LAYERS | NETWORK => (true, resource.id.as_str()),
+        _ => (false, ""),
+    };
+    known && id.len() == ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_engines_own_id_becomes_part_of_a_request() {
+        let names = Names::of("0123abcd".to_owned());
+        let slug: Slug = "a-1".parse().expect("slug");
+        let id = "0a".repeat(32);
+        for (kind, id, good) in [
+            (LAYERS, id.as_str(), true),
+            (NETWORK, &id, true),
+            (VOLUME, "bottle-0123abcd-door-a-1", true),
+            (VOLUME, &id, false),
+            (VOLUME, "bottle-0123abcd-door-b", false),
+            (LAYERS, "/home/precious", false),
+            (GUEST, &format!("../{}", &id[3..]), false),
+            (NETWORK, &id[1..], false),
+            (IMAGE, &format!("sha256:{id}"), true),
+            (IMAGE, &id, false),
+            ("runtime-folder", &id, false),
+        ] {
+            assert_eq!(is_id(&resource(&slug, kind, id.to_owned()), &names), good, "{kind} {id}");
+        }
+    }
+
+    #[test]
+    fn a_kind_fits_one_part_only() {
+        for part in [Part::Agent, Part::Kept, Part::Bundle, Part::Inside, Part::Outside, Part::Door] {
+            let kinds =
+                [GUEST, LAYERS, BUNDLE, NETWORK, VOLUME].into_iter().filter(|kind| kind_fits(part, kind));
+            let container = [Part::Agent, Part::Kept].contains(&part);
+            assert_eq!(kinds.count(), if container { 2 } else { 1 }, "{part:?}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The phases of a launch, and what one of them leaves for the next.
+//!
+//! A phase makes all that is independent at once. What is kept here lives as long as the process that
+//! launches; whoever comes later finds everything by name.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bollard::models::{NetworkConnectRequest, VolumeCreateRequest};
+use bottle_channel::rejoin;
+use bottle_contract::names::Slug;
+
+use super::agent::Agent;
+use super::attach::{Attached, attach};
+use super::bundle::Bundle;
+use super::container::{self, create, start};
+use super::engine::{Engine, EngineError};
+use super::inventory::{BUNDLE, GUEST, VOLUME, resource};
+use super::names::{Names, Part};
+use super::network::{self, Net};
+use super::{agent, bundle, freeze, kept};
+use crate::backend::{BackendError, ByteStream, Contained, LAYERS, Origin, Prepared, Site};
+use crate::host::docker_settings::{DockerDoor, DockerSettings};
+
+/// Whom a bundle runs as when the person is root: nobody that the host knows.
+const BUNDLE_UID: u32 = 64_242;
+
+/// Under a bottle's state: the door's own log, and the one folder that a bundle may write to.
+const DOOR_LOGS: &str = "logs/door";
+
+/// Room for the door's sockets: none of them has content.
+const DOOR_SIZE: &str = "1m";
+
+/// The launches of this process.
+#[derive(Debug, Default)]
+pub(super) struct Launches {
+    /// What [`Launches::make_network`] made.
+    stages: Mutex<BTreeMap<Slug, Stage>>,
+    /// Streams that were opened before their container started.
+    opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
+}
+
+/// Where a bottle's containers will stand.
+#[derive(Debug, Clone)]
+struct Stage {
+    outside: Net,
+    way: Way,
+}
+
+/// How the two containers meet.
+#[derive(Debug, Clone)]
+enum Way {
+    /// On this network.
+    Network(Net),
+    /// In this volume.
+    Socket(String),
+}
+
+impl Launches {
+    /// See [`crate::backend::Backend::make_network`].
+    pub(super) async fn make_network(
+        &self,
+        engine: &Engine,
+        names: &Names,
+        settings: &DockerSettings,
+        site: &Site<'_>,
+    ) -> Result<(), BackendError> {
+        let slug = &site.plan.identity.slug;
+        let net = |part| network::make(engine, names, settings.subnets, part, slug, site.ledger);
+        // Joined, not raced: nothing is being made any more while a failure is undone.
+        let (outside, way) = match settings.door {
+            DockerDoor::Network => {
+                let (outside, inside) = tokio::join!(net(Part::Outside), net(Part::Inside));
+                (outside, inside.map(Way::Network))
+            }
+            DockerDoor::Socket => {
+                let (outside, volume) = tokio::join!(net(Part::Outside), make_door(engine, names, site));
+                (outside, volume.map(Way::Socket))
+            }
+        };
+        let stage = Stage { outside: outside?, way: way? };
+        locked(&self.stages).insert(slug.clone(), stage);
+        Ok(())
+    }
+
+    /// See [`crate::backend::Backend::start_bundle`].
+    pub(super) async fn start_bundle(
+        &self,
+        engine: &Engine,
+        names: &Names,
+        site: &Site<'_>,
+        prepared: &Prepared,
+    ) -> Result<(), BackendError> {
+        let slug = &site.plan.identity.slug;
+        let failed = |error: EngineError| error.during("start the bundle");
+        let (stage, contained) = (self.stage(slug)?, contained(prepared)?);
+        let user = bundle_user();
+        let logs = make_logs(site.state, user)?;
+        let bundle = Bundle {
+            names,
+            slug,
+            labels: names.arguments(slug),
+            image: &contained.sidecars,
+            user,
+            logs: &logs,
+            outside: &stage.outside,
+            way: match &stage.way {
+                Way::Network(net) => bundle::Way::Network(net),
+                Way::Socket(volume) => bundle::Way::Socket(volume),
+            },
+        };
+        let id = create(engine, &names.name(Part::Bundle, slug), bundle.body()).await.map_err(failed)?;
+        site.ledger.record(resource(slug, BUNDLE, id.clone()))?;
+        let said = log_of(site.state, "bundle");
+        let (connected, attached) =
+            tokio::join!(join_inside(engine, &bundle, &id), attach(engine, &id, Some(&said)));
+        connected.map_err(failed)?;
+        let attached = attached.map_err(failed)?;
+        start(engine, &id).await.map_err(failed)?;
+        locked(&self.opened).insert((slug.clone(), Part::Bundle), attached);
+        Ok(())
+    }
+
+    /// See [`crate::backend::Backend::start_guest`].
+    pub(super) async fn start_guest(
+        &self,
+        engine: &Engine,
+        names: &Names,
+        site: &Site<'_>,
+        prepared: &Prepared,
+        runtime: Option<&str>,
+    ) -> Result<(), BackendError> {
+        let slug = &site.plan.identity.slug;
+        let failed = |error: EngineError| error.during("start the bottle");
+        let (stage, contained) = (self.stage(slug)?, contained(prepared)?);
+        let image = match site.origin {
+            Origin::New => contained.image.clone(),
+            Origin::Snapshot(snapshot) => freeze::image_of(engine, names, snapshot).await?,
+            Origin::Kept => kept::image_of(engine, names, site).await?,
+        };
+        let agent = Agent {
+            names,
+            slug,
+            image: &image,
+            user: (contained.uid, contained.gid),
+            program: &contained.program,
+            way: match &stage.way {
+                Way::Network(net) => agent::Way::Network(net),
+                Way::Socket(volume) => agent::Way::Socket(volume),
+            },
+            limits: &site.plan.resources,
+            runtime,
+            api: engine.pong.api,
+        };
+        let id = create(engine, &names.name(Part::Agent, slug), agent.body()).await.map_err(failed)?;
+        site.ledger.record(resource(slug, LAYERS, id.clone()))?;
+        if *site.origin != Origin::New {
+            kept::remove_aside(engine, names, slug).await.map_err(failed)?;
+        }
+        let attached = attach(engine, &id, Some(&log_of(site.state, "guest"))).await.map_err(failed)?;
+        site.ledger.record(resource(slug, GUEST, id.clone()))?;
+        start(engine, &id).await.map_err(failed)?;
+        locked(&self.opened).insert((slug.clone(), Part::Agent), attached);
+        Ok(())
+    }
+
+    /// The channel to pid 1 of this part: the one that was opened before it started, or one more.
+    pub(super) async fn connect(
+        &self,
+        engine: &Engine,
+        names: &Names,
+        part: Part,
+        slug: &Slug,
+    ) -> Result<ByteStream, BackendError> {
+        let who = match part {
+            Part::Bundle => "bundle",
+            _ => "guest",
+        };
+        let unreachable = |error: EngineError| error.during(&format!("reach the {who} of {slug}"));
+        let opened = locked(&self.opened).remove(&(slug.clone(), part));
+        let attached = match opened {
+            Some(attached) => attached,
+            None => {
+                let found = container::find(engine, names, part, slug).await.map_err(unreachable)?;
+                let Some(found) = found.filter(|found| found.running) else {
+                    return Err(BackendError::failed(format!("the {who} of {slug} does not run")));
+                };
+                attach(engine, &found.id, None).await.map_err(unreachable)?
+            }
+        };
+        let joined = rejoin(attached)
+            .await
+            .map_err(|error| BackendError::failed(format!("the {who} of {slug} does not answer: {error}")))?;
+        Ok(Box::new(joined))
+    }
+
+    fn stage(&self, slug: &Slug) -> Result<Stage, BackendError> {
+        let stage = locked(&self.stages).get(slug).cloned();
+        stage.ok_or_else(|| {
+            BackendError::failed(format!("the network of {slug} was not made by this process"))
+        })
+    }
+}
+
+/// The volume that the bundle puts its sockets into. In memory, and the bundle's own.
+async fn make_door(engine: &Engine, names: &Names, site: &Site<'_>) -> Result<String, BackendError> {
+    let slug = &site.plan.identity.slug;
+    let name = names.name(Part::Door, slug);
+    site.ledger.record(resource(slug, VOLUME, name.clone()))?;
+    let (uid, gid) = bundle_user();
+    let options = format!("size={DOOR_SIZE},mode=0755,uid={uid},gid={gid},nosuid,nodev,noexec");
+    let request = VolumeCreateRequest {
+        name: Some(name.clone()),
+        driver: Some("local".to_owned()),
+        driver_opts: Some(
+            [("type", "tmpfs"), ("device", "tmpfs"), ("o", &options)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+        ),
+        labels: Some(names.labels(Part::Door, slug)),
+        ..VolumeCreateRequest::default()
+    };
+    let made = engine.ask(engine.docker().create_volume(request)).await;
+    let volume = made.map_err(|error| error.during("make the volume of the bottle's door"))?;
+    // An engine answers with the one that is there already, whosever it is.
+    if names.owned(&volume.name, &volume.labels).is_none() {
+        return Err(BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
+            .with_hint(format!("`docker volume rm {name}` makes room for it")));
+    }
+    Ok(name)
+}
+
+async fn join_inside(engine: &Engine, bundle: &Bundle<'_>, id: &str) -> Result<(), EngineError> {
+    let Some((network, endpoint)) = bundle.endpoint() else { return Ok(()) };
+    let request = NetworkConnectRequest { container: id.to_owned(), endpoint_config: Some(endpoint) };
+    engine.ask(engine.docker().connect_network(network, request)).await
+}
+
+fn contained(prepared: &Prepared) -> Result<&Contained, BackendError> {
+    let contained = prepared.contained.as_ref();
+    contained.ok_or_else(|| BackendError::failed("the bottle was prepared for another backend"))
+}
+
+/// The person's own ids, so that logs are the person's; never root's.
+fn bundle_user() -> (u32, u32) {
+    match rustix::process::geteuid().as_raw() {
+        0 => (BUNDLE_UID, BUNDLE_UID),
+        uid => (uid, rustix::process::getegid().as_raw()),
+    }
+}
+
+/// The folder for the door's log, which the bundle's user may write to and nobody gets to but the person.
+fn make_logs(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
+    let folder = state.join(DOOR_LOGS);
+    let made = std::fs::create_dir_all(&folder).and_then(|()| {
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::lchown(&folder, Some(uid), Some(gid))?;
+        }
+        Ok(())
+    });
+    let failed = |error| BackendError::failed(format!("cannot make {}: {error}", folder.display()));
+    made.map(|()| folder.clone()).map_err(failed)
+}
+
+/// What a role says before its channel is up.
+fn log_of(state: &Path, role: &str) -> PathBuf {
+    state.join("logs").join(format!("{role}.log"))
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

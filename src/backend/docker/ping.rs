@@ -1,0 +1,105 @@
+//! The first word with an engine: who is there, and what it speaks.
+//!
+//! Asked by hand, because the answer stands in the headers: one connection tells a missing engine from one
+//! that may not be used, and what costs an engine some ten milliseconds to say at length costs it one here.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// How long an engine that is there may take to say so.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// The most that is read of the answer; an engine's is a tenth of it.
+const ANSWER_MAX: u64 = 8 << 10;
+
+/// Outside any version of the API, so that every engine has it.
+const QUESTION: &[u8] = b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
+
+/// What an engine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pong {
+    /// The newest version of the API that it speaks, as the number behind `1.`.
+    pub(super) api: u32,
+    /// What its containers run (`linux`).
+    pub(super) os: String,
+    /// Itself, with its version (`Docker/20.10.24`).
+    pub(super) server: String,
+}
+
+/// Asks the engine behind this socket.
+///
+/// # Errors
+/// What the system says when it cannot be connected to; `InvalidData` when something else answers there.
+pub(super) async fn ping(socket: &Path) -> io::Result<Pong> {
+    let asked = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        stream.write_all(QUESTION).await?;
+        let mut answer = Vec::new();
+        stream.take(ANSWER_MAX).read_to_end(&mut answer).await?;
+        read(&String::from_utf8_lossy(&answer))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "what answers is no container engine"))
+    };
+    let late = || io::Error::new(io::ErrorKind::TimedOut, "it says nothing");
+    tokio::time::timeout(ANSWERS_WITHIN, asked).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn read(answer: &str) -> Option<Pong> {
+    let head = answer.split("\r\n\r\n").next()?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next()?.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
+    let header = |name: &str| {
+        let mut fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
+    };
+    let api = header("Api-Version")?.strip_prefix("1.")?.parse().ok()?;
+    (status == "200").then(|| Pong {
+        api,
+        os: header("Ostype").unwrap_or_default(),
+        server: header("Server").unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_is_told_from_whatever_else_answers() {
+        let answer = "HTTP/1.0 200 OK\r\nApi-Version: 1.41\r\nOstype: linux\r\nServer: Docker/20.10.24 (linux)\r\n\
+                      \r\nOK";
+        let pong = Pong { api: 41, os: "linux".to_owned(), server: "Docker/20.10.24 (linux)".to_owned() };
+        assert_eq!(read(answer), Some(pong));
+        assert_eq!(read("HTTP/1.1 200 OK\r\napi-version:1.53\r\n\r\n").map(|pong| pong.api), Some(53));
+        for other in [
+            "",
+            "SSH-2.0-x\r\n",
+            "HTTP/1.1 200 OK\r\n\r\nApi-Version: 1.41",
+            "HTTP/1.1 500 Internal Server Error\r\nApi-Version: 1.41\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nApi-Version: 2.0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nApi-Version: 1.x\r\n\r\n",
+        ] {
+            assert_eq!(read(other), None, "{other:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn silence_and_endless_talk_both_end() {
+        let folder = tempfile::tempdir().expect("folder");
+        let socket = folder.path().join("s");
+        let listener = tokio::net::UnixListener::bind(&socket).expect("bound");
+        let talker = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("accepted");
+            while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
+        });
+        assert_eq!(ping(&socket).await.expect_err("no engine").kind(), io::ErrorKind::InvalidData);
+        talker.await.expect("it noticed");
+        assert_eq!(
+            ping(&folder.path().join("t")).await.expect_err("nothing").kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! Which networks this machine reaches directly, so that no bottle's network hides one of them.
+//!
+//! Of use where the engine runs on this machine; where it has a machine of its own these are merely addresses
+//! that bottles do without.
+
+use std::fs::File;
+use std::io::Read;
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+/// The most of the table that is read: thousands of routes.
+const TABLE_MAX: u64 = 1 << 20;
+
+/// Every network that this machine has a route to, but for the way to everywhere else. None where the
+/// kernel shows no table.
+pub(super) fn of_this_host() -> Vec<Ipv4Net> {
+    let mut table = String::new();
+    match File::open("/proc/net/route").and_then(|file| file.take(TABLE_MAX).read_to_string(&mut table)) {
+        Ok(_) => parse(&table),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Reads the table: destination in the second column, mask in the eighth, in the machine's own byte order.
+fn parse(table: &str) -> Vec<Ipv4Net> {
+    let networks = table.lines().skip(1).filter_map(|line| {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let address = |column: usize| Some(Ipv4Addr::from(number(columns.get(column)?)?.to_ne_bytes()));
+        let prefix = u32::from(address(7)?).leading_ones();
+        Ipv4Net::new(address(1)?, u8::try_from(prefix).ok()?).ok()
+    });
+    networks.filter(|network| network.prefix_len() > 0).collect()
+}
+
+fn number(hex: &str) -> Option<u32> {
+    u32::from_str_radix(hex, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn networks_are_read_and_the_default_route_is_none() {
+        let table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
+            eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+            eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
+            docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n\
+            short\tline\n";
+        let networks: Vec<String> = parse(table).iter().map(ToString::to_string).collect();
+        assert_eq!(networks, ["192.0.2.0/24", "172.17.0.0/16"]);
+    }
+
+    #[test]
+    fn this_machines_own_table_can_be_read() {
+        if std::path::Path::new("/proc/net/route").exists() {
+            assert!(of_this_host().iter().all(|network| network.prefix_len() > 0));
+        }
+    }
+}
