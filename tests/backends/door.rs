@@ -69,7 +69,11 @@ async fn a_bundle_is_recorded_found_connected_to_again_and_removed() {
 async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
     for stand in every_isolating_backend().await {
         let bottle = stand.bottle("guards").await;
-        stand.backend.start_bundle(&bottle.site()).await.expect("bundle");
+        stand
+            .backend
+            .start_bundle(&bottle.site(), &bottle::backend::Prepared::default())
+            .await
+            .expect("bundle");
         let channel = bundle(&bottle).await;
         provision(&bottle, &channel).await;
         let guest = bottle.provisioned().await;
