@@ -11,6 +11,9 @@ pub(crate) struct Process {
     pub(crate) resident: u64,
     /// Of those, bytes that other processes may share: the program itself.
     pub(crate) shared: u64,
+    /// Bytes resident, of what is shared with others its part only. Over all of them that counts each page
+    /// once. Nothing where the kernel does not say.
+    pub(crate) proportional: Option<u64>,
 }
 
 /// Every process of the program whose label names this home: `bottle __ROLE HOME SLUG`.
@@ -30,7 +33,14 @@ fn read(pid: &str, home: &str) -> Option<Process> {
     let memory = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let mut pages = memory.split(' ').skip(1).map_while(|pages| pages.parse::<u64>().ok());
     let page = rustix::param::page_size() as u64;
-    Some(Process { role, resident: pages.next()? * page, shared: pages.next()? * page })
+    let (resident, shared) = (pages.next()? * page, pages.next()? * page);
+    Some(Process { role, resident, shared, proportional: proportional(pid) })
+}
+
+fn proportional(pid: &str) -> Option<u64> {
+    let sums = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = sums.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Bytes as MiB.
