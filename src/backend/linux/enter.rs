@@ -1,21 +1,22 @@
 //! From a fresh process to pid 1 of a sandbox.
 //!
 //! ```text
-//!  outer   own session ─ sources opened ─ namespaces unshared ─ ids mapped ─ fork ─ says who was born ─ exit
+//!  outer   own session ─ sources opened ─ namespaces unshared ─ ids mapped ─ fork ─ says who was born
+//!                                                                        │     ─ makes the network ─ exit
 //!  inner                                                                └─ becomes the agent's user
-//!            loopback ─ names ─ root built and entered ─ limits ─ privileges dropped ─ filter ─ ready
+//!            names ─ root built and entered ─ network joined ─ limits ─ privileges dropped ─ filter ─ ready
 //! ```
 //! One thread throughout, so that forking and unsharing mean the whole process. What comes after `ready`
 //! is the guest, in the inner process, with nothing left that could undo any of it.
 
 use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 use bottle_contract::names::AGENT_UID;
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
-use rustix::fs::Mode;
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::failure::Step;
 use super::sources::Sources;
@@ -65,45 +66,47 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupF
         identity::map_self(uid, gid).step("map its ids")?;
         Sources::open(spec)?
     };
-    let (said, saying) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
+    let (outer, inner) = UnixStream::pair().step("make a socket pair")?;
+    let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open /proc")?;
     match fork().step("make its first process")? {
         Forked::Parent(pid) => {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
             newborn.say(&Report::Born { pid }).step("say who was born")?;
+            network::make_for(&outer, &proc).step("make its network")?;
             Ok(None)
         }
         Forked::Child => {
-            drop(saying);
-            let null = confine(spec, &sources)?;
+            drop((outer, proc));
+            let null = confine(spec, &sources, &inner)?;
             // Ends with the outer process, which has said who this is by then: nothing is ready before it
             // is known.
-            rustix::io::read(&said, &mut [0_u8; 1][..]).step("wait to be known")?;
+            rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait to be known")?;
             Ok(Some(null))
         }
     }
 }
 
+/// All but the network.
 fn unshare() -> Result<(), SetupFailure> {
     let all = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
-        | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS
         | CloneFlags::CLONE_NEWCGROUP;
     nix::sched::unshare(all).step("make namespaces")
 }
 
-fn confine(spec: &SandboxSpec, sources: &Sources) -> Result<OwnedFd, SetupFailure> {
+fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<OwnedFd, SetupFailure> {
     if spec.outside_id.is_some() {
         nix::unistd::setgroups(&[]).step("leave root's groups")?;
     }
     let (uid, gid) = (Uid::from_raw(AGENT_UID), Gid::from_raw(AGENT_UID));
     nix::unistd::setresgid(gid, gid, gid).step("take its group")?;
     nix::unistd::setresuid(uid, uid, uid).step("take its user")?;
-    network::open_loopback().step("switch loopback on")?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step("set its host name")?;
     root::build(spec, sources)?;
+    network::join(outer).step("join its network")?;
     let null = OpenOptions::new().read(true).open("/dev/null").step("open /dev/null")?;
     privileges::limit(spec.processes).step("set its limits")?;
     privileges::drop_all().step("drop its privileges")?;
