@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         Some(contained::GUEST_FLAG) => contained::guest(),
         Some(contained::BUNDLE_FLAG) => contained::bundle(),
         Some("__keeper") => keep(),
+        Some("__git-pipe") => bottle::cli::git_pipe(),
         Some("__probe") => bottle::cli::probe_from_inside(),
         Some("__fake-program") => fake::programs::run(std::env::args_os().skip(2)),
         _ => bottle::cli::run(std::env::args_os()),

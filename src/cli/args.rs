@@ -7,8 +7,8 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    attach, cleanup, commit, cp, doctor, exec, info, list, logs, policy, probe, resume, snapshots, start,
-    stop,
+    attach, cleanup, commit, cp, diff, doctor, exec, info, list, logs, policy, probe, pull, resume,
+    snapshots, start, stop,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Logs(logs::Logs),
     Cp(cp::Cp),
     Stop(stop::Stop),
+    Pull(pull::Pull),
+    Diff(diff::Diff),
     Resume(resume::Resume),
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),

@@ -18,10 +18,12 @@ mod cleanup;
 mod commit;
 mod connect;
 mod cp;
+mod diff;
 mod doctor;
 mod error;
 mod exec;
 mod exit;
+mod git;
 mod info;
 mod list;
 mod logs;
@@ -29,6 +31,7 @@ mod output;
 mod policy;
 mod probe;
 mod progress;
+mod pull;
 mod resume;
 mod session;
 mod shapes;
@@ -45,6 +48,12 @@ use clap::error::ErrorKind;
 use tracing_subscriber::EnvFilter;
 
 pub use self::probe::inside as probe_from_inside;
+
+/// `bottle __git-pipe`: the transport of the host's git into a bottle.
+#[must_use]
+pub fn git_pipe() -> ExitCode {
+    git::pipe()
+}
 
 use self::args::{Cli, Command};
 use self::error::CliError;
@@ -81,6 +90,8 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Logs(logs) => logs.run(&host, output),
         Command::Cp(cp) => cp.run(&host, output),
         Command::Stop(stop) => stop.run(&host, output),
+        Command::Pull(pull) => pull.run(&host, output),
+        Command::Diff(diff) => diff.run(&host, output),
         Command::Resume(resume) => resume.run(&host, output),
         Command::Commit(commit) => commit.run(&host, output),
         Command::Snapshots(snapshots) => snapshots.run(&host, output),

@@ -72,6 +72,35 @@ pub(crate) struct Committed {
     pub(crate) moved_by: Option<String>,
 }
 
+/// `bottle pull --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Pulled {
+    pub(crate) slug: String,
+    /// The branch, without `refs/heads/`.
+    pub(crate) branch: String,
+    /// The commit it was at before; absent when there was no such branch.
+    pub(crate) before: Option<String>,
+    pub(crate) after: String,
+    /// Commits that `HEAD` has not.
+    pub(crate) commits: u64,
+    /// Files in the bottle that are in no commit.
+    pub(crate) uncommitted: usize,
+    /// Branches in the bottle whose commits are not here.
+    pub(crate) elsewhere: usize,
+}
+
+/// `bottle diff --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Difference {
+    pub(crate) slug: String,
+    /// The commit it is compared with; absent when there is none.
+    pub(crate) base: Option<String>,
+    /// A unified diff.
+    pub(crate) diff: String,
+    /// Whether there is more.
+    pub(crate) cut: bool,
+}
+
 /// One line of `bottle list snapshots --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ListedSnapshot {

@@ -9,12 +9,14 @@
 //! - `running`: start on pipes, exec, logs, cp, stop
 //! - `freezing`: snapshots made, listed and removed
 //! - `resuming`: going on with what was kept or committed
+//! - `pulling`: work taken out by git
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 
 mod freezing;
 mod home;
 mod looking;
 mod manifests;
+mod pulling;
 mod resuming;
 mod running;
 mod settings;

@@ -1,0 +1,226 @@
+//! The host's git.
+//!
+//! It gets an environment of its own: no person's or system's configuration (which could send the fetch
+//! elsewhere), no prompt, no hook, and one transport, which is [`super::pipe`].
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use bottle_contract::names::Slug;
+use tokio::process::Command;
+
+use super::{ObjectId, pipe};
+use crate::cli::error::{CliError, Kind};
+use crate::cli::output::inert;
+use crate::host::Host;
+
+/// What the person's repository says of it stays; this is laid over it.
+const CONFIGURATION: [&str; 12] = [
+    "protocol.allow=never",
+    "protocol.ssh.allow=always",
+    "fetch.fsckObjects=true",
+    "transfer.fsckObjects=true",
+    "transfer.bundleURI=false",
+    "fetch.recurseSubmodules=false",
+    "submodule.recurse=false",
+    "fetch.prune=false",
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "credential.helper=",
+    "gc.auto=0",
+];
+
+/// Variables that git and our transport need of the person's environment.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
+
+/// What is said of a failed git: its last words.
+const LAST_WORDS: usize = 2000;
+
+/// A repository of the person's.
+pub(crate) struct Repository<'a> {
+    host: &'a Host,
+    folder: PathBuf,
+}
+
+/// What a fetch came to.
+pub(crate) struct Fetched {
+    /// The branch, without `refs/heads/`.
+    pub(crate) branch: String,
+    /// Where it was before.
+    pub(crate) before: Option<ObjectId>,
+    /// Where it is.
+    pub(crate) after: ObjectId,
+    /// Commits that are new to the repository's `HEAD`.
+    pub(crate) commits: u64,
+}
+
+impl<'a> Repository<'a> {
+    /// The repository that this folder is in; none when it is in none.
+    ///
+    /// # Errors
+    /// When there is no git.
+    pub(crate) async fn around(host: &'a Host, folder: &Path) -> Result<Option<Self>, CliError> {
+        let here = Self { host, folder: folder.to_owned() };
+        if !folder.is_dir() {
+            return Ok(None);
+        }
+        let found = here.git(&["rev-parse", "--git-dir"]).await?;
+        if found.status.success() {
+            return Ok(Some(here));
+        }
+        let words = last_words(&found);
+        if words.contains("not a git repository") {
+            return Ok(None);
+        }
+        Err(CliError::failed(format!("git cannot use {}: {words}", folder.display())))
+    }
+
+    /// What is checked out.
+    pub(crate) async fn head(&self) -> Result<Option<ObjectId>, CliError> {
+        self.resolve("HEAD").await
+    }
+
+    /// Whether it has this commit.
+    pub(crate) async fn has(&self, commit: &ObjectId) -> Result<bool, CliError> {
+        let known = self.git(&["cat-file", "-e", &format!("{}^{{commit}}", commit.as_str())]).await?;
+        Ok(known.status.success())
+    }
+
+    /// Fetches what is checked out in the bottle, or this branch of it, into `bottle/<slug>`: that one branch,
+    /// nothing else, and never over commits that are not in the bottle.
+    ///
+    /// # Errors
+    /// A sentence, with the next step.
+    pub(crate) async fn fetch(&self, slug: &Slug, branch: Option<&str>) -> Result<Fetched, CliError> {
+        let source = match branch {
+            None => "HEAD".to_owned(),
+            Some(branch) => self.checked(branch).await?,
+        };
+        let target = format!("refs/heads/bottle/{slug}");
+        let before = self.resolve(&target).await?;
+        let mut command = self.command();
+        command.env("GIT_SSH_COMMAND", self.transport()?).env("GIT_SSH_VARIANT", "simple");
+        command.env(pipe::SLUG, slug.as_str()).env("BOTTLE_HOME", &self.host.home);
+        command.args([
+            "fetch",
+            "--no-progress",
+            "--no-tags",
+            "--no-recurse-submodules",
+            "--no-write-fetch-head",
+        ]);
+        command.args(["--no-auto-maintenance", "--refmap=", "--upload-pack=git-upload-pack"]);
+        command.args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
+        let fetched = run(command).await?;
+        if !fetched.status.success() {
+            return Err(explain(&last_words(&fetched), slug, branch));
+        }
+        let after = self.resolve(&target).await?;
+        let after = after.ok_or_else(|| CliError::failed("git fetched, and there is no branch"))?;
+        let commits = self.count(&after).await?;
+        Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
+    }
+
+    /// Our own program, quoted for the shell that git hands it to.
+    fn transport(&self) -> Result<String, CliError> {
+        let program = self.host.program.to_str().and_then(|program| shlex::try_quote(program).ok());
+        let program =
+            program.ok_or_else(|| CliError::failed("the path of this program cannot be handed to git"))?;
+        Ok(format!("{program} __git-pipe"))
+    }
+
+    async fn checked(&self, branch: &str) -> Result<String, CliError> {
+        let name = format!("refs/heads/{branch}");
+        let good = self.git(&["check-ref-format", &name]).await?.status.success();
+        // A colon would be a refspec, and a star a pattern of one.
+        if good && !branch.contains([':', '*', '^']) {
+            return Ok(name);
+        }
+        Err(CliError::usage(format!("{branch:?} cannot be the name of a branch")).about("--branch"))
+    }
+
+    async fn resolve(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
+        let name = format!("{name}^{{commit}}");
+        let found = self.git(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await?;
+        let text = String::from_utf8_lossy(&found.stdout).into_owned();
+        Ok(if found.status.success() { ObjectId::parse(&text) } else { None })
+    }
+
+    async fn count(&self, tip: &ObjectId) -> Result<u64, CliError> {
+        let mut arguments = vec!["rev-list", "--count", tip.as_str()];
+        if self.head().await?.is_some() {
+            arguments.extend(["--not", "HEAD"]);
+        }
+        arguments.push("--");
+        let counted = self.git(&arguments).await?;
+        String::from_utf8_lossy(&counted.stdout)
+            .trim()
+            .parse()
+            .map_err(|_| CliError::failed(format!("git cannot count commits: {}", last_words(&counted))))
+    }
+
+    async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
+        let mut command = self.command();
+        command.args(arguments);
+        run(command).await
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("git");
+        command.env_clear();
+        for name in INHERITED {
+            command.envs(self.host.env.get(std::ffi::OsStr::new(name)).map(|value| (name, value)));
+        }
+        command
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("LC_ALL", "C")
+            .arg("-C")
+            .arg(&self.folder);
+        for setting in CONFIGURATION {
+            command.args(["-c", setting]);
+        }
+        command
+    }
+}
+
+async fn run(mut command: Command) -> Result<Output, CliError> {
+    // Ends with us: nobody would take what it fetched for done.
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command.output().await.map_err(|error| {
+        let failed = CliError::failed(format!("cannot run git: {error}"));
+        if error.kind() == std::io::ErrorKind::NotFound {
+            failed.hint("install git on this machine")
+        } else {
+            failed
+        }
+    })
+}
+
+/// What a git complained of, of which a part may come from inside.
+fn last_words(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    let from = said.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
+    inert(&said[from..])
+}
+
+fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
+    let state = |message: String| CliError::new(Kind::State, message);
+    if words.contains("couldn't find remote ref") {
+        return match branch {
+            Some(branch) => state(format!("there is no branch {branch:?} in the bottle")).about("--branch"),
+            None => state("nothing was committed in the bottle".to_owned()),
+        };
+    }
+    if words.contains("non-fast-forward") || words.contains("[rejected]") {
+        return state(format!("bottle/{slug} has commits that are not in the bottle")).hint(format!(
+            "keep them under another name with `git branch -m bottle/{slug} NAME`, then pull again"
+        ));
+    }
+    if words.contains("refusing to fetch into") {
+        return state(format!("bottle/{slug} is checked out, so it cannot be moved"))
+            .hint("check another branch out first");
+    }
+    CliError::failed(format!("git could not fetch: {words}"))
+}

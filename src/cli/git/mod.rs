@@ -1,0 +1,52 @@
+//! The two gits of `pull` and `diff`: the host's, and the one in the bottle.
+//!
+//! ```text
+//!  host's git fetch ── GIT_SSH_COMMAND ──► bottle __git-pipe ── keeper ──► exec in the bottle: git upload-pack
+//! ```
+//! What runs inside is chosen here and never by what is inside; what comes out is a pack that the host's git
+//! checks object by object, and text that is shown inert.
+//!
+//! - `host`: the host's git, with no configuration but the repository's own and no transport but ours
+//! - `inside`: a command in the bottle, its output bounded
+//! - `pipe`: the transport
+
+mod host;
+mod inside;
+mod pipe;
+
+pub(crate) use host::{Fetched, Repository};
+pub(crate) use inside::Inside;
+pub(crate) use pipe::run as pipe;
+
+/// A commit's or a tree's name, in SHA-1 or SHA-256. Nothing else is passed from one git to the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ObjectId(String);
+
+impl ObjectId {
+    /// The name that this text is, spaces around it aside.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let hex = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        (hex && matches!(text.len(), 40 | 64)).then(|| Self(text.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_name_is_one() {
+        let sha1 = "0123456789abcdef0123456789abcdef01234567";
+        assert_eq!(ObjectId::parse(&format!("{sha1}\n")).as_ref().map(ObjectId::as_str), Some(sha1));
+        for text in
+            ["", "HEAD", "--upload-pack=x", &sha1[1..], &sha1.to_uppercase(), &format!("{sha1} {sha1}")]
+        {
+            assert_eq!(ObjectId::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `bottle __git-pipe HOST COMMAND`: the transport of the host's git into a bottle.
+//!
+//! Git starts it as if it were ssh. Which bottle, it has from `bottle pull`; what runs there is always the same
+//! command, whatever git or anybody asks for.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bottle_channel::{Event, StreamReceiver, StreamSender};
+use bottle_contract::names::{Slug, WORKSPACE};
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Process, STDERR, STDIN, STDOUT};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::cli::connect::{connect, open_guest};
+use crate::cli::error::CliError;
+use crate::cli::output::inert;
+use crate::host::Host;
+
+/// Names the bottle to this process.
+pub(super) const SLUG: &str = "BOTTLE_GIT_PIPE";
+
+/// The most that comes out of a bottle in one pull.
+const MOST: u64 = 8 << 30;
+
+/// How long either side may be silent: a large pack is made and checked without a word.
+const SILENCE: Duration = Duration::from_secs(300);
+
+/// What is kept of what the git inside complains of.
+const COMPLAINTS: usize = 4096;
+
+/// The role's whole life.
+#[must_use]
+pub(crate) fn run() -> ExitCode {
+    match super::super::block_on(carry()) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            // Git passes it on to `bottle pull`.
+            let _ = writeln!(std::io::stderr(), "{}", inert(&error.message));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn carry() -> Result<u8, CliError> {
+    let host = Host::of_this_process()?;
+    let slug: Slug = host
+        .var(SLUG)
+        .and_then(|slug| slug.parse().ok())
+        .ok_or_else(|| CliError::usage("only `bottle pull` starts this"))?;
+    let channel = connect(&host, &slug).await?;
+    let words = ["git", "upload-pack", WORKSPACE];
+    let process = Process {
+        argv: words.map(str::to_owned).to_vec(),
+        env: [("LC_ALL".to_owned(), "C".to_owned())].into(),
+        cwd: None,
+        terminal: None,
+        stdin: true,
+        user: None,
+        awaited: false,
+    };
+    let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
+    let (sender, receiver) = stream.split();
+    tokio::select! {
+        ended = outward(receiver) => ended,
+        never = inward(&sender) => never,
+    }
+}
+
+/// What git says, to the bottle. Its end is the end of the input.
+async fn inward(sender: &StreamSender) -> Result<u8, CliError> {
+    let mut input = tokio::io::stdin();
+    let mut buffer = vec![0; 16 << 10];
+    loop {
+        let read = input.read(&mut buffer).await.unwrap_or(0);
+        if sender.data(STDIN, &buffer[..read]).await.is_err() || read == 0 {
+            return std::future::pending().await;
+        }
+    }
+}
+
+/// What the bottle says, to git.
+async fn outward(mut receiver: StreamReceiver) -> Result<u8, CliError> {
+    let mut output = tokio::io::stdout();
+    let (mut passed, mut complaints) = (0_u64, Vec::new());
+    loop {
+        let event = tokio::time::timeout(SILENCE, receiver.next()).await;
+        match event.map_err(|_| CliError::failed("the git in the bottle says nothing any more"))? {
+            Some(Event::Data { fd: STDOUT, bytes }) => {
+                passed += bytes.len() as u64;
+                if passed > MOST {
+                    return Err(CliError::failed(format!(
+                        "more than {} GiB came out of the bottle",
+                        MOST >> 30
+                    )));
+                }
+                let written = async {
+                    output.write_all(&bytes).await?;
+                    output.flush().await
+                };
+                written.await.map_err(|error| CliError::failed(format!("git went away: {error}")))?;
+            }
+            Some(Event::Data { fd: STDERR, bytes }) => {
+                let room = COMPLAINTS - complaints.len();
+                complaints.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            }
+            Some(Event::Data { .. }) => {}
+            Some(Event::Message(json)) => match serde_json::from_slice(&json) {
+                Ok(GuestEvent::Exited(Exit::Code(0))) => return Ok(0),
+                Ok(GuestEvent::Exited(_)) => {
+                    let said = String::from_utf8_lossy(&complaints).into_owned();
+                    return Err(CliError::failed(format!("the git in the bottle failed: {}", said.trim())));
+                }
+                Ok(GuestEvent::Failed(failure)) => return Err(CliError::failed(failure.message)),
+                _ => {}
+            },
+            Some(Event::End | Event::Reset(_)) | None => {
+                return Err(CliError::failed("the bottle ended the connection"));
+            }
+        }
+    }
+}

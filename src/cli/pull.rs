@@ -1,0 +1,151 @@
+//! `bottle pull`: what was committed in a bottle, into a branch of the person's repository.
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+
+use super::connect::{connect, lost};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::git::{Fetched, Inside, Repository};
+use super::output::Output;
+use super::shapes;
+use crate::host::Host;
+use crate::instance::freeze::clock_of_files;
+use crate::instance::record::Record;
+use crate::instance::{State, Store};
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+
+/// Fetch what was committed in a bottle into the branch `bottle/SLUG` of your repository
+///
+/// The repository is the one that the bottle was started in with `--cwd`, else the one around the working
+/// directory. Nothing else of it changes: no tag, no submodule, no configuration, nothing checked out.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Pull {
+    /// The bottle, as `bottle list` names it
+    slug: Slug,
+    /// A branch in the bottle, instead of what is checked out there
+    #[arg(long, value_name = "BRANCH")]
+    branch: Option<String>,
+}
+
+/// What a pull came to.
+pub(crate) struct Pulled {
+    fetched: Fetched,
+    /// Files that are in no commit.
+    uncommitted: usize,
+    /// Branches whose commits are not in the person's repository.
+    elsewhere: usize,
+}
+
+impl Pulled {
+    /// Whether nothing of git's would be lost with the bottle.
+    pub(crate) fn is_all(&self) -> bool {
+        self.uncommitted == 0 && self.elsewhere == 0
+    }
+}
+
+impl Pull {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        super::block_on(async {
+            let record = running(host, &self.slug).await?;
+            let channel = connect(host, &self.slug).await?;
+            let pulled = pull(host, &record, &channel, self.branch.as_deref()).await?;
+            report(&self.slug, &pulled, output)?;
+            Ok(exit::DONE)
+        })
+        .map_err(|error: CliError| if error.subject.is_none() { error.about(&self.slug) } else { error })
+    }
+}
+
+/// The record of a bottle whose git can be asked.
+pub(crate) async fn running(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+    match Store::of(host).state(slug) {
+        Some(State::Preserved(_)) => Err(CliError::new(
+            Kind::State,
+            format!("{slug} is stopped, and its git runs in it"),
+        )
+        .hint(format!(
+            "`bottle resume {slug} --detach` starts it; then this command finds it, and so does `bottle cp`"
+        ))),
+        Some(State::Alive(record) | State::Dead(record)) => Ok(*record),
+        _ => Err(connect(host, slug).await.err().unwrap_or_else(|| lost("it came to life"))),
+    }
+}
+
+/// Fetches, and notes with the keeper when that saved all there is.
+pub(crate) async fn pull(
+    host: &Host,
+    record: &Record,
+    channel: &Channel,
+    branch: Option<&str>,
+) -> Result<Pulled, CliError> {
+    let repository = repository(host, record).await?;
+    let workspace = Inside { channel }.workspace().await?;
+    if workspace.head.is_none() && branch.is_none() {
+        return Err(CliError::new(Kind::State, "nothing was committed in the bottle")
+            .hint("`bottle diff` shows what is there, `bottle cp` copies it out"));
+    }
+    // What the agent does from here on may not be in it.
+    let begun = clock_of_files();
+    let uncommitted = workspace.uncommitted().await?;
+    let tips = workspace.tips().await?;
+    let fetched = repository.fetch(&record.slug, branch).await?;
+    let mut elsewhere = 0;
+    for tip in &tips {
+        elsewhere += usize::from(!repository.has(tip).await?);
+    }
+    let pulled = Pulled { fetched, uncommitted, elsewhere };
+    if pulled.is_all() {
+        let mut stream = channel.open(&KeeperRequest::Pulled { at: begun }).await.map_err(lost)?;
+        match stream.receive::<KeeperEvent>().await {
+            Ok(KeeperEvent::Done) => {}
+            // The bottle is then kept at its end, though it would not have to be.
+            other => tracing::warn!("the pull is not noted: {other:?}"),
+        }
+    }
+    Ok(pulled)
+}
+
+/// Where the bottle's workspace came from, else where the person is.
+pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
+    let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
+    Repository::around(host, folder).await?.ok_or_else(|| {
+        CliError::new(Kind::State, format!("{} is in no git repository", folder.display()))
+            .hint("`bottle cp SLUG:. FOLDER` copies the workspace out as it is")
+    })
+}
+
+/// Says what came of it.
+pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<(), CliError> {
+    let Pulled { fetched, uncommitted, elsewhere } = pulled;
+    let Fetched { branch, before, after, commits } = fetched;
+    if output.json {
+        return output.print_json(&shapes::Pulled {
+            slug: slug.to_string(),
+            branch: branch.clone(),
+            before: before.as_ref().map(|id| id.as_str().to_owned()),
+            after: after.as_str().to_owned(),
+            commits: *commits,
+            uncommitted: *uncommitted,
+            elsewhere: *elsewhere,
+        });
+    }
+    output.print(branch)?;
+    output.note(match commits {
+        0 => format!("{branch} has no commit that HEAD has not"),
+        1 => format!("{branch} has 1 commit that HEAD has not; `git log HEAD..{branch}` shows it"),
+        many => format!("{branch} has {many} commits that HEAD has not; `git log HEAD..{branch}` shows them"),
+    });
+    if *uncommitted > 0 {
+        let files =
+            if *uncommitted == 1 { "1 file is".to_owned() } else { format!("{uncommitted} files are") };
+        output.warn(format!("{files} changed or new and in no commit; `bottle diff {slug}` shows it"));
+    }
+    if *elsewhere > 0 {
+        let branches =
+            if *elsewhere == 1 { "1 other branch".to_owned() } else { format!("{elsewhere} other branches") };
+        output
+            .warn(format!("{branches} in the bottle has commits that were not pulled; `--branch` takes one"));
+    }
+    Ok(())
+}

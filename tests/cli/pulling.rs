@@ -1,0 +1,170 @@
+//! Work taken out of a bottle by git. The fake backend runs no git, so most of this is on the Linux backend,
+//! where it can be used.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+
+use crate::home::{home, run, snapshot, transcripts};
+
+const LINUX: &str =
+    "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
+
+/// The person's git, in their project, with a name and nothing of this machine's configuration.
+fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"])
+        .args(arguments)
+        .current_dir(home.project())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .output()
+        .context("git")?;
+    anyhow::ensure!(
+        output.status.success(),
+        "git {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A shell in the bottle.
+fn inside(home: &TestHome, script: &str) -> Result<String> {
+    let script = format!(
+        "git() {{ command git -c user.name=Agent -c user.email=agent@example.com -c init.defaultBranch=main \"$@\"; }}; {script}"
+    );
+    Ok(run(home, &["exec", "one", "--", "/bin/sh", "-ec", &script])?.expect_code(0).stdout)
+}
+
+/// A bottle `one` with a copy of the person's project, which is a repository with one commit; nothing where
+/// that cannot be had.
+fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
+    let mut home = home()?;
+    home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
+    let doctor = run(&home, &["doctor", "--json"])?.json()?;
+    let usable =
+        doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true);
+    if !usable || Command::new("git").arg("--version").output().is_err() {
+        skip::aloud(test, &"no linux backend or no git here");
+        return Ok(None);
+    }
+    home.write("project/code", "one\n")?;
+    for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        git(&home, arguments)?;
+    }
+    let _ = run(&home, &["start", "work", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    Ok(Some(home))
+}
+
+#[test]
+fn what_was_committed_comes_out_and_what_was_not_is_said() -> Result<()> {
+    let Some(home) = with_a_copy("what_was_committed_comes_out_and_what_was_not_is_said")? else {
+        return Ok(());
+    };
+    let mut text = transcripts(&home, &[&["diff", "one"], &["pull", "one"]])?;
+    inside(
+        &home,
+        "echo two >>code; git commit -qam more; git tag -a -m x v1; echo new >file; echo three >>code",
+    )?;
+    text += &transcripts(&home, &[&["diff", "one"], &["pull", "one"], &["pull", "one", "--json"]])?;
+    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\n");
+    assert_eq!(git(&home, &["tag"])?, "", "no tag comes along");
+    assert_eq!(std::fs::read_to_string(home.project().join("code"))?, "one\n", "nothing is checked out");
+    inside(
+        &home,
+        "git add -A; git commit -qm rest; git branch side; git checkout -q side; git commit -q --allow-empty -m aside; git checkout -q main",
+    )?;
+    text += &transcripts(
+        &home,
+        &[&["pull", "one"], &["pull", "one", "--branch", "side"], &["pull", "one", "--branch", "nope"]],
+    )?;
+    assert_eq!(git(&home, &["log", "-1", "--format=%s", "bottle/one"])?, "aside\n");
+    // All of it is here now, so nothing has to be kept.
+    text += &transcripts(&home, &[&["stop", "one", "--time", "0"], &["pull", "one"]])?;
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn commits_of_the_persons_are_never_lost() -> Result<()> {
+    let Some(home) = with_a_copy("commits_of_the_persons_are_never_lost")? else { return Ok(()) };
+    inside(&home, "git commit -q --allow-empty -m theirs")?;
+    let _ = run(&home, &["pull", "one"])?.expect_code(0);
+    git(&home, &["checkout", "-q", "bottle/one"])?;
+    git(&home, &["commit", "-q", "--allow-empty", "-m", "mine"])?;
+    let mut text = transcripts(&home, &[&["pull", "one"]])?;
+    git(&home, &["checkout", "-q", "main"])?;
+    inside(&home, "git commit -q --allow-empty -m theirs-too")?;
+    text += &transcripts(&home, &[&["pull", "one"]])?;
+    assert_eq!(git(&home, &["log", "-1", "--format=%s", "bottle/one"])?, "mine\n");
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn a_workspace_without_a_history_is_said() -> Result<()> {
+    let Some(home) = with_a_copy("a_workspace_without_a_history_is_said")? else { return Ok(()) };
+    inside(&home, "rm -rf .git")?;
+    let mut text = transcripts(&home, &[&["pull", "one"], &["diff", "one"]])?;
+    inside(&home, "git init -q")?;
+    text += &transcripts(&home, &[&["pull", "one"], &["diff", "one"]])?;
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    text += &transcripts(&home, &[&["pull", "one"], &["diff", "one"], &["pull", "nobody"]])?;
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn a_bottle_without_git_is_said() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    snapshot!(transcripts(&home, &[&["pull", "one"], &["diff", "one"]])?);
+    Ok(())
+}
+
+/// Everything in the bottle is the agent's: its repository's configuration, its hooks, its objects, its git.
+#[test]
+fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Result<()> {
+    let name = "a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken";
+    let Some(home) = with_a_copy(name)? else { return Ok(()) };
+    let marker = home.outside("ran");
+    let touch = format!("touch {}", marker.display());
+    inside(
+        &home,
+        &format!(
+            "git config uploadpack.packObjectsHook '{touch}'; git config core.fsmonitor '{touch}'; \
+             git config core.sshCommand '{touch}'; git config diff.external '{touch}'; \
+             printf '#!/bin/sh\\n{touch}\\n' >.git/hooks/post-checkout; chmod +x .git/hooks/post-checkout; \
+             git commit -q --allow-empty -m 'plain\x1b]0;title\x07'"
+        ),
+    )?;
+    let _ = run(&home, &["pull", "one"])?.expect_code(0);
+    assert!(!marker.exists());
+    // A tree with a `.git` in it, which a checkout would take for its own: fsck stops it.
+    inside(
+        &home,
+        "blob=$(printf '[core]\\n\\tfsmonitor = x\\n' | git hash-object -w --stdin); \
+         tree=$(printf \"100644 blob $blob\\tconfig\\n\" | git mktree); \
+         top=$(printf \"040000 tree $tree\\t.git\\n\" | git mktree); \
+         git update-ref HEAD $(git commit-tree $top -p HEAD -m evil)",
+    )?;
+    let refused = run(&home, &["pull", "one"])?.expect_code(1);
+    assert!(
+        refused.stderr.contains("git could not fetch") && refused.stderr.contains("hasDotgit"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!refused.stderr.contains('\x1b'));
+    assert_ne!(git(&home, &["log", "-1", "--format=%s", "bottle/one"])?, "evil\n");
+    // A git of the agent's own, first in its PATH, that says whatever it likes.
+    inside(
+        &home,
+        "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nprintf \"\\\\033[31mxxxx\"; exit 0\\n' >~/.local/bin/git; chmod +x ~/.local/bin/git",
+    )?;
+    let lied = run(&home, &["pull", "one"])?;
+    assert_ne!(lied.code, 0);
+    assert!(!lied.stderr.contains('\x1b') && !lied.stdout.contains('\x1b'), "{}", lied.stderr);
+    Ok(())
+}
