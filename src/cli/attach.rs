@@ -14,6 +14,7 @@ use super::exit;
 use super::output::Output;
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
+use super::work;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
@@ -62,8 +63,8 @@ impl Attach {
             } else {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
-            let joined =
-                Joined { channel, slug: self.slug.clone(), ours: false, pass: settings.terminal_pass };
+            let (host, slug) = (host.clone(), self.slug.clone());
+            let joined = Joined { host, channel, slug, ours: false, pass: settings.terminal_pass };
             joined.run(style, self.read_only, &mut catch()?, output).await
         })
     }
@@ -87,6 +88,7 @@ pub(crate) fn catch() -> Result<Signals, CliError> {
 
 /// A client of a running bottle.
 pub(crate) struct Joined {
+    pub(crate) host: Host,
     pub(crate) channel: Channel,
     pub(crate) slug: Slug,
     /// Whether this client started the bottle, so that it ends with us unless we detach.
@@ -106,12 +108,23 @@ impl Joined {
     ) -> Result<u8, CliError> {
         let on_terminal = matches!(style, Style::Terminal { .. });
         let watch = Watch::start(&self.channel, !on_terminal, output);
+        // Before the agent can end: whoever comes later finds that its work was kept.
+        let offer = if on_terminal && !read_only && terminal::interactive() {
+            self.channel.open(&KeeperRequest::Offer).await.ok()
+        } else {
+            None
+        };
         let size = on_terminal.then(terminal::size);
         let request = GuestRequest::Attach(AttachRequest { read_only, size });
         let stream = open_guest(&self.channel, request).await?;
         let session = Session { stream, style, pass: self.pass };
         match session::run(session, signals, output).await? {
-            Outcome::Exited(exit) => self.ended(watch, Some(exit), output).await,
+            Outcome::Exited(exit) => {
+                if let Some(offer) = offer {
+                    work::decide(&self.host, &self.slug, &self.channel, offer, signals, output).await;
+                }
+                self.ended(watch, Some(exit), output).await
+            }
             Outcome::Left => self.left(output).await,
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),

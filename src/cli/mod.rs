@@ -6,7 +6,7 @@
 //! output    what is printed, and how   shapes        the JSON a script may rely on
 //! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
 //! choice    an agent and its bottles   connect       the keeper of a bottle
-//! progress  how far something is
+//! progress  how far something is       work          unsaved work at the end of a session
 //! and one file (or folder) for each command
 //! ```
 //! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
@@ -39,6 +39,7 @@ mod snapshots;
 mod start;
 mod stop;
 mod terminal;
+mod work;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -146,7 +146,9 @@ fn a_person_sees_the_difference_and_may_say_no() -> Result<()> {
     let mut pty = Pty::spawn(home.program(["resume", "one"])?.command(), 30, 80)?;
     pty.wait_for("[y/N]")?;
     pty.type_keys("y\r")?;
-    pty.wait_for("kept")?;
+    pty.wait_for("There is unsaved work in one.")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("`bottle resume one` goes on with it")?;
     assert_eq!(pty.wait_exit()?, 0);
     Ok(())
 }

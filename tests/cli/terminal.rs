@@ -201,3 +201,69 @@ fn a_keeper_that_dies_gives_the_terminal_back_and_is_said() -> Result<()> {
     assert_eq!(run(&home, &["cleanup"])?.expect_code(0).stdout, "");
     Ok(())
 }
+
+/// A session whose agent waits for a line, with a file put into its workspace meanwhile.
+fn with_work(home: &TestHome) -> Result<Pty> {
+    home.write("project/note", "remember\n")?;
+    let mut pty = on_terminal(home, &["start", "ask", "--yes", "--label", "one"])?;
+    pty.wait_for("? ")?;
+    let _ = run(home, &["cp", "note", "one:note"])?.expect_code(0);
+    pty.type_keys("words\r")?;
+    pty.wait_for("There is unsaved work in one. [keep/pull/discard]")?;
+    Ok(pty)
+}
+
+#[test]
+fn unsaved_work_is_kept_unless_the_person_says_otherwise() -> Result<()> {
+    for keys in ["\r", "k\r", "\x1b"] {
+        let home = asking_home()?;
+        let mut pty = with_work(&home)?;
+        pty.type_keys(keys)?;
+        pty.wait_for("`bottle resume one` goes on with it")?;
+        assert_eq!(pty.wait_exit()?, 0);
+        assert_given_back(&pty)?;
+        assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{keys:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn unsaved_work_is_discarded_when_the_person_says_so() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = with_work(&home)?;
+    pty.type_keys("what\r")?;
+    pty.wait_until("asked again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
+    pty.type_keys("discard\r")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_given_back(&pty)?;
+    assert_eq!(run(&home, &["list"])?.stdout, "");
+    Ok(())
+}
+
+#[test]
+fn a_pull_that_cannot_be_is_said_and_asked_about_again() -> Result<()> {
+    let home = asking_home()?;
+    let mut pty = with_work(&home)?;
+    pty.type_keys("p\r")?;
+    pty.wait_for("is in no git repository")?;
+    pty.wait_until("asked again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
+    signal(&pty, Signal::TERM)?;
+    pty.wait_for("goes on with it")?;
+    pty.wait_exit()?;
+    assert_given_back(&pty)?;
+    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    Ok(())
+}
+
+#[test]
+fn a_person_who_goes_away_at_the_question_has_their_work_kept() -> Result<()> {
+    let home = asking_home()?;
+    let pty = with_work(&home)?;
+    signal(&pty, Signal::KILL)?;
+    let end = Instant::now() + Duration::from_secs(20);
+    while !run(&home, &["list"])?.stdout.contains("preserved") {
+        assert!(Instant::now() < end, "{}", run(&home, &["list"])?.stdout);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

@@ -204,7 +204,8 @@ impl Agreed {
             return launch::report_detached(&slug, output);
         }
         let style = style(&plan, settings);
-        let joined = Joined { channel, slug, ours: true, pass: settings.terminal_pass };
+        let host = host.clone();
+        let joined = Joined { host, channel, slug, ours: true, pass: settings.terminal_pass };
         joined.run(style, false, signals, output).await
     }
 }

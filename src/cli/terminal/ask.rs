@@ -73,6 +73,24 @@ impl Person {
         }
     }
 
+    /// Asks for one of these words, by its beginning; nothing typed is the first. Again until it is one. Nothing
+    /// when the person presses Esc or Ctrl-C.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn word(&mut self, question: &str, words: &[&str]) -> io::Result<Option<usize>> {
+        loop {
+            let Answer::Given(bytes) = self.answer(&format!("{question} [{}] ", words.join("/")), true)?
+            else {
+                return Ok(None);
+            };
+            let typed = String::from_utf8_lossy(&bytes).trim().to_lowercase();
+            if let Some(index) = words.iter().position(|word| word.starts_with(&typed)) {
+                return Ok(Some(index));
+            }
+        }
+    }
+
     /// Asks, and reads one line key by key: signals off, so that Ctrl-C comes as a key and nothing is left
     /// to undo. What was typed before the question was to be seen is no answer to it.
     fn answer(&mut self, question: &str, echo: bool) -> io::Result<Answer> {

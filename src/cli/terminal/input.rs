@@ -1,11 +1,14 @@
 //! Standard input as a stream of chunks.
 //!
-//! A thread of its own reads, because a terminal, a pipe and a file can only be waited for alike that way.
-//! It is never joined: it may wait for a key that is never pressed, and ends with the process.
+//! A thread of its own reads, because a terminal, a pipe and a file can only be waited for alike that way. It
+//! reads only while somebody wants the chunks: keys that are pressed later are for whoever asks next.
 
-use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::sync::mpsc;
 
 /// Bytes read at once.
@@ -14,24 +17,56 @@ const CHUNK: usize = 16 * 1024;
 /// Chunks under way: what is typed or piped beyond waits in the kernel.
 const WAITING: usize = 4;
 
-/// Starts reading. The receiver ends at the end of the input, or when it cannot be read any more.
-pub(crate) fn chunks() -> mpsc::Receiver<Bytes> {
+/// Chunks as they come, until dropped.
+pub(crate) struct Chunks {
+    receiver: mpsc::Receiver<Bytes>,
+    /// Closed with this, which the thread sees.
+    _wanted: Option<OwnedFd>,
+}
+
+impl Chunks {
+    /// The next one; none at the end of the input, or when it cannot be read any more.
+    pub(crate) async fn recv(&mut self) -> Option<Bytes> {
+        self.receiver.recv().await
+    }
+}
+
+/// Starts reading.
+pub(crate) fn chunks() -> Chunks {
     let (sender, receiver) = mpsc::channel(WAITING);
+    let Ok((unwanted, wanted)) = pipe_with(PipeFlags::CLOEXEC) else {
+        return Chunks { receiver, _wanted: None };
+    };
     std::thread::spawn(move || {
         let mut buffer = vec![0; CHUNK];
-        let mut input = io::stdin().lock();
-        loop {
-            match input.read(&mut buffer) {
+        while is_ready(&unwanted) {
+            match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
                 Ok(0) => return,
                 Ok(length) => {
                     if sender.blocking_send(Bytes::copy_from_slice(&buffer[..length])).is_err() {
                         return;
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(_) => return,
             }
         }
     });
-    receiver
+    Chunks { receiver, _wanted: Some(wanted) }
+}
+
+/// Waits until there is something to read; false when nobody wants it any more.
+fn is_ready(unwanted: &OwnedFd) -> bool {
+    loop {
+        let stdin = rustix::stdio::stdin();
+        let mut both =
+            [PollFd::new(unwanted, PollFlags::IN), PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
+        match poll(&mut both, None) {
+            Ok(_) if !both[0].revents().is_empty() => return false,
+            Ok(_) if !both[1].revents().is_empty() => return true,
+            Ok(_) | Err(Errno::INTR) => {}
+            // What cannot be waited for is read at once.
+            Err(_) => return true,
+        }
+    }
 }
