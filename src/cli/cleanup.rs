@@ -14,7 +14,6 @@ use super::terminal::{self, Person};
 use crate::backend::{Snapshot, registry};
 use crate::host::Host;
 use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
-use crate::instance::record::Mode;
 use crate::instance::{State, Store};
 
 /// An agent's time to end by itself when all bottles are ended at once.
@@ -66,7 +65,7 @@ impl Cleanup {
 fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
     let lives = |state: &State| match state {
         State::Alive(_) => true,
-        State::Dead(record) => record.mode == Mode::Detached && record.agent_exit.is_none(),
+        State::Dead(record) => record.is_adoptable(),
         _ => false,
     };
     let listed = Store::of(host).list().map_err(unlistable)?;

@@ -16,7 +16,7 @@ use super::terminal::{self, Person};
 use crate::backend::{Backend, BackendError, Copied, Told, registry};
 use crate::host::Host;
 use crate::instance::freeze::{self, FreezeError};
-use crate::instance::record::{Mode, Record};
+use crate::instance::record::Record;
 use crate::instance::{ClaimError, State, Store};
 use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 
@@ -68,7 +68,7 @@ fn is_able(state: &State) -> bool {
     match state {
         State::Alive(_) => true,
         State::Preserved(record) => record.kept,
-        State::Dead(record) => record.mode == Mode::Detached && record.agent_exit.is_none(),
+        State::Dead(record) => record.is_adoptable(),
         State::Damaged(_) | State::Newer(_) => false,
     }
 }

@@ -113,9 +113,7 @@ fn active_bottle(listed: Listed) -> ActiveBottle {
     let slug = listed.slug;
     match listed.state {
         State::Alive(record) => of_record(*record, None),
-        State::Dead(record) if record.mode == Mode::Detached && record.agent_exit.is_none() => {
-            of_record(*record, Some("unkept"))
-        }
+        State::Dead(record) if record.is_adoptable() => of_record(*record, Some("unkept")),
         State::Dead(record) if record.agent_exit.is_some() => of_record(*record, Some("ended")),
         State::Dead(record) => of_record(*record, Some("orphaned")),
         State::Preserved(record) => of_record(*record, Some("preserved")),

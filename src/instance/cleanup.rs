@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use bottle_contract::names::Slug;
 
 use super::freeze;
-use super::record::{Mode, Record, Status};
+use super::record::{Record, Status};
 use super::store::{State, Store, Unlistable};
 use super::transcripts;
 use crate::backend::{Backend, LAYERS, Resource, Snapshot};
@@ -188,7 +188,7 @@ async fn look_at_dead(
             .push(format!("{} belongs to the backend {}, which is not here", record.slug, record.backend));
         return;
     };
-    if record.mode == Mode::Detached && backend.connect_guest(&record.slug).await.is_ok() {
+    if record.is_adoptable() && backend.connect_guest(&record.slug).await.is_ok() {
         found.left.push(format!("{} lives without its keeper; the next command adopts it", record.slug));
         return;
     }
@@ -323,7 +323,7 @@ fn stale_sockets(host: &Host, store: &Store) -> Vec<PathBuf> {
             // A bottle that waits for its next keeper keeps its place.
             slug.is_some_and(|slug| match store.state(&slug) {
                 Some(State::Alive(_)) => false,
-                Some(State::Dead(record)) => record.mode == Mode::Attached,
+                Some(State::Dead(record)) => !record.is_adoptable(),
                 _ => true,
             })
         })

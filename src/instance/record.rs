@@ -95,6 +95,13 @@ pub enum Status {
 }
 
 impl Record {
+    /// Whether a bottle without a keeper goes on by itself until somebody asks for it: one that was launched, was
+    /// detached, and was not about to end.
+    #[must_use]
+    pub fn is_adoptable(&self) -> bool {
+        self.mode == Mode::Detached && self.status == Status::Running && self.agent_exit.is_none()
+    }
+
     /// From when on a change of the workspace is work that would be lost; absent when no agent was let at it.
     #[must_use]
     pub fn work_since(&self) -> Option<Timestamp> {

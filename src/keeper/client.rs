@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchOrder};
 use crate::host::Host;
-use crate::instance::record::{Mode, Record, Status};
+use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::nearest::nearest;
 
@@ -148,7 +148,7 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
         let why = "it ended; its output is in `bottle logs`".to_owned();
         return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
     }
-    if record.mode == Mode::Attached {
+    if !record.is_adoptable() {
         return Err(ClientError::Orphaned { slug: slug.clone() });
     }
     let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());

@@ -18,20 +18,30 @@ use crate::archive;
 /// How long pid 1 may take to find a first file.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Copies a folder of conversations, whose paths begin at the root, into the bottle.
-pub(super) async fn give_back(guest: &Channel, folder: &Path) -> Result<(), LaunchError> {
-    let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: "/".to_owned() })).await?;
-    let folder = folder.to_owned();
-    workspace::send(&mut stream, move |out| pack(&folder, out)).await
+/// Copies conversations into the bottle, each to its own path; `folder` holds them as seen from the root.
+pub(super) async fn give_back(guest: &Channel, folder: &Path, paths: &[String]) -> Result<(), LaunchError> {
+    for path in paths {
+        let inside = Path::new(path);
+        let copied = folder.join(inside.strip_prefix("/").unwrap_or(inside));
+        let (Some(parent), Some(name)) = (inside.parent(), inside.file_name()) else { continue };
+        if !copied.exists() {
+            continue;
+        }
+        let request = GuestRequest::CopyIn(CopyIn { path: parent.to_string_lossy().into_owned() });
+        let mut stream = open(guest, &request).await?;
+        let name = PathBuf::from(name);
+        workspace::send(&mut stream, move |out| pack(&copied, &name, out)).await?;
+    }
+    Ok(())
 }
 
-fn pack(folder: &Path, out: &mut dyn Write) -> io::Result<()> {
+fn pack(copied: &Path, name: &Path, out: &mut dyn Write) -> io::Result<()> {
     let mut archive = tar::Builder::new(out);
     archive.follow_symlinks(false);
-    // Entry by entry: the root itself is the bottle's.
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        archive.append_dir_all(PathBuf::from(entry.file_name()), entry.path())?;
+    if copied.is_dir() {
+        archive.append_dir_all(name, copied)?;
+    } else {
+        archive.append_path_with_name(copied, name)?;
     }
     archive.finish()
 }

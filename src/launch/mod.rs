@@ -133,9 +133,8 @@ impl<'a> Guarded<'a> {
         workspace::fill(&self.work, &self.guest).await?;
         if self.work.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
             let transcripts = Transcripts::of(&self.work.host.home, &self.work.claim.record());
-            if transcripts.folder().is_dir() {
-                conversation::give_back(&self.guest, transcripts.folder()).await?;
-            }
+            let paths = &self.work.order.plan.transcript;
+            conversation::give_back(&self.guest, transcripts.folder(), paths).await?;
         }
         Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
     }

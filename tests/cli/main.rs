@@ -7,11 +7,13 @@
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
+//! - `conversations`: copied out, and gone on with
 //! - `freezing`: snapshots made, listed and removed
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 
+mod conversations;
 mod freezing;
 mod home;
 mod looking;

@@ -25,6 +25,14 @@ impl Left {
             state: entries(&home.bottle_home().join("state")),
         }
     }
+
+    /// Whether nothing is left but the state of this bottle, without files of its own.
+    pub(crate) fn is_only_state_of(&self, slug: &str) -> bool {
+        let Self { processes, runtime, state } = self;
+        let [own] = &state[..] else { return false };
+        let layers = entries(own).into_iter().any(|path| path.is_dir() && path.join("workspace").exists());
+        processes.is_empty() && runtime.is_empty() && own.ends_with(slug) && !layers
+    }
 }
 
 /// A process of a home.

@@ -4,6 +4,7 @@
 //! folder in its state. The fake backend is struck at each of its steps; the Linux backend, where it can
 //! be used, at moments that nobody chose.
 
+mod freezing;
 mod left;
 
 use std::path::Path;

@@ -34,6 +34,8 @@ pub(super) enum Step {
     FreezeCopying,
     /// `freeze`, when the snapshot is whole and nobody knows of it yet
     Frozen,
+    /// `start_guest`, when the first file of a snapshot is back
+    Thawing,
     /// `snapshots`
     Snapshots,
     /// `remove_snapshot`
@@ -41,7 +43,7 @@ pub(super) enum Step {
 }
 
 impl Step {
-    const ALL: [(&'static str, Self); 13] = [
+    const ALL: [(&'static str, Self); 14] = [
         ("check", Self::Check),
         ("prepare", Self::Prepare),
         ("make_network", Self::MakeNetwork),
@@ -53,6 +55,7 @@ impl Step {
         ("freeze", Self::Freeze),
         ("freeze_copying", Self::FreezeCopying),
         ("frozen", Self::Frozen),
+        ("thawing", Self::Thawing),
         ("snapshots", Self::Snapshots),
         ("remove_snapshot", Self::RemoveSnapshot),
     ];
@@ -97,10 +100,10 @@ impl Failing {
         pending().await
     }
 
-    /// Strikes at [`Step::FreezeCopying`]: on the thread that copies, which can only be killed there.
-    pub(super) fn while_copying(&self, told: Told) -> Told {
+    /// Strikes at a step within a copy: on the thread that copies, which can only be killed there.
+    pub(super) fn while_copying(&self, step: Step, told: Told) -> Told {
         match &self.0 {
-            Some(Ok((Step::FreezeCopying, How::Kill))) => Told::new(|_| drop(kill_itself())),
+            Some(Ok((asked, How::Kill))) if *asked == step => Told::new(|_| drop(kill_itself())),
             _ => told,
         }
     }

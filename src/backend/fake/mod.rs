@@ -98,7 +98,7 @@ impl Backend for FakeBackend {
 
     async fn start_guest(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartGuest).await?;
-        self.scope.fill_layers(site, None).await?;
+        self.scope.fill_layers(site, None, self.failing.while_copying(Step::Thawing, Told::nobody())).await?;
         let slug = &site.plan.identity.slug;
         let listener = listen(&self.scope.place(slug).guest_socket())?;
         let birth = Birth::Plain(PlainSpec { root: self.scope.layers_in(site.state).folder().to_owned() });
@@ -132,7 +132,8 @@ impl Backend for FakeBackend {
         told: Told,
     ) -> Result<Frozen, BackendError> {
         self.failing.at(Step::Freeze).await?;
-        let frozen = self.scope.freeze(slug, previous, self.failing.while_copying(told)).await?;
+        let frozen =
+            self.scope.freeze(slug, previous, self.failing.while_copying(Step::FreezeCopying, told)).await?;
         self.failing.at(Step::Frozen).await?;
         Ok(frozen)
     }

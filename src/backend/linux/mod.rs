@@ -216,7 +216,7 @@ impl Backend for LinuxBackend {
 
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
-        self.scope.fill_layers(site, self.outside(slug, Who::Agent)?).await?;
+        self.scope.fill_layers(site, self.outside(slug, Who::Agent)?, Told::nobody()).await?;
         let place = self.scope.place(slug);
         let layers = self.scope.layers_in(site.state);
         let own = OwnFolders { home: layers.home(), workspace: layers.workspace(), door: place.door() };

@@ -94,10 +94,11 @@ impl Scope {
         state: &Path,
         snapshot: &Snapshot,
         owner: Option<u32>,
+        told: Told,
     ) -> Result<(), BackendError> {
         let (state, snapshot) = (state.to_owned(), snapshot.clone());
         self.off_the_loop(move |scope| {
-            bring_to_life(scope, &state, &snapshot, owner).map_err(|error| {
+            bring_to_life(scope, &state, &snapshot, owner, &told).map_err(|error| {
                 if error.kind() == io::ErrorKind::NotFound && !folder_of(scope, &snapshot).is_dir() {
                     return BackendError::failed(format!("the snapshot of {} was removed", snapshot.slug))
                         .with_hint("`bottle resume` again starts without it");
@@ -196,7 +197,13 @@ fn hides_writes(folder: &OwnedFd) -> bool {
     rustix::fs::fstatfs(folder).is_ok_and(|found| found.f_type == TMPFS_MAGIC)
 }
 
-fn bring_to_life(scope: &Scope, state: &Path, snapshot: &Snapshot, owner: Option<u32>) -> io::Result<()> {
+fn bring_to_life(
+    scope: &Scope,
+    state: &Path,
+    snapshot: &Snapshot,
+    owner: Option<u32>,
+    told: &Told,
+) -> io::Result<()> {
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
     }
@@ -208,8 +215,7 @@ fn bring_to_life(scope: &Scope, state: &Path, snapshot: &Snapshot, owner: Option
     let from = open_folder(&folder_of(scope, snapshot))?;
     DirBuilder::new().mode(0o700).create(&thawed)?;
     let filled = open_folder(&thawed).and_then(|to| {
-        let nobody = Told::nobody();
-        let mut copier = Copier::into_life(owner, &nobody);
+        let mut copier = Copier::into_life(owner, told);
         TREES.iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
         Ok(copier.finish())
     });

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::inventory::{self, resource, text};
 use super::place::RUNTIME_FOLDER;
 use super::{Scope, connect};
-use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site};
+use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site, Told};
 
 impl Scope {
     /// Records and makes the runtime folder with the place of the door, and the layers.
@@ -30,10 +30,15 @@ impl Scope {
     }
 
     /// Gives the layers the files that the site's origin says, for the same owner.
-    pub(crate) async fn fill_layers(&self, site: &Site<'_>, owner: Option<u32>) -> Result<(), BackendError> {
+    pub(crate) async fn fill_layers(
+        &self,
+        site: &Site<'_>,
+        owner: Option<u32>,
+        told: Told,
+    ) -> Result<(), BackendError> {
         match site.origin {
             Origin::New | Origin::Kept => Ok(()),
-            Origin::Snapshot(snapshot) => self.thaw(site.state, snapshot, owner).await,
+            Origin::Snapshot(snapshot) => self.thaw(site.state, snapshot, owner, told).await,
         }
     }
 

@@ -1,0 +1,120 @@
+//! An agent's conversations: copied out at every end without its secrets, gone on with by a resume, and given
+//! back to a bottle that is built anew. With a program that keeps its conversations where Claude Code does.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+
+use crate::home::{home, run};
+
+/// Says how it was started and what it remembers, notes its secret, and ends as its task says.
+const CLAUDE: &str = r#"#!/bin/sh
+memory=$HOME/.claude/projects/-workspace
+case " $* " in *" --continue "*) echo continued ;; *) echo anew ;; esac
+cat $memory/talk.jsonl 2>/dev/null
+mkdir -p $memory
+echo "said $TOKEN" >>$memory/talk.jsonl
+ln -sf /etc/passwd $memory/link
+cat "$BOTTLE_TASK_FILE" | sh
+"#;
+
+const BOTTLE: &str = "---\nbackend: linux\nagent_provider: {template: claude, auth_token: CLAUDE_KEY}\n\
+    env: {TOKEN: $TOKEN}\n---\n";
+
+fn with_a_claude(test: &str) -> Result<Option<TestHome>> {
+    let mut home = home()?;
+    let doctor = run(&home, &["doctor", "--json"])?.json()?;
+    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true) {
+        skip::aloud(test, &"no linux backend here");
+        return Ok(None);
+    }
+    home.bottle("talker", BOTTLE)?.agent("talker", "---\nbottle: talker\n---\n")?;
+    let tools = home.outside("tools");
+    std::fs::create_dir_all(&tools)?;
+    std::fs::write(tools.join("claude"), CLAUDE)?;
+    for path in [home.root(), &tools, &tools.join("claude")] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755))?;
+    }
+    home.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", tools.display()));
+    home.env("CLAUDE_KEY", "sk-ant-api03-0123456789abcdef").env("TOKEN", "hunter2-hunter2-hunter2");
+    Ok(Some(home))
+}
+
+/// The one file of conversations that was copied out.
+fn copied_out(home: &TestHome) -> Result<(PathBuf, String)> {
+    let own = home.bottle_home().join("transcripts/one");
+    let lives: Vec<_> = std::fs::read_dir(&own)?.collect::<Result<_, _>>()?;
+    assert_eq!(lives.len(), 1, "{lives:?}");
+    let folder = lives[0].path().join("home/agent/.claude/projects/-workspace");
+    assert!(!folder.join("link").exists(), "a link that leads out is no conversation");
+    let file = folder.join("talk.jsonl");
+    let text = std::fs::read_to_string(&file)?;
+    Ok((file, text))
+}
+
+#[test]
+fn conversations_are_copied_out_masked_and_gone_on_with() -> Result<()> {
+    let name = "conversations_are_copied_out_masked_and_gone_on_with";
+    let Some(home) = with_a_claude(name)? else { return Ok(()) };
+    let start = |task: &str| run(&home, &["start", "talker", "--label", "one", "-p", task, "-q"]);
+    // Ended well and nothing to lose: the bottle goes, its conversations stay.
+    let clean = start("exit 0")?.expect_code(0);
+    assert_eq!(clean.stdout, "anew\n");
+    assert_eq!(copied_out(&home)?.1, "said [redacted]\n");
+    assert_eq!(run(&home, &["list"])?.stdout, "");
+    std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
+
+    // Ended badly without work: kept for its conversations.
+    let failed = start("exit 3")?.expect_code(3);
+    assert!(!failed.stdout.contains("continued"), "{}", failed.stdout);
+    assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{}", failed.stderr);
+    let resumed = run(&home, &["resume", "one", "-p", "exit 3", "-q"])?.expect_code(3);
+    // In the bottle itself nothing is masked.
+    assert_eq!(resumed.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
+    assert_eq!(copied_out(&home)?.1, "said [redacted]\nsaid [redacted]\n");
+
+    // Its files are gone: it gets back what was copied out.
+    std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
+    let rebuilt = run(&home, &["resume", "one", "-p", "exit 3", "-q"])?.expect_code(3);
+    assert!(rebuilt.stderr.contains("built anew"), "{}", rebuilt.stderr);
+    assert_eq!(rebuilt.stdout, "continued\nsaid [redacted]\nsaid [redacted]\n");
+
+    // And without any there is nothing to continue, which is no error of the agent's.
+    std::fs::remove_dir_all(home.bottle_home().join("state/one/agent"))?;
+    std::fs::remove_dir_all(home.bottle_home().join("transcripts"))?;
+    let anew = run(&home, &["resume", "one", "-p", "exit 0", "-q"])?.expect_code(0);
+    assert_eq!(anew.stdout, "anew\n");
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_brings_the_conversation_it_was_made_in() -> Result<()> {
+    let Some(home) = with_a_claude("a_snapshot_brings_the_conversation_it_was_made_in")? else {
+        return Ok(());
+    };
+    let arguments = ["start", "talker", "--label", "one", "-p", "sleep 600", "-q", "--detach"];
+    let _ = run(&home, &arguments)?.expect_code(0);
+    let talk = "/home/agent/.claude/projects/-workspace/talk.jsonl";
+    for _ in 0..100 {
+        if run(&home, &["exec", "one", "--", "test", "-s", talk])?.code == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let _ = run(&home, &["commit", "one", "-q"])?.expect_code(0);
+    let _ =
+        run(&home, &["exec", "one", "--", "/bin/sh", "-c", &format!("echo later >>{talk}")])?.expect_code(0);
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    let back = run(&home, &["resume", "one", "--snapshot", "--yes", "-p", "exit 0", "-q"])?.expect_code(0);
+    assert_eq!(back.stdout, "continued\nsaid hunter2-hunter2-hunter2\n");
+    // The secret is in no state of ours but the bottle's own files, and in no snapshot's description.
+    let searched = std::process::Command::new("grep")
+        .args(["-rlF", "hunter2-hunter2", "--exclude-dir=home"])
+        .arg(home.bottle_home())
+        .output()?;
+    assert_eq!(String::from_utf8_lossy(&searched.stdout), "");
+    Ok(())
+}

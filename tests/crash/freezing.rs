@@ -1,0 +1,195 @@
+//! Commits, resumes and cleanups that are killed: what was there before stays usable, and what is left over is
+//! found.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use bottle_test_support::skip;
+
+use crate::left::{Left, process_with};
+use crate::{clean_up, home, status, wait_until};
+
+fn run(home: &TestHome, arguments: &[&str]) -> Outcome {
+    home.program(arguments.iter().copied()).expect("program").run().expect("run")
+}
+
+fn done(home: &TestHome, arguments: &[&str]) -> Outcome {
+    let outcome = run(home, arguments);
+    assert_eq!(outcome.code, 0, "{arguments:?} after {:?}: {}", outcome.took, outcome.stderr);
+    outcome
+}
+
+/// The same, its own process and any keeper it starts being struck.
+fn struck(home: &TestHome, strike: &str, arguments: &[&str]) -> Outcome {
+    let mut program = home.program(arguments.iter().copied()).expect("program");
+    program.env("BOTTLE_FAKE_FAIL", strike).run().expect("run")
+}
+
+fn write(home: &TestHome, text: &str) {
+    home.write("project/note", text).expect("written");
+    done(home, &["cp", "note", "one:note"]);
+    done(home, &["cp", "note", "one:other"]);
+}
+
+/// A detached bottle with a snapshot of `first`, and `second` in its files since.
+fn committed(backend: &str) -> TestHome {
+    let mut home = home();
+    home.without_cleanup();
+    let patient =
+        crate::FAKE.replace("'60'", "'600'").replace("backend: fake", &format!("backend: {backend}"));
+    home.bottle(backend, &patient).expect("bottle");
+    done(&home, &["start", "sleeper", "--bottle", backend, "--label", "one", "--detach", "--yes", "-q"]);
+    write(&home, "first");
+    done(&home, &["commit", "one", "-q"]);
+    write(&home, "second");
+    home
+}
+
+fn snapshots_of(home: &TestHome, backend: &str) -> Vec<PathBuf> {
+    let folder = if backend == "fake" { "snapshots.fake" } else { "snapshots" };
+    let own = home.bottle_home().join(folder).join("one");
+    let entries = std::fs::read_dir(own).into_iter().flatten();
+    entries.map(|entry| entry.expect("entry").path()).collect()
+}
+
+fn is_whole(path: &Path) -> bool {
+    !path.file_name().expect("a name").to_string_lossy().starts_with('.')
+}
+
+/// Goes back to the snapshot and reads both files; they must be of the same moment.
+fn read_back(home: &TestHome, when: &str) -> String {
+    let resumed = run(home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"]);
+    assert_eq!(resumed.code, 0, "{when}: {}", resumed.stderr);
+    let read = done(home, &["exec", "one", "--", "cat", "note"]).stdout;
+    assert_eq!(done(home, &["exec", "one", "--", "cat", "other"]).stdout, read, "{when}");
+    done(home, &["stop", "one", "--time", "0"]);
+    read
+}
+
+/// After a cleanup there is one whole snapshot, and nothing runs or lies about but the state that names it.
+fn only_the_snapshot_is_left(home: &TestHome, backend: &str, when: &str) {
+    wait_until(&format!("nothing but the snapshot is left {when}"), || {
+        clean_up(home);
+        let all = snapshots_of(home, backend);
+        all.len() == 1 && all.iter().all(|path| is_whole(path)) && Left::of(home).is_only_state_of("one")
+    });
+}
+
+#[test]
+fn a_commit_killed_at_any_step_leaves_a_whole_snapshot_and_the_bottle() {
+    for step in ["freeze", "freeze_copying", "frozen", "snapshots", "remove_snapshot"] {
+        let home = committed("fake");
+        // The next command's keeper takes the bottle over, with the strike in its environment.
+        process_with(&home, "__keeper").expect("its keeper").kill();
+        wait_until("its keeper is gone", || status(&home, "one").as_deref() == Some("unkept"));
+        let killed = struck(&home, &format!("{step}:kill"), &["commit", "one", "-q"]);
+        assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
+        wait_until("that keeper is gone", || process_with(&home, "__keeper").is_none());
+        let whole: Vec<_> = snapshots_of(&home, "fake").into_iter().filter(|path| is_whole(path)).collect();
+        assert!(!whole.is_empty(), "{step}: {:?}", snapshots_of(&home, "fake"));
+
+        // A cleanup leaves the living bottle and its snapshot alone, and the next command works.
+        clean_up(&home);
+        assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second", "{step}");
+        done(&home, &["stop", "one", "--time", "0"]);
+        wait_until("it is preserved", || status(&home, "one").as_deref() == Some("preserved"));
+        clean_up(&home);
+        assert_eq!(snapshots_of(&home, "fake").len(), 1, "{step}: {:?}", snapshots_of(&home, "fake"));
+        let read = read_back(&home, step);
+        // Recorded before the old one was removed.
+        let recorded = matches!(step, "snapshots" | "remove_snapshot");
+        assert_eq!(read, if recorded { "second" } else { "first" }, "{step}");
+        only_the_snapshot_is_left(&home, "fake", step);
+    }
+}
+
+#[test]
+fn a_resume_killed_at_any_step_can_be_done_again() {
+    let steps = ["prepare", "make_network", "start_bundle", "start_guest", "thawing", "connect_guest"];
+    for step in steps {
+        let home = committed("fake");
+        done(&home, &["stop", "one", "--time", "0"]);
+        // What was kept goes before the snapshot, and a launch that dies takes nothing of it.
+        if step != "thawing" {
+            let killed =
+                struck(&home, &format!("{step}:kill"), &["resume", "one", "--detach", "--yes", "-q"]);
+            assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
+            wait_until("its keeper is gone", || process_with(&home, "__keeper").is_none());
+            wait_until("it is preserved", || {
+                clean_up(&home);
+                status(&home, "one").as_deref() == Some("preserved")
+            });
+            done(&home, &["resume", "one", "--detach", "--yes", "-q"]);
+            assert_eq!(done(&home, &["exec", "one", "--", "cat", "note"]).stdout, "second", "{step}");
+            done(&home, &["stop", "one", "--time", "0"]);
+        }
+        let arguments = ["resume", "one", "--snapshot", "--detach", "--yes", "-q"];
+        let killed = struck(&home, &format!("{step}:kill"), &arguments);
+        assert_ne!(killed.code, 0, "{step}: {}", killed.stderr);
+        wait_until("its keeper is gone", || process_with(&home, "__keeper").is_none());
+        wait_until("it is preserved", || {
+            clean_up(&home);
+            status(&home, "one").as_deref() == Some("preserved")
+        });
+        assert_eq!(read_back(&home, step), "first", "{step}");
+        only_the_snapshot_is_left(&home, "fake", step);
+    }
+}
+
+#[test]
+fn a_cleanup_killed_at_any_step_is_finished_by_the_next() {
+    for step in ["remove", "snapshots", "remove_snapshot"] {
+        let home = committed("fake");
+        // An orphan with a snapshot that nothing names, beside the one that is named.
+        let own = snapshots_of(&home, "fake").pop().expect("a snapshot");
+        done(&home, &["stop", "one", "--time", "0"]);
+        let unnamed = own.with_file_name("20200101-000000-000000");
+        std::fs::create_dir_all(unnamed.join("home")).expect("made");
+        std::fs::create_dir_all(own.with_file_name(".new-20200101-000000-000001")).expect("made");
+        let killed = struck(&home, &format!("{step}:kill"), &["cleanup", "--yes"]);
+        assert_ne!(killed.code, 0, "{step}");
+        clean_up(&home);
+        assert_eq!(snapshots_of(&home, "fake"), [own], "{step}");
+        assert_eq!(read_back(&home, step), "first", "{step}");
+        only_the_snapshot_is_left(&home, "fake", step);
+    }
+}
+
+#[test]
+fn a_keeper_killed_at_unchosen_moments_of_a_real_commit() {
+    let probe = home();
+    let backends = done(&probe, &["doctor", "--json"]).json().expect("JSON");
+    let linux = backends.as_array().expect("a list").iter().find(|found| found["backend"] == "linux");
+    if linux.is_none_or(|found| found["usable"] != true) {
+        skip::aloud("a_keeper_killed_at_unchosen_moments_of_a_real_commit", &"no linux backend here");
+        return;
+    }
+    let home = committed("linux");
+    let many = "cd; for i in 0 1 2 3 4 5 6 7 8 9; do mkdir d$i; j=0; \
+        while [ $j -lt 100 ]; do echo $i.$j >d$i/$j; j=$((j+1)); done; done";
+    done(&home, &["exec", "one", "--", "/bin/sh", "-c", many]);
+    for round in 0..12_u64 {
+        let again = "for f in ~/d*/1*; do echo again >$f; done";
+        done(&home, &["exec", "one", "--", "/bin/sh", "-c", again]);
+        let mut client = home.program(["commit", "one", "-q"]).expect("program").command();
+        let mut client = client.stderr(std::process::Stdio::null()).spawn().expect("commit");
+        std::thread::sleep(Duration::from_micros(2_000 + round * 9_100));
+        if let Some(keeper) = process_with(&home, "__keeper") {
+            keeper.kill();
+        }
+        client.wait().expect("the client's end");
+        wait_until("the kernel has closed its files", || {
+            matches!(status(&home, "one").as_deref(), Some("unkept" | "running"))
+        });
+        clean_up(&home);
+        let whole = snapshots_of(&home, "linux").into_iter().filter(|path| is_whole(path)).count();
+        assert!(whole >= 1, "round {round}");
+    }
+    done(&home, &["stop", "one", "--time", "0"]);
+    clean_up(&home);
+    assert_eq!(snapshots_of(&home, "linux").len(), 1);
+    assert!(["first", "second"].contains(&read_back(&home, "unchosen moments").as_str()));
+    only_the_snapshot_is_left(&home, "linux", "after unchosen moments");
+}
