@@ -3,6 +3,7 @@
 //! `cargo bench --bench side-by-side` runs all, `-- NAME…` some.
 #![allow(clippy::print_stdout, missing_docs, reason = "a bench prints what it measured")]
 
+mod commit;
 mod many;
 mod memory;
 mod processes;
@@ -15,10 +16,11 @@ use anyhow::{Result, bail};
 /// A name, what it is, and what runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 5] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("memory", "what one idle bottle holds", memory::run),
+    ("commit", "a commit of a large home, and back", commit::run),
     ("many", "two hundred bottles at once", many::run),
 ];
 

@@ -37,6 +37,11 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", "linux", "--yes"])
     }
 
+    /// `$BOTTLE_HOME`.
+    pub(crate) fn bottle_home(&self) -> std::path::PathBuf {
+        self.home.bottle_home()
+    }
+
     /// What the command lines of this home's processes call it.
     pub(crate) fn label(&self) -> String {
         bottle::host::home_hash(&self.home.bottle_home())

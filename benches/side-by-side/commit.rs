@@ -1,0 +1,75 @@
+//! A commit of a large home in which 1 MiB changed, and a resume from it, against copying the home whole.
+//!
+//! The home has 4000 files and 256 MiB; each round one file of 1 MiB is written anew before the clock starts.
+//! Where the file system cannot share blocks, going back copies all of it, as `cp -a` does.
+
+use std::cell::Cell;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use bottle_test_support::measure::{interleaved, timed};
+
+use crate::scene::Scene;
+
+const ROUNDS: usize = 10;
+
+/// 40 folders of 100 files of 64 KiB.
+const FILL: &str = "cd; for i in $(seq 40); do mkdir d$i; for j in $(seq 100); do \
+    head -c 65536 /dev/urandom >d$i/f$j; done; done";
+
+const CHANGE: &str = "head -c 1048576 /dev/urandom >~/changed";
+
+pub(crate) fn run() -> Result<()> {
+    let scene = Scene::new(&["sleep", "36000"])?;
+    scene.start_detached("frozen")?;
+    let inside = |script: &str| scene.bottle(&["exec", "frozen", "--", "/bin/sh", "-c", script]);
+    inside(FILL)?;
+    let first = timed(|| scene.bottle(&["commit", "frozen", "-q"]))?;
+    println!("the first commit, of all of it: {:.0} ms", first.as_secs_f64() * 1e3);
+
+    let home = scene.bottle_home().join("state/frozen/agent/home");
+    let copy = scene.bottle_home().join("copy");
+    let whole = |from: &std::path::Path| -> Result<Duration> {
+        let took = timed(|| {
+            let copied = Command::new("cp").arg("-a").arg(from).arg(&copy).status()?;
+            ensure!(copied.success(), "cp -a failed");
+            Ok(())
+        })?;
+        std::fs::remove_dir_all(&copy)?;
+        Ok(took)
+    };
+    let commit = || {
+        inside(CHANGE)?;
+        timed(|| scene.bottle(&["commit", "frozen", "-q"]))
+    };
+    let samples = interleaved(
+        ROUNDS,
+        vec![("commit, 1 MiB changed", Box::new(commit)), ("cp -a of the home", Box::new(|| whole(&home)))],
+    )?;
+    samples.iter().for_each(|sample| println!("{}", sample.line()));
+    println!("commit / cp -a: {:.2}", samples[0].ratio_to(&samples[1]));
+
+    let back = || {
+        scene.bottle(&["stop", "frozen", "--time", "0"])?;
+        timed(|| scene.bottle(&["resume", "frozen", "--snapshot", "--yes", "--detach", "-q"]))
+    };
+    let plain = Cell::new(0);
+    let start = || {
+        plain.set(plain.get() + 1);
+        let label = format!("plain-{}", plain.get());
+        let took = timed(|| scene.start_detached(&label))?;
+        scene.bottle(&["stop", &label, "--time", "0"])?;
+        Ok(took)
+    };
+    let samples = interleaved(
+        ROUNDS,
+        vec![
+            ("resume from the snapshot", Box::new(back)),
+            ("start with an empty home", Box::new(start)),
+            ("cp -a of the home", Box::new(|| whole(&home))),
+        ],
+    )?;
+    samples.iter().for_each(|sample| println!("{}", sample.line()));
+    Ok(())
+}
