@@ -122,9 +122,17 @@ impl EngineError {
         matches!(self, Self::Refused { status: 404, .. })
     }
 
-    /// Whether there is no engine at all, so that nothing of ours can be on it.
-    pub(super) fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent { .. })
+    /// Whether this user has no engine to work with, so that nothing of theirs can be on one: none is here, it
+    /// is closed to them, or it is none that bottles run on.
+    pub(super) fn is_no_engine(&self) -> bool {
+        match self {
+            Self::Absent { .. }
+            | Self::Denied(_)
+            | Self::Elsewhere(_)
+            | Self::TooOld(_)
+            | Self::NotLinux(_) => true,
+            Self::Gone(_) | Self::Late | Self::Refused { .. } => false,
+        }
     }
 
     /// Whether a network's addresses are another one's already.
@@ -139,13 +147,9 @@ impl EngineError {
 
     /// The error of a backend, for something that was being done (`start the agent's container`).
     pub(super) fn during(self, doing: &str) -> BackendError {
-        let kind = match self {
-            Self::Absent { .. }
-            | Self::Denied(_)
-            | Self::Elsewhere(_)
-            | Self::TooOld(_)
-            | Self::NotLinux(_) => BackendErrorKind::Unavailable,
-            Self::Gone(_) | Self::Late | Self::Refused { .. } => BackendErrorKind::Failed,
+        let kind = match self.is_no_engine() {
+            true => BackendErrorKind::Unavailable,
+            false => BackendErrorKind::Failed,
         };
         let message = match kind {
             BackendErrorKind::Unavailable => self.to_string(),
@@ -298,9 +302,9 @@ mod tests {
         let address = format!("unix://{}", path.display());
         let at = host(&[("DOCKER_HOST", &address)], folder.path());
         let error = Engine::connect(&at).await.expect_err("nothing there");
-        assert!(error.is_absent() && error.to_string().contains("docker.sock"), "{error}");
+        assert!(error.is_no_engine() && error.to_string().contains("docker.sock"), "{error}");
         drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
-        assert!(Engine::connect(&at).await.expect_err("nobody listens").is_absent());
+        assert!(Engine::connect(&at).await.expect_err("nobody listens").is_no_engine());
         assert!(
             unreachable(&path, &io::ErrorKind::PermissionDenied.into())
                 .hint()

@@ -90,11 +90,12 @@ impl DockerBackend {
         self.engine.get_or_try_init(|| Engine::connect(&self.host)).await.map_err(|error| error.during(doing))
     }
 
-    /// None when there is no engine at all: then nothing of ours is on it.
+    /// None when there is none for this user: then nothing of theirs is on it. What a bottle's record says was
+    /// made is removed through [`Self::engine`], which names what is in the way.
     async fn engine_if_any(&self, doing: &str) -> Result<Option<&Engine>, BackendError> {
         match self.engine.get_or_try_init(|| Engine::connect(&self.host)).await {
             Ok(engine) => Ok(Some(engine)),
-            Err(error) if error.is_absent() => Ok(None),
+            Err(error) if error.is_no_engine() => Ok(None),
             Err(error) => Err(error.during(doing)),
         }
     }
