@@ -14,18 +14,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bottle_channel::{Channel, Event, Stream};
+use bottle_channel::{Channel, ChannelError, Event, Stream};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::guest::{
-    Exit, GuestEvent, GuestRequest, Logs, SCROLLBACK, STDERR, STDOUT, Stop,
+    Changed, Exit, GuestEvent, GuestRequest, Logs, SCROLLBACK, STDERR, STDOUT, Stop,
 };
+use jiff::Timestamp;
 
 use bottle_scan::Redactor;
 
 use super::protocol::{EndCause, EndChoice, Ended, Resumable};
 use super::transcript;
-use crate::backend::{Backend, LAYERS, Resource};
+use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::instance::Claim;
 use crate::instance::freeze;
 use crate::instance::record::Status;
@@ -34,6 +35,9 @@ use crate::launch::agent_end;
 
 /// How much longer than the agent's grace pid 1 may take, and how long the bundle may.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long pid 1 may look for work while a person waits to be asked about it.
+const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is known of the end when it begins.
 #[derive(Debug, Clone, Copy)]
@@ -64,9 +68,10 @@ impl Scene<'_> {
     /// takes what did not end by itself.
     pub(super) async fn tear_down(mut self, end: End) -> Ended {
         let _ = self.claim.update(|record| record.status = Status::Ending);
-        let exit = match end.exit {
-            Some(exit) => Some(exit),
-            None => self.stop_agent(end).await,
+        let since = work_since(self.backend, &self.claim).await;
+        let (exit, stopped) = match end.exit {
+            Some(exit) => (Some(exit), None),
+            None => self.stop_agent(end, since).await,
         };
         let failed = exit != Some(Exit::Code(0));
         let keep_logs = !end.seen || (failed && end.cause == EndCause::AgentExited);
@@ -74,10 +79,10 @@ impl Scene<'_> {
             self.save_output().await;
         }
         let conversation = self.save_conversations(exit).await;
-        // In this order: what still runs could write after the look, and its work would be discarded.
-        self.end_processes().await;
+        // Pid 1 looks when nothing else runs: what does could write after, and its work would be discarded.
+        let looked = self.end_processes(since).await.or(stopped);
         let keep = end.choice == EndChoice::Keep
-            && (holds_work(self.backend, &self.claim).await || failed && conversation.worth_keeping);
+            && (self.holds_work(since, looked).await || failed && conversation.worth_keeping);
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs: keep_logs };
         let left = self.remove_resources(keep).await;
         let slug = self.claim.record().slug;
@@ -111,15 +116,24 @@ impl Scene<'_> {
         }
     }
 
-    async fn stop_agent(&mut self, end: End) -> Option<Exit> {
+    /// How the agent ended, and whether pid 1 found work, as far as either is known.
+    async fn stop_agent(&mut self, end: End, since: Option<Timestamp>) -> (Option<Exit>, Option<bool>) {
         let grace_ms = u64::try_from(end.grace.as_millis()).unwrap_or(u64::MAX);
-        let mut stop = self.guest.open(&GuestRequest::Stop(Stop { grace_ms })).await.ok()?;
-        let ended = async {
-            let exit = agent_end(&mut self.agent).await;
-            let _ = stop.receive::<GuestEvent>().await;
-            exit
-        };
-        tokio::time::timeout(end.grace + PATIENCE, ended).await.ok().flatten()
+        let request = GuestRequest::Stop(Stop { grace_ms, work_since: since });
+        let Ok(mut stop) = self.guest.open(&request).await else { return (None, None) };
+        let ended = async { (agent_end(&mut self.agent).await, work_in(stop.receive().await)) };
+        tokio::time::timeout(end.grace + PATIENCE, ended).await.unwrap_or_default()
+    }
+
+    /// Whether there is anything that would be lost: what pid 1 found, else what the backend finds. A
+    /// workspace that cannot be looked at holds work.
+    async fn holds_work(&self, since: Option<Timestamp>, looked: Option<bool>) -> bool {
+        let record = self.claim.record();
+        match (since, looked) {
+            (None, _) => record.kept,
+            (Some(_), Some(work)) => work,
+            (Some(since), None) => looked_at(self.backend.holds_work(&record.slug, since).await),
+        }
     }
 
     /// Writes the agent's kept output to `logs/agent.log`, redacted: its own secrets may be in it.
@@ -142,19 +156,21 @@ impl Scene<'_> {
         }
     }
 
-    async fn end_processes(&self) {
+    /// Whether pid 1 found work, when it was still there to be asked.
+    async fn end_processes(&self, since: Option<Timestamp>) -> Option<bool> {
         let guest = async {
-            let stop = GuestRequest::Stop(Stop { grace_ms: 0 });
-            if let Ok(mut stream) = self.guest.open(&stop).await {
-                let _ = stream.receive::<GuestEvent>().await;
-            }
+            let stop = GuestRequest::Stop(Stop { grace_ms: 0, work_since: since });
+            let mut stream = self.guest.open(&stop).await.ok()?;
+            work_in(stream.receive().await)
         };
         let bundle = async {
             if let Ok(mut stream) = self.bundle.open(&BundleRequest::Stop).await {
                 let _ = stream.receive::<BundleEvent>().await;
             }
         };
-        let _ = tokio::join!(tokio::time::timeout(PATIENCE, guest), tokio::time::timeout(PATIENCE, bundle));
+        let (looked, _) =
+            tokio::join!(tokio::time::timeout(PATIENCE, guest), tokio::time::timeout(PATIENCE, bundle));
+        looked.ok().flatten()
     }
 
     async fn remove_resources(&self, keep: bool) -> Vec<String> {
@@ -172,17 +188,36 @@ impl Scene<'_> {
     }
 }
 
-/// Whether the workspace holds anything that would be lost. One that cannot be looked at does.
-pub(super) async fn holds_work(backend: &dyn Backend, claim: &Claim) -> bool {
-    let record = claim.record();
-    let Some(since) = freeze::work_since(backend, claim.folder(), &record).await else { return record.kept };
-    match backend.holds_work(&record.slug, since).await {
-        Ok(work) => work,
-        Err(error) => {
-            tracing::warn!("the workspace could not be looked at, so it is kept: {error}");
-            true
-        }
+/// Whether the workspace of a bottle that runs holds anything that would be lost: asked over its own channel,
+/// beside which there is no other.
+pub(super) async fn holds_work(backend: &dyn Backend, claim: &Claim, guest: &Channel) -> bool {
+    let Some(since) = work_since(backend, claim).await else { return claim.record().kept };
+    let asked = async {
+        let mut stream = guest.open(&GuestRequest::Changed(Changed { since })).await.ok()?;
+        work_in(stream.receive().await)
+    };
+    let silent = || BackendError::failed("pid 1 does not say");
+    let looked = tokio::time::timeout(LOOKED_WITHIN, asked).await.ok().flatten();
+    looked_at(looked.ok_or_else(silent))
+}
+
+async fn work_since(backend: &dyn Backend, claim: &Claim) -> Option<Timestamp> {
+    freeze::work_since(backend, claim.folder(), &claim.record()).await
+}
+
+/// What pid 1 said of work.
+fn work_in(said: Result<GuestEvent, ChannelError>) -> Option<bool> {
+    match said {
+        Ok(GuestEvent::Changed { work }) => Some(work),
+        _ => None,
     }
+}
+
+fn looked_at(looked: Result<bool, BackendError>) -> bool {
+    looked.unwrap_or_else(|error| {
+        tracing::warn!("the workspace could not be looked at, so it is kept: {error}");
+        true
+    })
 }
 
 /// What became of the agent's conversations.

@@ -182,7 +182,7 @@ impl Watch<'_> {
     async fn what_becomes_of_work(&mut self) -> EndChoice {
         let offer = self.shared.offer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut offer) = offer else { return EndChoice::Keep };
-        let work = ending::holds_work(self.backend, self.claim).await;
+        let work = ending::holds_work(self.backend, self.claim, self.guest).await;
         if offer.message(&KeeperEvent::Work(work)).await.is_err() || !work {
             let _ = offer.end().await;
             return EndChoice::Keep;

@@ -137,7 +137,11 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Logs(request) => logs(guest, request, stream).await,
         GuestRequest::Stop(request) => {
             stop(&guest, Duration::from_millis(request.grace_ms)).await;
-            answer(&stream, &GuestEvent::Done).await;
+            let ended = match request.work_since {
+                Some(since) => look(&guest, Changed { since }).await,
+                None => Ok(GuestEvent::Done),
+            };
+            finish(&stream, ended).await;
             guest.finish();
         }
         GuestRequest::Status => {

@@ -42,7 +42,8 @@ pub enum GuestRequest {
     Logs(Logs),
     /// What the bottle can reach, tried from inside. Answers [`GuestEvent::Probed`].
     Probe(Probe),
-    /// Asks the agent to end (SIGTERM), kills it after `grace_ms`, then `Done` and pid 1 exits.
+    /// Asks the agent to end (SIGTERM), kills it after `grace_ms`, then `Done` and pid 1 exits. Asked for
+    /// work, it answers with that instead.
     Stop(Stop),
     /// Answers [`GuestEvent::Status`].
     Status,
@@ -176,6 +177,9 @@ pub struct Probe {
 pub struct Stop {
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u64,
+    /// Look for work newer than this when nothing runs any more, and answer [`GuestEvent::Changed`].
+    #[serde(default)]
+    pub work_since: Option<jiff::Timestamp>,
 }
 
 /// See [`GuestRequest::Changed`].

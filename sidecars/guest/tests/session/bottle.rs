@@ -268,7 +268,7 @@ pub(crate) async fn attach(channel: &Channel, read_only: bool) -> Stream {
 }
 
 pub(crate) fn stop(grace_ms: u64) -> GuestRequest {
-    GuestRequest::Stop(Stop { grace_ms })
+    GuestRequest::Stop(Stop { grace_ms, work_since: None })
 }
 
 /// Everything a stream brings.

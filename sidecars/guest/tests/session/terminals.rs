@@ -177,7 +177,7 @@ async fn an_awaited_agents_output_waits_for_its_first_client_and_not_for_its_end
     let (_other, channel) = Bottle::ready().await;
     let _agent = channel.open(&awaited()).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    let stop = GuestRequest::Stop(bottle_contract::session::guest::Stop { grace_ms: 0 });
+    let stop = GuestRequest::Stop(bottle_contract::session::guest::Stop { grace_ms: 0, work_since: None });
     assert_eq!(ask(&channel, &stop).await, GuestEvent::Done);
 }
 
