@@ -18,6 +18,7 @@ pub mod docker;
 pub mod fake;
 pub mod linux;
 pub mod local;
+mod memory;
 pub mod newborn;
 pub mod registry;
 mod snapshot;

@@ -19,16 +19,11 @@ use super::hardened::{host_config, no_health_check};
 use super::names::{Names, Part};
 use super::network::Net;
 use super::subnets;
+use crate::backend::memory;
 use crate::plan::Resources;
 
-/// Processes and threads when the plan says nothing: a large build, with room.
-const PROCESSES: u64 = 4096;
-
 /// `/run` and what is provisioned in it: certificates, prompt and task.
-const RUN_SIZE: &str = "64m";
-
-/// Shared memory; browsers need more than the 64 MiB that an engine gives.
-const SHM_SIZE: i64 = 1 << 30;
+const RUN_SIZE: u64 = 64 << 20;
 
 /// How the agent reaches the door.
 #[derive(Debug, Clone, Copy)]
@@ -102,8 +97,8 @@ impl Agent<'_> {
             mounts: Some(mounts),
             tmpfs: Some(self.tmpfs()),
             sysctls: Some(sysctls),
-            shm_size: Some(SHM_SIZE),
-            pids_limit: i64::try_from(self.limits.pids.unwrap_or(PROCESSES)).ok(),
+            shm_size: i64::try_from(memory::shared(self.scratch())).ok(),
+            pids_limit: i64::try_from(self.limits.pids.unwrap_or(memory::PROCESSES)).ok(),
             memory,
             // Equal: no swap beside it.
             memory_swap: memory,
@@ -113,14 +108,20 @@ impl Agent<'_> {
         }
     }
 
+    /// Bytes in `/tmp`, which is memory.
+    fn scratch(&self) -> u64 {
+        memory::scratch(self.limits.disk)
+    }
+
     fn tmpfs(&self) -> HashMap<String, String> {
         let (uid, gid) = self.user;
-        let own = format!("rw,nosuid,nodev,noexec,mode=0755,uid={uid},gid={gid},size={RUN_SIZE}");
+        let bound = |size: u64| format!("size={size},nr_inodes={}", memory::files(size));
+        let own = format!("rw,nosuid,nodev,noexec,mode=0755,uid={uid},gid={gid},{}", bound(RUN_SIZE));
         [
             ("/run", own.clone()),
             (RUN_DIR, own),
-            // Half the machine's memory, as everywhere; programs are built and run here.
-            ("/tmp", "rw,nosuid,nodev,exec,mode=1777,size=50%".to_owned()),
+            // Programs are built and run here.
+            ("/tmp", format!("rw,nosuid,nodev,exec,mode=1777,{}", bound(self.scratch()))),
         ]
         .map(|(path, options)| (path.to_owned(), options))
         .into()
@@ -190,7 +191,13 @@ mod tests {
     fn json(way: Way<'_>, api: u32) -> serde_json::Value {
         let names = Names::of("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
-        let limits = Resources { memory: Some(1 << 30), cpus: Some(1500), ..Resources::default() };
+        let limits = Resources {
+            memory: Some(1 << 30),
+            cpus: Some(1500),
+            // Less than half of any machine, so that the answer is the same on each.
+            disk: Some(64 << 20),
+            ..Resources::default()
+        };
         let agent = Agent {
             names: &names,
             slug: &slug,

@@ -6,23 +6,63 @@ use bollard::models::{
     HealthConfig, HostConfig, HostConfigLogConfig, ResourcesUlimits, RestartPolicy, RestartPolicyNameEnum,
 };
 
-/// What an engine hides by itself, and what else tells about the machine, its kernel or its hardware.
-const MASKED: [&str; 26] = [
+/// What an engine hides by itself, and what else of `/proc` and `/sys` tells about the machine's disks,
+/// hardware, locks or load, or acts on it. What programs read of `/proc` stays: how much machine there is, and
+/// what the kernel can. A name that a kernel does not have is passed over.
+const MASKED: [&str; 65] = [
     "/proc/acpi",
+    "/proc/allocinfo",
     "/proc/asound",
+    "/proc/bootconfig",
+    "/proc/buddyinfo",
+    "/proc/bus",
     "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/consoles",
+    "/proc/crypto",
+    "/proc/device-tree",
+    "/proc/devices",
+    "/proc/diskstats",
+    "/proc/dma",
+    "/proc/driver",
+    "/proc/dynamic_debug",
+    "/proc/execdomains",
+    "/proc/fb",
+    "/proc/fs",
     "/proc/interrupts",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/irq",
     "/proc/kallsyms",
     "/proc/kcore",
     "/proc/key-users",
     "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
     "/proc/latency_stats",
+    "/proc/locks",
+    "/proc/mdstat",
+    "/proc/misc",
     "/proc/modules",
+    "/proc/mtrr",
+    "/proc/pagetypeinfo",
+    "/proc/partitions",
+    "/proc/pressure",
     "/proc/sched_debug",
+    "/proc/schedstat",
     "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/softirqs",
+    "/proc/swaps",
     "/proc/sysrq-trigger",
     "/proc/timer_list",
     "/proc/timer_stats",
+    "/proc/tty",
+    "/proc/version_signature",
+    "/proc/vmallocinfo",
+    "/proc/zoneinfo",
     "/sys/block",
     "/sys/bus",
     "/sys/class",
@@ -30,14 +70,15 @@ const MASKED: [&str; 26] = [
     "/sys/devices",
     "/sys/firmware",
     "/sys/fs/bpf",
+    "/sys/fs/ext4",
     "/sys/hypervisor",
     "/sys/kernel",
     "/sys/module",
     "/sys/power",
 ];
 
-/// What an engine makes read-only by itself.
-const READ_ONLY: [&str; 4] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys"];
+/// The settings of the machine, which many programs read.
+const READ_ONLY: [&str; 1] = ["/proc/sys"];
 
 /// Everything that agent and bundle have in common.
 pub(super) fn host_config() -> HostConfig {

@@ -14,6 +14,7 @@ use super::mounts::{Tree, file, folder};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
 use crate::backend::local::handoff::SetupFailure;
+use crate::backend::memory;
 
 /// Devices without memory or owner.
 const DEVICES: [&str; 6] = ["full", "null", "random", "tty", "urandom", "zero"];
@@ -26,9 +27,6 @@ const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd/2", "dev/stderr"),
     ("pts/ptmx", "dev/ptmx"),
 ];
-
-/// Of what `/tmp` may hold, the part that shared memory may: browsers need more than the 64 MiB of engines.
-const SHM_PART: u64 = 4;
 
 /// What programs read of `/proc` beside the processes: how much machine there is, and what the kernel can.
 /// Everything else there tells of the host's disks, hardware, locks or load, or acts on it.
@@ -67,7 +65,7 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     let pts = [("mode", "0620"), ("ptmxmode", "0666")];
     let shm = quiet | MountAttrFlags::MOUNT_ATTR_NODEV;
     mount(root, "/dev/pts", Tree::new("devpts", &pts, quiet))?;
-    mount(root, "/dev/shm", Tree::in_memory("1777", spec.scratch / SHM_PART, shm))?;
+    mount(root, "/dev/shm", Tree::in_memory("1777", memory::shared(spec.scratch), shm))?;
     mount(root, "/proc", Tree::new("proc", &[], quiet | MountAttrFlags::MOUNT_ATTR_NODEV))?;
     cover(root)
 }

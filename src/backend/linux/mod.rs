@@ -49,6 +49,7 @@ use self::spec::{OwnFolders, SandboxSpec};
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::roles::{self, Midwife, descriptors, listen};
+use super::memory::{PROCESSES, scratch};
 use super::newborn::Birth;
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
@@ -60,13 +61,6 @@ use crate::plan::{ImageSource, Plan};
 use crate::provider;
 
 pub(crate) use self::root::is_system;
-
-/// Processes and threads of a bottle when the plan says nothing: a large build, with room.
-const PROCESSES: u64 = 4096;
-
-/// Bytes in `/tmp` when the plan says nothing: room to unpack and build a large package. Many bottles share
-/// one machine's memory, so that a part of it would be too much on a big one.
-const SCRATCH: u64 = 4 << 30;
 
 /// See the module.
 #[derive(Debug)]
@@ -119,13 +113,6 @@ impl LinuxBackend {
         let slug = Slug::from_label("trial").map_err(|error| BackendError::failed(error.to_string()))?;
         self.give_birth(&slug, None, self.bare(&slug)?, &[], &Unrecorded).await
     }
-}
-
-/// Never more than half of the machine's memory, whatever is asked for.
-fn scratch(asked: Option<u64>) -> u64 {
-    let machine = rustix::system::sysinfo();
-    let memory = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
-    asked.unwrap_or(SCRATCH).min(memory / 2)
 }
 
 /// What of the plan asks for an image, as the end of a sentence.

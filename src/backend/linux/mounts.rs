@@ -15,9 +15,7 @@ use rustix::mount::{
 };
 
 use super::sys::{Forbid, restrict_mount};
-
-/// Bytes in memory for each file: the kernel's part of an empty one is a kilobyte that no size counts.
-const BYTES_PER_FILE: u64 = 16 << 10;
+use crate::backend::memory;
 
 /// A mount that is attached nowhere yet.
 pub(super) struct Tree(OwnedFd);
@@ -77,7 +75,7 @@ impl Tree {
     /// # Errors
     /// As [`Tree::new`].
     pub(super) fn in_memory(mode: &str, size: u64, attributes: MountAttrFlags) -> io::Result<Self> {
-        let (size, files) = (size.to_string(), (size / BYTES_PER_FILE).to_string());
+        let (size, files) = (size.to_string(), memory::files(size).to_string());
         Self::new("tmpfs", &[("mode", mode), ("size", &size), ("nr_inodes", &files)], attributes)
     }
 
