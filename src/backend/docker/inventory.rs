@@ -10,6 +10,7 @@ use bollard::query_parameters::{
 use bottle_contract::names::Slug;
 use futures_util::future::join_all;
 
+use super::container::find_agent;
 use super::engine::{Engine, EngineError};
 use super::kept;
 use super::names::{Names, Part};
@@ -43,38 +44,53 @@ const ID_LENGTH: usize = 64;
 pub(super) async fn enumerate(engine: &Engine, names: &Names) -> Result<Vec<Resource>, EngineError> {
     let (containers, networks, volumes) =
         tokio::try_join!(containers(engine, names), networks(engine, names), volumes(engine, names))?;
-    let (containers, used) = containers;
-    let images = kept::unused(engine, names, &used).await?;
-    Ok([containers, networks, volumes, images].concat())
+    let Containers { mut found, used, mut kept } = containers;
+    kept.retain(|slug| !found.iter().any(|other| other.slug == *slug && other.kind == BUNDLE));
+    // A container that was kept holds on to its volume, and takes it along when it goes.
+    let free = volumes.into_iter().filter(|volume| !kept.contains(&volume.slug));
+    found.extend(networks.into_iter().chain(free));
+    found.extend(kept::unused(engine, names, &used).await?);
+    Ok(found)
 }
 
-/// The containers, and the images they stand on.
-async fn containers(engine: &Engine, names: &Names) -> Result<(Vec<Resource>, Vec<String>), EngineError> {
+/// What was found of containers.
+#[derive(Default)]
+struct Containers {
+    found: Vec<Resource>,
+    /// The images they stand on.
+    used: Vec<String>,
+    /// Bottles whose agent's container does not run.
+    kept: Vec<Slug>,
+}
+
+async fn containers(engine: &Engine, names: &Names) -> Result<Containers, EngineError> {
     let options = ListContainersOptions {
         all: true,
         filters: Some(names.filter()),
         ..ListContainersOptions::default()
     };
-    let (mut found, mut used) = (Vec::new(), Vec::new());
+    let mut all = Containers::default();
     for container in engine.ask(engine.docker().list_containers(Some(options))).await? {
         let labels = container.labels.unwrap_or_default();
         let called = container.names.unwrap_or_default();
         let own = called.iter().filter_map(|name| name.strip_prefix('/'));
         let owned = own.into_iter().find_map(|name| names.owned(name, &labels));
         let (Some((part, slug)), Some(id)) = (owned, container.id) else { continue };
-        used.extend(container.image_id);
+        all.used.extend(container.image_id);
         match part {
-            Part::Bundle => found.push(resource(&slug, BUNDLE, id)),
+            Part::Bundle => all.found.push(resource(&slug, BUNDLE, id)),
             Part::Agent | Part::Kept => {
                 if is_alive(container.state) {
-                    found.push(resource(&slug, GUEST, id.clone()));
+                    all.found.push(resource(&slug, GUEST, id.clone()));
+                } else {
+                    all.kept.push(slug.clone());
                 }
-                found.push(resource(&slug, LAYERS, id));
+                all.found.push(resource(&slug, LAYERS, id));
             }
             Part::Inside | Part::Outside | Part::Door => {}
         }
     }
-    Ok((found, used))
+    Ok(all)
 }
 
 fn is_alive(state: Option<ContainerSummaryStateEnum>) -> bool {
@@ -137,6 +153,14 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
             return Ok(());
         }
         match ask_to_remove(engine, names, resource).await {
+            // By the container that was kept, which takes it along.
+            Err(error)
+                if resource.kind == VOLUME
+                    && is_momentary(&error)
+                    && keeps(engine, names, resource).await =>
+            {
+                return Ok(());
+            }
             Ok(()) if resource.kind == GUEST => return Ok(()),
             Err(error) if error.is_missing() => return Ok(()),
             // Removed, or not yet: the next look says which.
@@ -220,12 +244,36 @@ async fn ask_to_remove(engine: &Engine, names: &Names, resource: &Resource) -> R
                 RemoveContainerOptions { force: true, v: true, ..RemoveContainerOptions::default() };
             let image = kept::image_under(engine, names, &resource.id).await?;
             engine.ask(docker.remove_container(&resource.id, Some(options))).await?;
-            match image {
-                Some(image) => kept::remove_image(engine, &image).await,
-                None => Ok(()),
+            if let Some(image) = image {
+                kept::remove_image(engine, &image).await?;
+            }
+            match resource.kind.as_str() {
+                LAYERS => remove_door(engine, names, &resource.slug).await,
+                _ => Ok(()),
             }
         }
     }
+}
+
+/// Whether a container that does not run holds on to the volume.
+async fn keeps(engine: &Engine, names: &Names, volume: &Resource) -> bool {
+    let agent = find_agent(engine, names, &volume.slug).await;
+    agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
+}
+
+/// Removes the volume of a bottle's door, when there is one that nobody uses any more.
+async fn remove_door(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
+    let door = resource(slug, VOLUME, names.name(Part::Door, slug));
+    let ours = look_at(engine, names, &door).await.is_ok_and(|owned| owned.is_some());
+    if ours {
+        let removed = engine.ask(engine.docker().remove_volume(&door.id, None::<RemoveVolumeOptions>)).await;
+        return match removed {
+            // The bundle goes in its own time, and the volume has a resource of its own then.
+            Err(error) if error.is_missing() || is_momentary(&error) => Ok(()),
+            removed => removed,
+        };
+    }
+    Ok(())
 }
 
 /// Whether an id can stand in a request: the engine's own form, or the one name that a volume can have.

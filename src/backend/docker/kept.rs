@@ -39,21 +39,24 @@ pub(super) async fn image_of(
     let failed = |error: EngineError| error.during(&format!("go on with what was kept of {slug}"));
     let kept = find_agent(engine, names, slug).await.map_err(failed)?;
     let kept = kept.ok_or_else(|| BackendError::failed(format!("nothing was kept of {slug}")))?;
-    // Not so when a launch that was killed came as far as this.
-    if find(engine, names, Part::Agent, slug).await.map_err(failed)?.is_some() {
-        set_aside(engine, names, slug, &kept.id).await.map_err(failed)?;
-    }
+    clear_the_name(engine, names, slug).await.map_err(failed)?;
     let tag = format!("{}-{slug}", names.home());
     let labels = [(HOME, names.home()), (OF, slug.as_str())];
     // Found by its label until a container stands on it, and removed with that one after.
     commit(engine, &kept.id, (REPOSITORY, &tag), &labels).await.map_err(failed)
 }
 
-async fn set_aside(engine: &Engine, names: &Names, slug: &Slug, id: &str) -> Result<(), EngineError> {
-    // One that is there already is older: this one began with it.
+/// Sets the agent's container aside, where there is one. There is none when a launch that was killed came as
+/// far as this.
+///
+/// # Errors
+/// [`EngineError`] when the engine cannot.
+pub(super) async fn clear_the_name(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
+    let Some(agent) = find(engine, names, Part::Agent, slug).await? else { return Ok(()) };
+    // One that was set aside already is older: this one began with it.
     remove_aside(engine, names, slug).await?;
     let options = RenameContainerOptions { name: names.name(Part::Kept, slug) };
-    engine.ask(engine.docker().rename_container(id, options)).await
+    engine.ask(engine.docker().rename_container(&agent.id, options)).await
 }
 
 /// Removes what was set aside, now that another container has its files.

@@ -20,14 +20,11 @@ use super::inventory::{BUNDLE, GUEST, VOLUME, resource};
 use super::names::{Names, Part};
 use super::network::{self, Net};
 use super::{agent, bundle, freeze, kept};
-use crate::backend::{BackendError, ByteStream, Contained, LAYERS, Origin, Prepared, Site};
+use crate::backend::{BackendError, ByteStream, Contained, GUARD_LOGS, LAYERS, Origin, Prepared, Site};
 use crate::host::docker_settings::{DockerDoor, DockerSettings};
 
 /// Whom a bundle runs as when the person is root: nobody that the host knows.
 const BUNDLE_UID: u32 = 64_242;
-
-/// Under a bottle's state: the door's own log, and the one folder that a bundle may write to.
-const DOOR_LOGS: &str = "logs/door";
 
 /// Room for the door's sockets: none of them has content.
 const DOOR_SIZE: &str = "1m";
@@ -136,7 +133,11 @@ impl Launches {
         let (stage, contained) = (self.stage(slug)?, contained(prepared)?);
         let image = match site.origin {
             Origin::New => contained.image.clone(),
-            Origin::Snapshot(snapshot) => freeze::image_of(engine, names, snapshot).await?,
+            Origin::Snapshot(snapshot) => {
+                let image = freeze::image_of(engine, names, snapshot).await?;
+                kept::clear_the_name(engine, names, slug).await.map_err(failed)?;
+                image
+            }
             Origin::Kept => kept::image_of(engine, names, site).await?,
         };
         let agent = Agent {
@@ -252,7 +253,7 @@ fn bundle_user() -> (u32, u32) {
 
 /// The folder for the door's log, which the bundle's user may write to and nobody gets to but the person.
 fn make_logs(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
-    let folder = state.join(DOOR_LOGS);
+    let folder = state.join(GUARD_LOGS);
     let made = std::fs::create_dir_all(&folder).and_then(|()| {
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::lchown(&folder, Some(uid), Some(gid))?;
