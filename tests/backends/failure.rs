@@ -9,6 +9,16 @@ async fn a_setup_that_fails_names_its_step_and_leaves_no_process() {
     for stand in every_isolating_backend().await {
         let bottle = stand.planned("broken");
         stand.backend.make_network(&bottle.site()).await.expect("network");
+        if !stand.shows_the_host() {
+            let mut prepared = bottle.prepared.clone();
+            let nowhere = format!("sha256:{}", "0".repeat(64));
+            prepared.contained.as_mut().expect("images").image.clone_from(&nowhere);
+            let error = stand.backend.start_guest(&bottle.site(), &prepared).await.expect_err("fails");
+            assert!(error.message.contains("No such image") && error.hint.is_some(), "{error}");
+            bottle.remove().await;
+            assert_eq!(bottle.found().await, [], "{}", stand.name());
+            continue;
+        }
         // A file where a folder has to be: the new process finds out, long after it was started.
         let inner = stand.host.user_home.join("file/inner");
         std::fs::create_dir_all(inner.parent().expect("parent")).expect("made");

@@ -88,13 +88,17 @@ async fn removing_twice_is_no_error_and_leaves_nothing() {
 async fn a_stopped_bottle_keeps_its_layers_when_they_are_not_named() {
     for stand in every_backend().await {
         let bottle = stand.bottle("kept").await;
-        let kept = stand.backend.kept_workspace(bottle.slug()).expect("a workspace");
+        let kept = stand.backend.kept_workspace(bottle.slug());
         let mut all = bottle.ledger.all();
         all.retain(|resource| resource.kind != LAYERS);
         stand.backend.remove(&all).await.expect("removed");
-        assert!(kept.is_dir(), "{}", stand.name());
+        assert!(kept.iter().all(|folder| folder.is_dir()), "{}", stand.name());
+        let found = bottle.found().await;
+        assert!(found.iter().all(|resource| resource.kind == LAYERS), "{}: {found:?}", stand.name());
+        assert_eq!(found.len(), 1, "{}", stand.name());
         bottle.remove().await;
-        assert!(!kept.exists(), "{}", stand.name());
+        assert!(!kept.is_some_and(|folder| folder.exists()), "{}", stand.name());
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
     }
 }
 

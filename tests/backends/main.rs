@@ -6,6 +6,7 @@
 //! isolation   what a bottle cannot see, reach or do; on backends that isolate
 //! files       what an agent may write, and where
 //! door        the bundle, and the door with and without it
+//! docker      what only an engine can get wrong: what it shows, its networks, its names
 //! programs    agents installed on the host run inside
 //! snapshots   freezing, going on with what was frozen or kept, removing
 //! hostile     what an agent can leave for a freeze to find
@@ -13,6 +14,7 @@
 //! ordinary    all of it once more, as a user who is not root
 //! ```
 
+mod docker;
 mod door;
 mod failure;
 mod files;

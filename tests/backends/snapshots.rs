@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle::backend::{BackendErrorKind, Origin, Prepared, Snapshot, Told};
+use bottle::backend::{BackendErrorKind, Origin, Snapshot, Told};
 use bottle_contract::names::{AGENT_USER, CA_FILE, WORKSPACE};
 
 use crate::stand::{Stand, every_backend, read, run, write};
@@ -33,7 +33,8 @@ async fn a_bottle_goes_on_while_it_is_frozen_and_a_later_one_begins_with_it() {
         let told = Arc::new(AtomicU64::new(0));
         let counting = {
             let told = told.clone();
-            Told::new(move |copied| told.store(copied.files, Ordering::Relaxed))
+            // An engine copies by itself, and counts no files.
+            Told::new(move |copied| told.store(copied.files + copied.bytes, Ordering::Relaxed))
         };
         let snapshot = stand.backend.freeze(bottle.slug(), None, counting).await.expect("frozen").snapshot;
         assert_eq!(&snapshot.slug, bottle.slug());
@@ -108,7 +109,7 @@ async fn each_snapshot_stands_by_itself() {
             }
             again.remove().await;
         }
-        let prepared = Prepared::default();
+        let prepared = stand.prepared().await.expect("prepared");
         let gone = bottle::backend::Site { origin: &Origin::Snapshot(two), ..bottle.site() };
         stand.backend.make_network(&gone).await.expect("network");
         let error = stand.backend.start_guest(&gone, &prepared).await.expect_err("it is gone");
@@ -136,8 +137,10 @@ async fn what_was_deleted_is_not_in_the_next_snapshot() {
         let two = bottle.freeze(Some(&one)).await;
         bottle.remove().await;
         let again = stand.bottle_from("deleted", Origin::Snapshot(two)).await;
-        let output = again.shell("cd /home/agent; ls -A; ls -A | wc -l").await;
-        assert!(!output.contains('a') && !output.contains("c"), "{}: {output}", stand.name());
+        let output = again.shell("cd /home/agent; ls -A; cat e").await;
+        let names: Vec<&str> = output.lines().collect();
+        // An image's home may have files of its own.
+        assert!(!names.contains(&"a") && names.ends_with(&["z"]), "{}: {output}", stand.name());
         again.remove().await;
     }
 }

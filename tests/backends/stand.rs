@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use bottle::backend::{
-    Backend, BackendError, ByteStream, LAYERS, Ledger, Origin, Prepared, Resource, Site, Snapshot, Told,
-    registry,
+    Backend, BackendError, BackendErrorKind, ByteStream, LAYERS, Ledger, Origin, Prepared, Resource, Site,
+    Snapshot, Told, registry,
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
@@ -20,27 +20,39 @@ use bottle_contract::session::guest::{
 };
 use bottle_contract::session::{Hello, Role};
 use bottle_test_support::program::Program;
-use bottle_test_support::skip;
+use bottle_test_support::{engine, skip};
+use tokio::sync::OnceCell;
 
 /// A backend and its home.
 pub(crate) struct Stand {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) host: Host,
+    planned_only: Plan,
+    prepared: OnceCell<Prepared>,
     _folder: tempfile::TempDir,
 }
+
+/// Every backend, and every way to the door of one that has several, with the settings for it.
+const ALL: [(&str, &str); 4] =
+    [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {door: socket}\n")];
 
 /// Every backend that is here, each over its own home. Those that are not are named.
 pub(crate) async fn every_backend() -> Vec<Stand> {
     let mut stands = Vec::new();
-    for name in ["fake", "linux"] {
+    for (name, settings) in ALL {
         let stand = Stand::new(name, &[]);
-        let check = stand.backend.check().await;
-        if check.usable {
+        stand.set(settings);
+        if stand.is_usable().await {
             stands.push(stand);
-        } else {
-            skip::aloud(name, &format!("it is not usable here: {:?}", check.findings));
         }
     }
+    stands
+}
+
+/// The ways to the door of the Docker backend, where an engine is here.
+pub(crate) async fn docker() -> Vec<Stand> {
+    let mut stands = every_backend().await;
+    stands.retain(|stand| stand.name() == "docker");
     stands
 }
 
@@ -64,7 +76,58 @@ impl Stand {
             program: Program::bottle().expect("built").path().to_owned(),
         };
         let backend = registry::by_name(&host, name).expect("a backend of that name");
-        Self { backend, host, _folder: folder }
+        let planned_only = plan("planned", name);
+        Self { backend, host, planned_only, prepared: OnceCell::new(), _folder: folder }
+    }
+
+    /// Writes its `settings.yml`.
+    pub(crate) fn set(&self, settings: &str) {
+        std::fs::create_dir_all(&self.host.home).expect("home");
+        std::fs::write(self.host.home.join("settings.yml"), settings).expect("settings");
+    }
+
+    /// Whether bottles can be made on it here; if not, that is said aloud.
+    async fn is_usable(&self) -> bool {
+        if self.name() == "docker"
+            && let Err(why) = engine::here()
+        {
+            skip::aloud(self.name(), &why);
+            return false;
+        }
+        let check = self.backend.check().await;
+        if !check.usable {
+            skip::aloud(self.name(), &format!("it is not usable here: {:?}", check.findings));
+            return false;
+        }
+        match self.prepared().await {
+            Ok(_) => true,
+            // Without the static program there is nothing to put into a container.
+            Err(error) if error.kind == BackendErrorKind::Unavailable => {
+                skip::aloud(self.name(), &error);
+                false
+            }
+            Err(error) => panic!("{}: {error}", self.name()),
+        }
+    }
+
+    /// What every bottle of it is made of.
+    pub(crate) async fn prepared(&self) -> Result<Prepared, BackendError> {
+        if self.name() != "docker" {
+            return Ok(Prepared::default());
+        }
+        let prepare = || self.backend.prepare(&self.planned_only);
+        self.prepared.get_or_try_init(prepare).await.cloned()
+    }
+
+    /// Whether it shows programs of the host to a bottle.
+    pub(crate) fn shows_the_host(&self) -> bool {
+        self.name() == "linux"
+    }
+
+    /// Whether its bottles have a network, with the door on it.
+    pub(crate) fn is_networked(&self) -> bool {
+        let settings = std::fs::read_to_string(self.host.home.join("settings.yml")).unwrap_or_default();
+        self.name() == "docker" && !settings.contains("socket")
     }
 
     /// The name, for messages.
@@ -86,8 +149,9 @@ impl Stand {
     ) -> Bottle<'_> {
         let mut bottle = self.planned(slug);
         bottle.plan.resources = resources;
-        self.backend.make_network(&bottle.site()).await.expect("network");
-        self.backend.start_guest(&bottle.site(), &prepared).await.expect("guest");
+        let contained = self.prepared().await.expect("prepared").contained;
+        bottle.prepared = Prepared { contained, ..prepared };
+        bottle.begin().await;
         bottle
     }
 
@@ -95,8 +159,8 @@ impl Stand {
     pub(crate) async fn bottle_from(&self, slug: &str, origin: Origin) -> Bottle<'_> {
         let mut bottle = self.planned(slug);
         bottle.origin = origin;
-        self.backend.make_network(&bottle.site()).await.expect("network");
-        self.backend.start_guest(&bottle.site(), &Prepared::default()).await.expect("guest");
+        bottle.prepared = self.prepared().await.expect("prepared");
+        bottle.begin().await;
         bottle
     }
 
@@ -105,7 +169,8 @@ impl Stand {
         let plan = plan(slug, self.name());
         let state = self.host.state().join(slug);
         std::fs::create_dir_all(&state).expect("state");
-        Bottle { stand: self, plan, state, ledger: Recorded::default(), origin: Origin::New }
+        let prepared = self.prepared.get().cloned().unwrap_or_default();
+        Bottle { stand: self, plan, state, ledger: Recorded::default(), origin: Origin::New, prepared }
     }
 }
 
@@ -116,9 +181,22 @@ pub(crate) struct Bottle<'a> {
     pub(crate) state: PathBuf,
     pub(crate) ledger: Recorded,
     pub(crate) origin: Origin,
+    pub(crate) prepared: Prepared,
 }
 
 impl Bottle<'_> {
+    /// Makes its network and starts pid 1.
+    async fn begin(&self) {
+        let backend = &self.stand.backend;
+        backend.make_network(&self.site()).await.expect("network");
+        backend.start_guest(&self.site(), &self.prepared).await.expect("guest");
+    }
+
+    /// Starts its bundle, unprovisioned.
+    pub(crate) async fn start_bundle(&self) {
+        self.stand.backend.start_bundle(&self.site(), &self.prepared).await.expect("bundle");
+    }
+
     pub(crate) fn site(&self) -> Site<'_> {
         Site { plan: &self.plan, state: &self.state, ledger: &self.ledger, origin: &self.origin }
     }
@@ -186,6 +264,15 @@ impl Drop for Bottle<'_> {
         for process in processes.filter_map(|resource| resource.id.parse::<ProcessId>().ok()) {
             // Gone already, as a rule.
             let _ = process.kill(Duration::from_secs(5));
+        }
+        if std::thread::panicking() && self.stand.name() == "docker" {
+            for resource in self.ledger.all() {
+                let _ = match resource.kind.as_str() {
+                    "network" => engine::docker(&["network", "rm", &resource.id]),
+                    "volume" => engine::docker(&["volume", "rm", &resource.id]),
+                    _ => engine::docker(&["rm", "--force", "--volumes", &resource.id]),
+                };
+            }
         }
     }
 }

@@ -1,0 +1,408 @@
+//! What only a container engine can get wrong: what it shows of a bottle, its networks and addresses, its
+//! names, and an engine that is not there. In both ways to the door.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+
+use bottle::backend::{BackendErrorKind, Ledger, Resource, registry};
+use bottle::host::Host;
+use bottle::plan::Resources;
+use bottle_contract::session::guest::{GuestEvent, GuestRequest, Probe, Provision, ProvisionedFile, Reach};
+use bottle_test_support::{engine, skip};
+
+use crate::stand::{Bottle, Stand, docker, run};
+
+/// Said to pid 1 and to nobody else.
+const SECRET: &str = "s3cr3t-of-the-agent-7f1c";
+
+fn said(arguments: &[&str]) -> String {
+    engine::docker(arguments).unwrap_or_else(|| panic!("docker {arguments:?} failed"))
+}
+
+/// The id of the bottle's resource of this kind.
+fn id(bottle: &Bottle<'_>, kind: &str) -> String {
+    let all = bottle.ledger.all();
+    all.iter().find(|resource| resource.kind == kind).unwrap_or_else(|| panic!("{kind}: {all:?}")).id.clone()
+}
+
+/// Whether what answers there, if anything does, is a bottle's door.
+fn is_a_door(target: SocketAddr) -> bool {
+    use std::io::{Read, Write};
+    let patience = std::time::Duration::from_millis(500);
+    let Ok(mut stream) = std::net::TcpStream::connect_timeout(&target, patience) else { return false };
+    stream.set_read_timeout(Some(patience)).expect("a deadline");
+    let request = b"GET http://198.51.100.1/ HTTP/1.1\r\nHost: 198.51.100.1\r\nConnection: close\r\n\r\n";
+    let mut answer = Vec::new();
+    let _ = stream.write_all(request).and_then(|()| stream.read_to_end(&mut answer));
+    String::from_utf8_lossy(&answer).to_ascii_lowercase().contains("x-bottle-reason")
+}
+
+/// Runs a program of this machine in the network of the bottle's agent.
+fn in_its_network(bottle: &Bottle<'_>, program: &[&str]) -> String {
+    let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(bottle, "guest-process")]);
+    let output = Command::new("nsenter").args(["--net", "--target", &pid]).args(program).output();
+    let output = output.expect("nsenter");
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_engine_shows_two_containers_with_nothing_of_the_images_and_nothing_secret() {
+    for stand in docker().await {
+        let bottle = stand.bottle("shown").await;
+        bottle.start_bundle().await;
+        let channel = bottle.connect().await;
+        let file =
+            ProvisionedFile { path: "/run/bottle/prompt.md".to_owned(), mode: 0o644, content: SECRET.into() };
+        let provision =
+            Provision { env: BTreeMap::from([("TOKEN".to_owned(), SECRET.into())]), files: vec![file] };
+        let mut stream = channel.open(&GuestRequest::Provision(provision)).await.expect("open");
+        assert_eq!(stream.receive::<GuestEvent>().await.expect("answer"), GuestEvent::Done);
+        let (inside, _) =
+            run(&channel, &["/bin/sh", "-c", "echo $TOKEN; cat /run/bottle/prompt.md"]).await.expect("ran");
+        assert_eq!(inside, format!("{SECRET}\n{SECRET}"), "{}", stand.name());
+
+        for kind in ["guest-process", "bundle-process"] {
+            let id = id(&bottle, kind);
+            let shown = said(&["inspect", &id]);
+            assert!(!shown.contains(SECRET), "{kind}");
+            let field = |path: &str| said(&["inspect", "--format", &format!("{{{{json .{path}}}}}"), &id]);
+            for (path, value) in [
+                ("HostConfig.CapDrop", "[\"ALL\"]"),
+                ("HostConfig.CapAdd", "null"),
+                ("HostConfig.SecurityOpt", "[\"no-new-privileges:true\"]"),
+                ("HostConfig.Privileged", "false"),
+                ("HostConfig.LogConfig.Type", "\"none\""),
+                ("HostConfig.Init", "false"),
+                ("HostConfig.Binds", "null"),
+                ("HostConfig.PidMode", "\"\""),
+                ("Config.Healthcheck.Test", "[\"NONE\"]"),
+                ("Config.Tty", "false"),
+            ] {
+                assert_eq!(field(path), value, "{kind} {path}");
+            }
+            let user = field("Config.User");
+            assert!(!user.starts_with("\"0") && user.contains(':'), "{kind}: {user}");
+            assert_eq!(field("HostConfig.ReadonlyRootfs"), (kind == "bundle-process").to_string(), "{kind}");
+            // What the runtime keeps of it, and what the engine does.
+            for folder in ["/run/docker", "/var/lib/docker/containers", "/run/containerd"] {
+                let found = Command::new("grep").args(["-rlsF", SECRET, folder]).output().expect("grep");
+                assert_eq!(String::from_utf8_lossy(&found.stdout), "", "{kind} {folder}");
+            }
+        }
+        let agent = said(&["inspect", "--format", "{{.Config.User}}", &id(&bottle, "guest-process")]);
+        let bundle = said(&["inspect", "--format", "{{.Config.User}}", &id(&bottle, "bundle-process")]);
+        assert_ne!(agent, bundle, "the guards are not the agent's user");
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neither_the_host_nor_its_other_networks_are_reached() {
+    for stand in docker().await {
+        let (bottle, other) = (stand.bottle("alone").await, stand.bottle("other").await);
+        bottle.start_bundle().await;
+        let channel = bottle.provisioned().await;
+        // Each of these answers, outside the bottle, at this moment.
+        let own = bottle::host::addresses::of_this_host().expect("addresses");
+        let listeners: Vec<TcpListener> = own
+            .iter()
+            .filter(|address| !address.is_loopback())
+            .filter_map(|address| TcpListener::bind((*address, 0)).ok())
+            .collect();
+        let mut targets: Vec<SocketAddr> =
+            listeners.iter().map(|listener| listener.local_addr().expect("address")).collect();
+        assert!(!targets.is_empty(), "this machine has addresses");
+        for target in &targets {
+            let answered = std::net::TcpStream::connect_timeout(target, std::time::Duration::from_secs(2));
+            assert!(answered.is_ok(), "control: {target} {answered:?}");
+        }
+        // The other bottle, and the bundle from its outer side.
+        for (container, network) in
+            [(id(&other, "guest-process"), "inner"), (id(&bottle, "bundle-process"), "outer")]
+        {
+            let format = "{{range $k, $v := .NetworkSettings.Networks}}{{$k}} {{$v.IPAddress}}\n{{end}}";
+            let networks = said(&["inspect", "--format", format, &container]);
+            let address =
+                networks.lines().find(|line| line.contains(network)).and_then(|line| line.split(' ').nth(1));
+            targets
+                .extend(address.map(|address| SocketAddr::new(address.parse().expect("an address"), 9099)));
+        }
+        let probe = Probe { host: targets.clone() };
+        let mut stream = channel.open(&GuestRequest::Probe(probe)).await.expect("open");
+        let GuestEvent::Probed { attempts } = stream.receive().await.expect("answer") else { panic!() };
+        let host: Vec<_> =
+            attempts.iter().filter(|attempt| attempt.target == "this computer itself").collect();
+        assert_eq!(host.len(), targets.len());
+        for attempt in host {
+            assert_eq!(attempt.result, Reach::Closed, "{attempt:?}");
+        }
+        bottle.remove().await;
+        other.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ipv6_stays_off_whatever_the_agent_does() {
+    for stand in docker().await {
+        let bottle = stand.bottle("four").await;
+        let output = bottle
+            .shell(
+                "for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do \
+                     cat $f; (echo 0 >$f) 2>/dev/null && echo switched $f; done | sort -u; \
+                 cat /proc/net/if_inet6 2>/dev/null | grep -v ' lo$' | wc -l",
+            )
+            .await;
+        assert_eq!(output, "1\n0\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+/// What an engine before 28 leaves: an interface of the machine on the bottle's network, without an address of
+/// version 4. It is out of reach because nothing inside can have an address of version 6; this is what that
+/// stands against.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
+    for stand in docker().await {
+        if !stand.is_networked() || !rustix::process::getuid().is_root() {
+            skip::aloud("link-local addresses", &"there is no network to look at, or only root may");
+            continue;
+        }
+        let bottle = stand.bottle("link").await;
+        let network = bottle.ledger.all().into_iter().find(|resource| {
+            resource.kind == "network"
+                && said(&["network", "inspect", "--format", "{{.Internal}}", &resource.id]) == "true"
+        });
+        let bridge = format!("br-{}", &network.expect("the inner network").id[..12]);
+        let address = link_local(&bridge);
+        let inside = "import socket, sys\n\
+            s = socket.socket(socket.AF_INET6)\n\
+            s.settimeout(3)\n\
+            print(s.connect_ex((sys.argv[1], int(sys.argv[2]), 0, socket.if_nametoindex('eth0'))))\n";
+        if let Some(address) = address {
+            let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).expect("listener");
+            let port = listener.local_addr().expect("address").port().to_string();
+            let refused = bottle.shell(&format!("python3 -c \"{inside}\" {address} {port}")).await;
+            assert_ne!(refused.trim(), "0", "{}: reached {address}", stand.name());
+            assert!(listener.as_raw_fd() >= 0);
+        }
+        // Nor is there an address of version 4 on it.
+        let addresses =
+            Command::new("ip").args(["-4", "-o", "addr", "show", "dev", &bridge]).output().expect("ip");
+        assert_eq!(String::from_utf8_lossy(&addresses.stdout), "", "{bridge}");
+        bottle.remove().await;
+    }
+}
+
+fn link_local(interface: &str) -> Option<IpAddr> {
+    let output = Command::new("ip").args(["-6", "-o", "addr", "show", "dev", interface]).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.split_whitespace()
+        .find_map(|word| word.split('/').next()?.parse().ok().filter(|_| word.starts_with("fe80")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_name_is_the_bundle_and_no_other_resolver_is_asked() {
+    for stand in docker().await {
+        let bottle = stand.bottle("names").await;
+        bottle.start_bundle().await;
+        let bundle = crate::door::bundle(&bottle).await;
+        crate::door::provision(&bottle, &bundle).await;
+        let output = bottle
+            .shell("getent hosts egress | cut -d' ' -f1; for n in some.example single; do getent hosts $n | cut -d' ' -f1 | sort -u; done")
+            .await;
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines.len(), 3, "{output}");
+        assert!(lines.iter().all(|line| *line == lines[0]), "{}: {output}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doors_ports_are_the_bottles_alone() {
+    for stand in docker().await {
+        if !stand.is_networked() {
+            continue;
+        }
+        let bottle = stand.bottle("ports").await;
+        bottle.start_bundle().await;
+        let bundle = crate::door::bundle(&bottle).await;
+        crate::door::provision(&bottle, &bundle).await;
+        let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}\n{{end}}";
+        let addresses = said(&["inspect", "--format", format, &id(&bottle, "bundle-process")]);
+        assert_eq!(addresses.lines().count(), 2, "{addresses}");
+        // From the host, as any user of it could: neither side of the bundle answers. A machine's own network
+        // may answer for addresses that lead nowhere, so what counts is that it is not the door.
+        for address in addresses.lines() {
+            for port in [9099, 80, 443] {
+                let target = SocketAddr::new(address.parse().expect("an address"), port);
+                assert!(!is_a_door(target), "{target}");
+            }
+        }
+        // The control: from the bottle's own network it does.
+        let ask = "import sys, socket\n\
+            for a in sys.argv[1:]:\n\
+            \x20 s = socket.socket(); s.settimeout(2)\n\
+            \x20 try: s.connect((a, 9099)); s.sendall(b'GET http://198.51.100.1/ HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n'); print(s.recv(12))\n\
+            \x20 except OSError: pass\n";
+        let arguments: Vec<&str> = ["python3", "-c", ask].into_iter().chain(addresses.lines()).collect();
+        assert_eq!(in_its_network(&bottle, &arguments).lines().count(), 1);
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_the_engines() {
+    for stand in docker().await {
+        let resources = Resources { memory: Some(96 << 20), cpus: Some(500), ..Resources::default() };
+        let bottle = stand.bottle_with("limited", Default::default(), resources).await;
+        let host = said(&[
+            "inspect",
+            "--format",
+            "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.NanoCpus}}",
+            &id(&bottle, "guest-process"),
+        ]);
+        assert_eq!(host, format!("{0} {0} 500000000", 96 << 20), "{}", stand.name());
+        let channel = bottle.provisioned().await;
+        let greedy = "x = bytearray(200 << 20); print('had it')";
+        let (output, exit) = run(&channel, &["python3", "-c", greedy]).await.expect("ran");
+        assert!(!output.contains("had it"), "{}: {exit:?}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_range_without_room_is_named_and_nothing_is_left() {
+    for stand in docker().await {
+        if !stand.is_networked() {
+            continue;
+        }
+        stand.set("docker: {subnets: 10.214.99.0/27}\n");
+        let first = stand.bottle("first").await;
+        let second = stand.planned("second");
+        let error = stand.backend.make_network(&second.site()).await.expect_err("no room");
+        assert!(error.message.contains("10.214.99.0/27"), "{error}");
+        assert!(error.hint.as_deref().is_some_and(|hint| hint.contains("docker.subnets")), "{error:?}");
+        second.remove().await;
+        assert_eq!(second.found().await, [], "{}", stand.name());
+        first.remove().await;
+        let again = stand.bottle("second").await;
+        again.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn launches_at_the_same_time_get_addresses_of_their_own() {
+    for stand in docker().await {
+        // Little room, so that they meet.
+        stand.set(&format!(
+            "docker: {{subnets: 10.214.{}.0/24, door: {}}}\n",
+            100 + u8::from(stand.is_networked()),
+            if stand.is_networked() { "network" } else { "socket" }
+        ));
+        let bottles: Vec<Bottle<'_>> =
+            (0..6).map(|number| stand.planned(&format!("racer-{number}"))).collect();
+        let made = bottles.iter().map(|bottle| async { stand.backend.make_network(&bottle.site()).await });
+        for result in futures_util::future::join_all(made).await {
+            result.expect("network");
+        }
+        let mut subnets: Vec<String> = Vec::new();
+        for bottle in &bottles {
+            for network in bottle.ledger.all().iter().filter(|resource| resource.kind == "network") {
+                let format = "{{range .IPAM.Config}}{{.Subnet}}{{end}}";
+                subnets.push(said(&["network", "inspect", "--format", format, &network.id]));
+            }
+        }
+        let count = subnets.len();
+        subnets.sort();
+        subnets.dedup();
+        assert_eq!(subnets.len(), count, "{subnets:?}");
+        for bottle in &bottles {
+            bottle.remove().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_taken_is_said_and_what_has_it_stays() {
+    for stand in docker().await {
+        let bottle = stand.planned("taken");
+        stand.backend.make_network(&bottle.site()).await.expect("network");
+        let name = format!("bottle-{}-agent-taken", stand.host.home_hash());
+        let foreign = said(&["create", "--name", &name, "--entrypoint", "/bin/true", engine::BASE_IMAGE]);
+        let error = stand.backend.start_guest(&bottle.site(), &bottle.prepared).await.expect_err("taken");
+        assert!(error.message.contains("already in use") && error.hint.is_some(), "{error:?}");
+        // It has our name and not our labels: neither found nor removed, whatever a ledger says.
+        assert!(bottle.found().await.iter().all(|resource| resource.id != foreign));
+        let claimed =
+            Resource { slug: bottle.slug().clone(), kind: "layers".to_owned(), id: foreign.clone() };
+        let error = stand.backend.remove(&[claimed]).await.expect_err("refused");
+        assert!(error.message.contains("not this bottle's"), "{error}");
+        assert_eq!(said(&["inspect", "--format", "{{.Id}}", &foreign]), foreign);
+        said(&["rm", &foreign]);
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_is_not_there_is_one_clear_cause() {
+    let stand = Stand::new("docker", &[]);
+    let folder = tempfile::tempdir().expect("folder");
+    let socket = format!("unix://{}/docker.sock", folder.path().display());
+    for (address, words) in
+        [(socket.as_str(), "no container engine answers"), ("tcp://192.0.2.1:2375", "DOCKER_HOST")]
+    {
+        let env = BTreeMap::from([("DOCKER_HOST".into(), address.into())]);
+        let host = Host { env, ..stand.host.clone() };
+        let backend = registry::by_name(&host, "docker").expect("docker");
+        let check = backend.check().await;
+        assert!(!check.usable && check.findings[0].what.contains(words), "{check:?}");
+        let bottle = stand.planned("nowhere");
+        let error = backend.make_network(&bottle.site()).await.expect_err("no engine");
+        assert_eq!(error.kind, BackendErrorKind::Unavailable, "{error}");
+        assert!(error.message.contains(words) && error.hint.is_some(), "{error:?}");
+        assert!(bottle.ledger.all().is_empty());
+    }
+    let env = BTreeMap::from([("DOCKER_HOST".into(), socket.as_str().into())]);
+    let absent = registry::by_name(&Host { env, ..stand.host.clone() }, "docker").expect("docker");
+    assert_eq!(absent.enumerate().await.expect("nothing is there"), []);
+    assert_eq!(absent.snapshots().await.expect("nothing is there"), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_ledger_could_not_take_is_found_all_the_same() {
+    struct Full;
+    impl Ledger for Full {
+        fn record(&self, _: Resource) -> Result<(), bottle::backend::BackendError> {
+            Err(bottle::backend::BackendError::failed("the disk is full"))
+        }
+    }
+    for stand in docker().await {
+        let bottle = stand.planned("unwritten");
+        let site = bottle::backend::Site { ledger: &Full, ..bottle.site() };
+        stand.backend.make_network(&site).await.expect_err("not written");
+        let found = bottle.found().await;
+        assert!(found.iter().any(|resource| resource.kind == "network"), "{}: {found:?}", stand.name());
+        stand.backend.remove(&found).await.expect("removed");
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_run_by_hand_is_no_bottle() {
+    for stand in docker().await {
+        let bottle = stand.bottle("frozen").await;
+        let snapshot = bottle.freeze(None).await;
+        bottle.remove().await;
+        let labels = said(&["image", "inspect", "--format", "{{json .Config.Labels}}", &snapshot.reference]);
+        for label in ["bottle.home", "bottle.slug", "bottle.role"] {
+            assert!(labels.contains(&format!("\"{label}\":\"\"")), "{label}: {labels}");
+        }
+        let container = said(&["run", "--detach", "--network", "none", &snapshot.reference, "sleep", "60"]);
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
+        said(&["rm", "--force", &container]);
+        stand.backend.remove_snapshot(&snapshot).await.expect("removed");
+        assert_eq!(stand.backend.snapshots().await.expect("listed"), []);
+    }
+}
