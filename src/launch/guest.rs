@@ -115,7 +115,7 @@ pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
     }
 }
 
-async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchError> {
+pub(super) async fn answer(stream: &mut Stream) -> Result<GuestEvent, LaunchError> {
     tokio::time::timeout(ANSWER_WITHIN, stream.receive())
         .await
         .map_err(|_| LaunchError::guest("did not answer in time"))?

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names;
-use bottle_contract::session::guest::{CopyIn, GuestRequest};
+use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
+use jiff::Timestamp;
 
-use super::guest::{done, lost, open};
+use super::guest::{answer, done, lost, open};
 use super::{LaunchError, Work};
 use crate::archive::{self, SendError};
 use crate::backend::Origin;
-use crate::instance::freeze::clock_of_files;
 use crate::plan::{PlannedFile, Workspace};
 
 /// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
@@ -35,10 +35,19 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
         // What is in it is work of an earlier launch, from when it was ready then.
         return Ok(());
     }
-    let ready = clock_of_files();
+    let ready = moment(guest).await?;
     work.claim
         .update(|record| record.workspace_ready = Some(ready))
         .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
+}
+
+/// By the clocks that stamp the bottle's files, which need not be this machine's.
+async fn moment(guest: &Channel) -> Result<Timestamp, LaunchError> {
+    let mut stream = open(guest, &GuestRequest::Moment).await?;
+    match answer(&mut stream).await? {
+        GuestEvent::Moment { at } => Ok(at),
+        other => Err(LaunchError::guest(format!("answered out of turn: {other:?}"))),
+    }
 }
 
 /// Sends what `files` writes and waits for the guest's word that it is unpacked.

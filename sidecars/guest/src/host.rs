@@ -157,6 +157,7 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             };
             finish(&stream, probed).await;
         }
+        GuestRequest::Moment => answer(&stream, &GuestEvent::Moment { at: work::moment().await }).await,
         GuestRequest::Changed(request) => finish(&stream, look(&guest, request).await).await,
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,

@@ -47,6 +47,9 @@ pub enum GuestRequest {
     Stop(Stop),
     /// Answers [`GuestEvent::Status`].
     Status,
+    /// By the clocks that stamp the bottle's files: everything written so far is not newer than the answer,
+    /// everything written after it is. Answers [`GuestEvent::Moment`].
+    Moment,
     /// Whether the workspace holds anything newer than this, provisioned or not. Answers
     /// [`GuestEvent::Changed`].
     Changed(Changed),
@@ -213,6 +216,11 @@ pub enum GuestEvent {
         /// could not be listened on).
         #[serde(default)]
         troubles: Vec<String>,
+    },
+    /// See [`GuestRequest::Moment`].
+    Moment {
+        /// The moment.
+        at: jiff::Timestamp,
     },
     /// See [`GuestRequest::Changed`].
     Changed {
