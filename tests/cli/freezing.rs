@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Program;
 use bottle_test_support::pty::Pty;
+use bottle_test_support::skip;
 
-use crate::home::{home, run, snapshot, transcript, transcripts};
+use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
 /// A bottle that runs, with a file in its workspace.
 fn running(label: &str) -> Result<TestHome> {
@@ -134,5 +136,49 @@ fn a_state_that_cannot_be_read_is_an_error_and_not_an_empty_one() -> Result<()> 
         &home,
         &[&["cleanup"], &["cleanup", "--json"], &["list"], &["snapshots"], &["commit"]]
     )?);
+    Ok(())
+}
+
+/// A disk of 48 MiB of its own, on which two commits fit and a third does not.
+const SMALL_DISK: &str = r#"
+mount -t tmpfs -o size=48m,mode=755 none "$DISK" && mkdir -p "$BOTTLE_HOME" && cp -r "$MANIFESTS/." "$BOTTLE_HOME" || exit 99
+"$BOTTLE" start big --label one --detach --yes -q
+"$BOTTLE" exec one -- /bin/sh -c 'head -c 15000000 /dev/zero | tr "\0" x >~/keep'
+"$BOTTLE" commit one -q >/dev/null && echo committed
+"$BOTTLE" exec one -- /bin/sh -c 'head -c 10000000 /dev/zero | tr "\0" x >~/more'
+"$BOTTLE" commit one
+echo "exit $?"
+ls -A "$BOTTLE_HOME/snapshots/one" | wc -l
+"$BOTTLE" exec one -- /bin/sh -c 'rm ~/more; echo goes on'
+"$BOTTLE" commit one -q >/dev/null && echo committed again
+"$BOTTLE" stop one --time 0 -q
+"$BOTTLE" cleanup --yes
+"#;
+
+#[test]
+fn a_disk_that_is_full_half_way_leaves_nothing_half_made() -> Result<()> {
+    let mut home = home()?;
+    let doctor = run(&home, &["doctor", "--json"])?.json()?;
+    let usable =
+        doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true);
+    if !usable || !rustix::process::getuid().is_root() {
+        let why = "only root mounts a small disk, and the linux backend is needed";
+        skip::aloud("a_disk_that_is_full_half_way_leaves_nothing_half_made", &why);
+        return Ok(());
+    }
+    let sleeper = bottle("[sleep, \"600\"]").replace("backend: fake", "backend: linux");
+    home.bottle("big", &sleeper)?.agent("big", "---\nbottle: big\n---\n")?.without_cleanup();
+    let disk = home.outside("disk");
+    std::fs::create_dir(&disk)?;
+    let mut script = Program::at("/usr/bin/unshare".as_ref());
+    script.arguments(["--mount", "--propagation", "private", "/bin/sh", "-uc", SMALL_DISK]);
+    script.env("DISK", &disk).env("BOTTLE_HOME", disk.join("home")).env("MANIFESTS", home.bottle_home());
+    script
+        .env("BOTTLE", Program::bottle()?.path())
+        .env("XDG_RUNTIME_DIR", home.runtime())
+        .env("HOME", home.home());
+    let mut scrub = home.scrub()?;
+    scrub.add("(?m)^ +", "")?;
+    snapshot!(scrub.apply(&script.run()?.transcript()));
     Ok(())
 }
