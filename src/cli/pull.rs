@@ -10,7 +10,7 @@ use super::git::{Fetched, Inside, Repository};
 use super::output::Output;
 use super::shapes;
 use crate::host::Host;
-use crate::instance::freeze::clock_of_files;
+use crate::instance::freeze::before_any_change;
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
@@ -86,7 +86,7 @@ pub(crate) async fn pull(
             .hint("`bottle diff` shows what is there, `bottle cp` copies it out"));
     }
     // What the agent does from here on may not be in it.
-    let begun = clock_of_files();
+    let begun = before_any_change();
     let uncommitted = workspace.uncommitted().await?;
     let tips = workspace.tips().await?;
     let fetched = repository.fetch(&record.slug, branch).await?;

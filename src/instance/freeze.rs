@@ -45,7 +45,7 @@ pub async fn commit(backend: &dyn Backend, claim: &Claim, told: Told) -> Result<
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
     // What the agent does from here on may not be in it.
-    let covers = clock_of_files();
+    let covers = before_any_change();
     let frozen = backend.freeze(&slug, previous.as_ref(), told).await?;
     let committed = Committed { snapshot: frozen.snapshot, covers };
     if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
@@ -99,9 +99,12 @@ async fn remove_others(backend: &dyn Backend, slug: &Slug, except: Option<&Snaps
     failures
 }
 
-/// The clock that stamps files, which lags behind the precise one by up to a tick.
+/// A moment that whatever is changed from here on is newer than, by the clock that stamps files. That one lags
+/// behind the precise clock by up to a tick, and a change within the tick carries the same time.
 #[must_use]
-pub fn clock_of_files() -> Timestamp {
+pub fn before_any_change() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
+    let now = Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0));
+    let tick = now.unwrap_or(Timestamp::UNIX_EPOCH);
+    tick.checked_sub(jiff::SignedDuration::from_nanos(1)).unwrap_or(tick)
 }
