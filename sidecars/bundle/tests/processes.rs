@@ -372,7 +372,11 @@ async fn on_stdio() -> Result<()> {
     }
     ensure!(running.ask("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
     killed.shutdown_background();
-    running.process.stdin.as_ref().context("input")?.write_all(b"\0\0\x10\0\0\0\0\x01\x03{\"half\":")?;
+    let half = b"\0\0\x10\0\0\0\0\x01\x03{\"half\":";
+    let input = running.process.stdin.as_ref().context("input")?;
+    // The killed keeper made the pipe one that does not wait, and what it left may fill it for a moment. So few
+    // bytes go in whole or not at all.
+    until("the bundle reads nothing", || !is_full((&*input).write_all(half))).await?;
     let keeper = running.rejoined().await?;
     let mut events = keeper.open(&BundleRequest::Events).await?;
     let BundleEvent::Refused(refused) = event(&mut events).await? else { bail!("no refusal") };
@@ -382,6 +386,10 @@ async fn on_stdio() -> Result<()> {
     ensure!(running.process.wait()?.success());
     ensure!(!running.door(9099).exists());
     Ok(())
+}
+
+fn is_full(written: std::io::Result<()>) -> bool {
+    written.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 async fn ended_from_outside() -> Result<()> {
