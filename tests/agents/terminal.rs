@@ -38,6 +38,9 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
         "what was typed did not reach the model"
     );
     enter(&mut pty, typed.end)?;
+    // The script wrote a file, and nobody took it out.
+    pty.wait_for("[keep/pull/discard]")?;
+    enter(&mut pty, "keep")?;
     let code = pty.wait_exit()?;
     ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
     let end = Instant::now() + Duration::from_secs(5);
