@@ -14,6 +14,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use rustix::fs::Stat;
+use rustix::time::{ClockId, clock_gettime};
 
 /// First line.
 const FORMAT: &str = "bottle stamps 1\n";
@@ -58,7 +59,7 @@ impl Stamp {
 }
 
 /// A moment of the clock that stamps files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment {
     seconds: i64,
     fraction: u64,
@@ -67,20 +68,26 @@ pub(crate) struct Moment {
 impl Moment {
     /// This one. The clock lags behind the precise one by up to a tick.
     pub(crate) fn now() -> Self {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-        Self { seconds: now.tv_sec, fraction: u64::try_from(now.tv_nsec).unwrap_or(0) }
+        Self::of(ClockId::RealtimeCoarse)
     }
 
-    /// The first one that no file written until now carries: waits out the tick, a few milliseconds.
+    /// The first one that no file written until now carries: waits out the tick, a few milliseconds. A file that
+    /// was looked at since its last change is stamped by the precise clock (Linux 6.13 and later), so it is that
+    /// one that has to be passed.
     pub(crate) fn next() -> Self {
-        let now = Self::now();
+        let written = Self::of(ClockId::Realtime);
         loop {
             std::thread::sleep(std::time::Duration::from_millis(1));
             let next = Self::now();
-            if next != now {
+            if next > written {
                 return next;
             }
         }
+    }
+
+    fn of(clock: ClockId) -> Self {
+        let now = clock_gettime(clock);
+        Self { seconds: now.tv_sec, fraction: u64::try_from(now.tv_nsec).unwrap_or(0) }
     }
 }
 
@@ -188,6 +195,24 @@ mod tests {
         assert_eq!(stamps.stored(&stamp(1, 98)), None, "it changed");
         assert_eq!(stamps.stored(&stamp(2, 100)), None);
         assert_eq!(stamps.stored(&stamp(3, 101)), None);
+    }
+
+    #[test]
+    fn what_was_written_before_a_next_moment_is_older_than_it() {
+        let here = tempfile::tempdir().expect("folder");
+        let path = here.path().join("file");
+        for round in 0..50 {
+            std::fs::write(&path, "x").expect("written");
+            // Looked at and changed again, it is stamped by the precise clock.
+            rustix::fs::stat(&path).expect("there");
+            std::fs::write(&path, "y").expect("written");
+            let stamp = Stamp::of(&rustix::fs::stat(&path).expect("there"));
+            let next = Moment::next();
+            assert!(stamp.is_older_than(next), "round {round}: {stamp:?} {next:?}");
+            std::fs::write(&path, "z").expect("written");
+            let later = Stamp::of(&rustix::fs::stat(&path).expect("there"));
+            assert!(!later.is_older_than(next), "round {round}: {later:?} {next:?}");
+        }
     }
 
     #[test]
