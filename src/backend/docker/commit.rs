@@ -29,10 +29,6 @@ pub(super) struct Committed {
     pub(super) tags: Vec<String>,
     /// Its labels.
     pub(super) labels: HashMap<String, String>,
-    /// Bytes, those it shares with others included.
-    pub(super) size: i64,
-    /// The image it was made on, when the engine tells.
-    pub(super) parent: Option<String>,
 }
 
 /// Commits a container under this tag, with these labels instead of ours. One that runs stands still for the
@@ -80,28 +76,44 @@ pub(super) async fn labelled(
     images.sort_by_key(|image| image.created);
     Ok(images
         .into_iter()
-        .map(|image| Committed {
-            id: image.id,
-            tags: image.repo_tags,
-            labels: image.labels,
-            size: image.size,
-            parent: Some(image.parent_id).filter(|parent| !parent.is_empty()),
-        })
+        .map(|image| Committed { id: image.id, tags: image.repo_tags, labels: image.labels })
         .collect())
 }
 
 impl Committed {
-    /// Bytes it would free, when the engine tells what it was made on.
+    /// Bytes it adds to the image that bottles of its kind share.
+    ///
+    /// A bottle that goes on from an image of ours leaves that one as a layer of the next. Its bytes count here
+    /// too, unless it is a snapshot by itself that stays when this one goes.
     ///
     /// # Errors
     /// [`EngineError`] when the engine cannot be asked.
-    pub(super) async fn own_size(&self, engine: &Engine) -> Result<Option<u64>, EngineError> {
-        let Some(parent) = &self.parent else { return Ok(None) };
-        let parent = match engine.ask(engine.docker().inspect_image(parent)).await {
-            Ok(parent) => parent.size,
-            Err(error) if error.is_missing() => None,
-            Err(error) => return Err(error),
-        };
-        Ok(parent.and_then(|parent| u64::try_from(self.size - parent).ok()))
+    pub(super) async fn own_size(&self, engine: &Engine, home: &str) -> Result<u64, EngineError> {
+        let layers = engine.ask(engine.docker().image_history(&self.id)).await?;
+        let mut bytes = 0_u64;
+        for (index, layer) in layers.iter().enumerate() {
+            if index > 0 && !is_below(engine, home, &layer.id).await? {
+                break;
+            }
+            bytes = bytes.saturating_add(u64::try_from(layer.size).unwrap_or_default());
+        }
+        Ok(bytes)
     }
+}
+
+/// Whether this layer's image is one of ours that nothing but the images on it holds.
+async fn is_below(engine: &Engine, home: &str, id: &str) -> Result<bool, EngineError> {
+    // An engine that does not know the image of a layer says `<missing>`.
+    if !id.starts_with("sha256:") {
+        return Ok(false);
+    }
+    let image = match engine.ask(engine.docker().inspect_image(id)).await {
+        Ok(image) => image,
+        Err(error) if error.is_missing() => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
+    let ours = [freeze::HOME, kept::HOME].iter().any(|label| labels.get(*label).is_some_and(|of| of == home));
+    let stays = image.repo_tags.iter().flatten().any(|tag| tag.starts_with(freeze::REPOSITORY));
+    Ok(ours && !stays)
 }

@@ -14,7 +14,7 @@ use super::names::Names;
 use crate::backend::{BackendError, Copied, Frozen, Snapshot, Told};
 
 /// The repository of all snapshots.
-const REPOSITORY: &str = "bottle-snapshot";
+pub(super) const REPOSITORY: &str = "bottle-snapshot";
 /// The label with the home's hash.
 pub(super) const HOME: &str = "bottle.snapshot";
 /// The label with the bottle's slug.
@@ -44,7 +44,7 @@ pub(super) async fn freeze(
     let image = images.into_iter().find(|image| image.id == id);
     let image =
         image.ok_or_else(|| BackendError::failed(format!("the snapshot of {slug} is gone already")))?;
-    let snapshot = read(engine, image).await.map_err(failed)?;
+    let snapshot = read(engine, names.home(), image).await.map_err(failed)?;
     let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;
     told.tell(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
     Ok(Frozen { snapshot, notes: Vec::new() })
@@ -57,7 +57,7 @@ pub(super) async fn freeze(
 pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snapshot>, EngineError> {
     let mut snapshots = Vec::new();
     for image in labelled(engine, HOME, names.home()).await? {
-        snapshots.extend(read(engine, image).await?);
+        snapshots.extend(read(engine, names.home(), image).await?);
     }
     snapshots.sort_by_key(|snapshot| snapshot.made_at);
     Ok(snapshots)
@@ -127,7 +127,7 @@ pub(super) async fn not_frozen(
 }
 
 /// A snapshot by what its image says of itself.
-async fn read(engine: &Engine, image: Committed) -> Result<Option<Snapshot>, EngineError> {
+async fn read(engine: &Engine, home: &str, image: Committed) -> Result<Option<Snapshot>, EngineError> {
     let label = |name: &str| image.labels.get(name);
     let parsed = (|| {
         let slug: Slug = label(OF)?.parse().ok()?;
@@ -136,8 +136,8 @@ async fn read(engine: &Engine, image: Committed) -> Result<Option<Snapshot>, Eng
         Some((slug, made_at, reference))
     })();
     let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
-    let bytes = image.own_size(engine).await?;
-    Ok(Some(Snapshot { slug, reference, made_at, bytes }))
+    let bytes = image.own_size(engine, home).await?;
+    Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes) }))
 }
 
 /// Whether the reference is one that this home gives to a snapshot of that slug; nothing else becomes part of
