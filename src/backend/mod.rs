@@ -22,6 +22,7 @@ mod memory;
 pub mod newborn;
 pub mod registry;
 mod snapshot;
+mod told;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ use bottle_contract::names::Slug;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-pub use self::snapshot::{Copied, Frozen, Origin, Snapshot, Told};
+pub use self::snapshot::{Frozen, Origin, Snapshot};
+pub use self::told::{Copied, Step, Told};
 use crate::plan::Plan;
 
 /// A way to isolate bottles.
@@ -53,12 +55,20 @@ pub trait Backend: Send + Sync {
     /// A sentence fragment that names what the plan needs and this backend has not.
     fn fits(&self, plan: &Plan) -> Result<(), BackendError>;
 
-    /// Finds or builds what the bottle is made of (the agent's program and what it needs, an image).
-    /// Leaves nothing behind that belongs to one bottle.
+    /// What a person should know of [`Backend::prepare`] before they agree to it. Makes nothing, and asks
+    /// nobody outside this machine.
+    ///
+    /// # Errors
+    /// As [`Backend::prepare`], for what is known to be wrong before anything is made.
+    async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError>;
+
+    /// Finds or builds what the bottle is made of (the agent's program and what it needs, an image), and tells
+    /// how far that is. Leaves nothing behind that belongs to one bottle. Given up half-way, it leaves what the
+    /// next one goes on with, or finds and removes.
     ///
     /// # Errors
     /// [`BackendError`] naming the program or image and the next step.
-    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError>;
+    async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError>;
 
     /// Makes the bottle's private network and the place of its door. Nothing runs yet. With an origin of
     /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files are still as they were.
@@ -268,7 +278,20 @@ pub struct Finding {
     pub fix: String,
 }
 
-/// Facts that [`Backend::prepare`] found, for the preflight and for [`Backend::start_guest`].
+/// What [`Backend::preview`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Preview {
+    /// Paths of the host beyond the system's own that the bottle will see, read-only.
+    pub exposed: Vec<Exposed>,
+    /// What will be built, fetched or loaded, and why, a sentence fragment each.
+    pub makes: Vec<String>,
+    /// How what it is built of differs from what was built before, as lines of a unified difference.
+    pub changed: Vec<String>,
+    /// What of its image has no effect or does not last, as far as the image is there already.
+    pub notes: Vec<String>,
+}
+
+/// Facts that [`Backend::prepare`] found, for [`Backend::start_guest`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Prepared {
     /// Paths of the host beyond the system's own that the bottle sees, read-only.
@@ -280,6 +303,9 @@ pub struct Prepared {
     /// What the bottle's containers are made of, on a backend of containers.
     #[serde(default)]
     pub contained: Option<Contained>,
+    /// As [`Preview::notes`], of the image that was made.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// What a bottle's containers are made of, in an engine's own words.

@@ -8,9 +8,6 @@
 //! A snapshot is the bottle's own files: what an agent installed, wrote and was working on. What belongs to
 //! one launch only (certificates, secrets, the door, `/tmp`) is never in it.
 
-use std::fmt;
-use std::sync::Arc;
-
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -36,43 +33,6 @@ pub struct Frozen {
     /// What the person should know of it, a sentence fragment each: files that changed while they were
     /// copied, for one.
     pub notes: Vec<String>,
-}
-
-/// How far a freeze is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Copied {
-    /// Files looked at.
-    pub files: u64,
-    /// Bytes that had to be copied.
-    pub bytes: u64,
-}
-
-/// Is told how far a freeze is, from any thread, as often as the backend likes.
-#[derive(Clone)]
-pub struct Told(Arc<dyn Fn(Copied) + Send + Sync>);
-
-impl Told {
-    /// Tells this function.
-    pub fn new(tell: impl Fn(Copied) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
-    }
-
-    /// Tells nobody.
-    #[must_use]
-    pub fn nobody() -> Self {
-        Self::new(|_| ())
-    }
-
-    /// Says how far it is.
-    pub fn tell(&self, copied: Copied) {
-        (self.0)(copied);
-    }
-}
-
-impl fmt::Debug for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Told")
-    }
 }
 
 /// What the files of a bottle are when it is launched.

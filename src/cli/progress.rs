@@ -6,9 +6,12 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::output::Output;
+use crate::backend::Step;
 
 /// What is faster than this shows no spinner at all.
 const TICK: Duration = Duration::from_millis(80);
+/// Longer than anybody reads of a step; a build that fails shows all of it.
+const STEP_MAX: usize = 120;
 
 /// Shown until dropped.
 pub(crate) enum Progress {
@@ -23,7 +26,7 @@ impl Progress {
             Self::Nothing
         } else if io::stderr().is_terminal() {
             let bar = ProgressBar::new_spinner();
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
                 bar.set_style(style);
             }
             bar.enable_steady_tick(TICK);
@@ -40,6 +43,16 @@ impl Progress {
             Self::Lines(output) => output.note(words),
             Self::Nothing => {}
         }
+    }
+
+    /// How far the making of an image is.
+    pub(crate) fn step(&self, step: &Step) {
+        let words = format!("{}: {}", step.of, step.line.trim());
+        let words = match words.char_indices().nth(STEP_MAX) {
+            Some((end, _)) => format!("{}…", &words[..end]),
+            None => words,
+        };
+        if step.begins { self.phase(&words) } else { self.say(&words) }
     }
 
     /// How far that is; said too often for lines in a pipe.

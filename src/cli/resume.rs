@@ -20,7 +20,7 @@ use super::output::{Ink, Output};
 use super::session::Signals;
 use super::start::{Agreed, LabelColor, backend, not_prepared, passes_input, preflight, terminal_for};
 use super::terminal;
-use crate::backend::{Backend, LAYERS, Origin, Prepared, Snapshot};
+use crate::backend::{Backend, LAYERS, Origin, Snapshot};
 use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
@@ -90,19 +90,20 @@ impl Resume {
         let mut plan = self.plan(host, &settings, &resolved, &record, &beginning.origin, true)?;
         let anew = self.plan(host, &settings, &resolved, &record, &beginning.origin, false)?.agent.argv;
         let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
-        let prepared = backend.prepare(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
         let changes = changes(host, &plan);
-        if self.dry_run {
-            return show(&resolved, &plan, &prepared, &*backend, changes.as_deref(), output);
-        }
         let view =
-            preflight::View { resolved: &resolved, plan: &plan, prepared: &prepared, backend: &*backend };
+            preflight::View { resolved: &resolved, plan: &plan, preview: &preview, backend: &*backend };
+        if self.dry_run {
+            return show(&view, changes.as_deref(), output);
+        }
         if !self.agreed(&view, changes.as_deref(), beginning.discards, signals, output).await? {
             output.note("nothing was started");
             return Ok(exit::DONE);
         }
         let resumed = Some(Resumed { anew, give_back: beginning.origin == Origin::New });
-        let agreed = Agreed { plan, prepared, origin: beginning.origin, resumed };
+        let said = preview.notes;
+        let agreed = Agreed { backend, plan, said, origin: beginning.origin, resumed };
         agreed.carry_out(host, &settings, signals, output).await
     }
 
@@ -259,15 +260,8 @@ fn changed(changes: &str, ink: Ink) -> String {
     text
 }
 
-fn show(
-    resolved: &Resolved,
-    plan: &Plan,
-    prepared: &Prepared,
-    backend: &dyn Backend,
-    changes: Option<&str>,
-    output: &Output,
-) -> Result<u8, CliError> {
-    preflight::show_dry_run(&preflight::View { resolved, plan, prepared, backend }, true, output)?;
+fn show(view: &preflight::View<'_>, changes: Option<&str>, output: &Output) -> Result<u8, CliError> {
+    preflight::show_dry_run(view, true, output)?;
     if let Some(changes) = changes
         && !output.json
     {

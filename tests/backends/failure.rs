@@ -1,6 +1,6 @@
 //! Setups that fail say one cause and leave nothing running.
 
-use bottle::backend::{BackendErrorKind, Exposed, Prepared};
+use bottle::backend::{BackendErrorKind, Exposed, Prepared, Told};
 
 use crate::stand::{Stand, every_backend, every_isolating_backend, run};
 
@@ -96,7 +96,7 @@ async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
         let bottle = stand.planned("struck");
         let backend = &stand.backend;
         let mut struck = Vec::new();
-        struck.push(("prepare", backend.prepare(&bottle.plan).await.is_err()));
+        struck.push(("prepare", backend.prepare(&bottle.plan, &Told::nobody()).await.is_err()));
         struck.push(("make_network", backend.make_network(&bottle.site()).await.is_err()));
         if step != "make_network" {
             let guest = backend.start_guest(&bottle.site(), &Prepared::default()).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle::backend::{BackendErrorKind, Origin, Snapshot, Told};
+use bottle::backend::{BackendErrorKind, Copied, Origin, Snapshot, Told};
 use bottle_contract::names::{AGENT_USER, CA_FILE, WORKSPACE};
 
 use crate::stand::{Stand, every_backend, read, run, write};
@@ -34,7 +34,7 @@ async fn a_bottle_goes_on_while_it_is_frozen_and_a_later_one_begins_with_it() {
         let counting = {
             let told = told.clone();
             // An engine copies by itself, and counts no files.
-            Told::new(move |copied| told.store(copied.files + copied.bytes, Ordering::Relaxed))
+            Told::new(move |copied: Copied| told.store(copied.files + copied.bytes, Ordering::Relaxed))
         };
         let snapshot = stand.backend.freeze(bottle.slug(), None, counting).await.expect("frozen").snapshot;
         assert_eq!(&snapshot.slug, bottle.slug());

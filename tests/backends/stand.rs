@@ -115,7 +115,7 @@ impl Stand {
         if self.name() != "docker" {
             return Ok(Prepared::default());
         }
-        let prepare = || self.backend.prepare(&self.planned_only);
+        let prepare = async || self.backend.prepare(&self.planned_only, &Told::nobody()).await;
         self.prepared.get_or_try_init(prepare).await.cloned()
     }
 

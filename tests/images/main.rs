@@ -4,10 +4,12 @@
 //! stand     an engine, a home, a program that is this test's own, and containers to look inside
 //! own       what bottle builds itself
 //! others    what a person brings: a Dockerfile, a reference, a folder, an archive
+//! races     two that make the same, one that is killed
 //! failure   builds that fail, are given up or killed
 //! ```
 
 mod failure;
 mod others;
 mod own;
+mod races;
 mod stand;

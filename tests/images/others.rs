@@ -131,11 +131,11 @@ async fn a_dockerfile_sees_no_context_and_is_built_once_until_it_changes() {
     let image = stand.agent(&plan()).await.expect("an image");
     assert_eq!(in_image(&image.id, "cat /list"), "Dockerfile");
     stand.heard.take();
-    assert_eq!(stand.images().changed(&plan()).await.expect("asked"), [""; 0]);
+    assert_eq!(stand.images().preview(&plan()).await.expect("asked").changed, [""; 0]);
     assert_eq!(stand.agent(&plan()).await.expect("there"), image);
     assert_eq!(stand.heard.take(), [""; 0], "an unchanged Dockerfile is built again");
     stand.write("images/dev", &format!("{BASE}\nRUN echo changed\nLABEL test={}", stand.word()));
-    let changed = stand.images().changed(&plan()).await.expect("asked").join("\n");
+    let changed = stand.images().preview(&plan()).await.expect("asked").changed.join("\n");
     assert!(changed.contains("\n-COPY . /seen/\n") && changed.contains("\n+RUN echo changed\n"), "{changed}");
     let other = stand.agent(&plan()).await.expect("an image");
     assert_ne!(other.id, image.id);

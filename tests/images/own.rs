@@ -9,7 +9,7 @@ use crate::stand::{Stand, docker, in_image};
 #[tokio::test]
 async fn the_guards_image_holds_what_guards_need_and_is_built_once() {
     let Some(stand) = Stand::new("the guards' image") else { return };
-    let hear = |step: bottle::backend::docker::images::Step<'_>| stand.heard.hear(step);
+    let hear = stand.heard.told();
     let id = stand.images().sidecars(&hear).await.expect("built");
     let said = stand.heard.take();
     assert!(said.iter().any(|line| line.starts_with("> Step 1/")), "{said:?}");

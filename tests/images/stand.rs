@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use bollard::Docker;
-use bottle::backend::BackendError;
-use bottle::backend::docker::images::{AgentImage, Images, Step};
+use bottle::backend::docker::images::{AgentImage, Images};
+use bottle::backend::{BackendError, Step, Told};
 use bottle::host::Host;
 use bottle::manifest::{Homes, Manifests};
 use bottle::plan::{self, Flags, Plan, Workspace};
@@ -60,7 +60,16 @@ impl Stand {
 
     /// The plan's image, what is said on the way being heard.
     pub(crate) async fn agent(&self, plan: &Plan) -> Result<AgentImage, BackendError> {
-        self.images().agent(plan, &|step| self.heard.hear(step)).await
+        self.images().agent(plan, &self.heard.told()).await
+    }
+
+    /// Where a program of this home puts its sockets.
+    pub(crate) fn runtime(&self) -> PathBuf {
+        let folder = self.folder.path().join("xdg");
+        let mut private = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
+        private.recursive(true).create(&folder).expect("folder");
+        folder
     }
 
     /// A word that nobody else has.
@@ -133,16 +142,16 @@ fn program(folder: &tempfile::TempDir) -> PathBuf {
 }
 
 /// What a build said.
-#[derive(Default)]
-pub(crate) struct Heard(Mutex<Vec<String>>);
+#[derive(Clone, Default)]
+pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
-    pub(crate) fn hear(&self, step: Step<'_>) {
-        let line = match step {
-            Step::Begins(line) => format!("> {line}"),
-            Step::Says(line) => line.to_owned(),
-        };
-        self.0.lock().expect("lock").push(line);
+    /// Hears what it is told.
+    pub(crate) fn told(&self) -> Told<Step> {
+        let heard = self.clone();
+        Told::new(move |Step { line, begins, .. }| {
+            heard.0.lock().expect("lock").push(if begins { format!("> {line}") } else { line });
+        })
     }
 
     /// Whether a line with this in it was heard.

@@ -55,7 +55,8 @@ use self::engine::Engine;
 use self::launch::Launches;
 use self::names::{Names, Part};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Prepared, Resource, Site, Snapshot, Told,
+    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Prepared, Preview, Resource, Site,
+    Snapshot, Step, Told,
 };
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
@@ -126,9 +127,14 @@ impl Backend for DockerBackend {
         BackendError::refuse_limits(self.name(), &[(asked.nested, "nested"), (asked.disk.is_some(), "disk")])
     }
 
-    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
+    async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let engine = self.engine("find the bottle's images").await?;
-        prepare::prepare(engine, &self.host, plan).await
+        prepare::preview(engine, &self.host, plan).await
+    }
+
+    async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError> {
+        let engine = self.engine("find the bottle's images").await?;
+        prepare::prepare(engine, &self.host, plan, told).await
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {

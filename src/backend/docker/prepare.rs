@@ -4,20 +4,31 @@ use std::collections::BTreeMap;
 
 use super::engine::Engine;
 use super::images::Images;
-use crate::backend::{BackendError, Contained, Prepared};
+use crate::backend::{BackendError, Contained, Prepared, Preview, Step, Told};
 use crate::host::Host;
 use crate::plan::Plan;
 
+/// See [`crate::backend::Backend::preview`].
+pub(super) async fn preview(engine: &Engine, host: &Host, plan: &Plan) -> Result<Preview, BackendError> {
+    Images::new(engine.docker(), host).preview(plan).await
+}
+
 /// See [`crate::backend::Backend::prepare`].
-pub(super) async fn prepare(engine: &Engine, host: &Host, plan: &Plan) -> Result<Prepared, BackendError> {
+pub(super) async fn prepare(
+    engine: &Engine,
+    host: &Host,
+    plan: &Plan,
+    told: &Told<Step>,
+) -> Result<Prepared, BackendError> {
     let images = Images::new(engine.docker(), host);
-    let made = async {
-        // The program is in both, so it is found once.
-        tokio::try_join!(images.agent(plan, &|_| ()), images.sidecars(&|_| ()), images.program())
-    };
-    // What a start that was killed left is no failure of this one.
-    let (made, _) = tokio::join!(made, images.sweep());
-    let (agent, sidecars, program) = made?;
+    // The program is in both, so it is found once.
+    let (agent, sidecars, program) =
+        tokio::try_join!(images.agent(plan, told), images.sidecars(told), images.program())?;
+    if images.made_any() {
+        // What builds leave, and what these images take the place of. That it fails is no failure of a start.
+        let _ = images.sweep().await;
+    }
+    let notes = agent.notes();
     let contained = Contained {
         image: agent.id,
         uid: agent.account.uid,
@@ -28,7 +39,7 @@ pub(super) async fn prepare(engine: &Engine, host: &Host, plan: &Plan) -> Result
         sidecars,
         program,
     };
-    Ok(Prepared { contained: Some(contained), ..Prepared::default() })
+    Ok(Prepared { contained: Some(contained), notes, ..Prepared::default() })
 }
 
 /// `NAME=value`, as an image has them.

@@ -21,7 +21,7 @@ use super::local::roles::{self, NoMidwife, descriptors, listen};
 use super::newborn::{Birth, PlainSpec};
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Prepared,
-    Resource, Site, Snapshot, Told,
+    Preview, Resource, Site, Snapshot, Told,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -77,7 +77,11 @@ impl Backend for FakeBackend {
         })
     }
 
-    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
+    async fn preview(&self, _: &Plan) -> Result<Preview, BackendError> {
+        Ok(Preview::default())
+    }
+
+    async fn prepare(&self, plan: &Plan, _: &Told<super::Step>) -> Result<Prepared, BackendError> {
         self.failing.at(Step::Prepare).await?;
         Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
     }

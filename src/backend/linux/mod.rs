@@ -53,7 +53,7 @@ use super::memory::{PROCESSES, scratch};
 use super::newborn::Birth;
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
-    Prepared, Resource, Site, Snapshot, Told,
+    Prepared, Preview, Resource, Site, Snapshot, Step, Told,
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
@@ -187,7 +187,12 @@ impl Backend for LinuxBackend {
         BackendError::refuse_limits(self.name(), &limits)
     }
 
-    async fn prepare(&self, plan: &Plan) -> Result<Prepared, BackendError> {
+    async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
+        let prepared = self.prepare(plan, &Told::nobody()).await?;
+        Ok(Preview { exposed: prepared.exposed, ..Preview::default() })
+    }
+
+    async fn prepare(&self, plan: &Plan, _: &Told<Step>) -> Result<Prepared, BackendError> {
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
         provider::program::prepare(&self.host, program, &settings.home_allow)

@@ -1,14 +1,15 @@
 //! `bottle start`: from a manifest to an agent that runs.
 //!
 //! ```text
-//! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► keeper ─► session
-//!  choose                                     choose   preflight    host       launch    cli::session
+//! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
+//!  choose                                     choose   preflight    host       prepare    launch    cli::session
 //! ```
 //! Nothing is made before the person said yes, and nothing secret is read before that either.
 
 pub(super) mod backend;
 mod launch;
 pub(super) mod preflight;
+mod prepare;
 
 use bottle_contract::names::Name;
 use bottle_contract::session::guest::Size;
@@ -21,7 +22,7 @@ use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal;
-use crate::backend::{BackendError, BackendErrorKind, Origin, Prepared};
+use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{LaunchOrder, Resumed};
@@ -114,8 +115,8 @@ impl Start {
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         refuse_taken(host, &plan)?;
-        let prepared = backend.prepare(&plan).await.map_err(|error| not_prepared(error, &plan))?;
-        let view = preflight::View { resolved, plan: &plan, prepared: &prepared, backend: &*backend };
+        let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
+        let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend };
         if self.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
             return Ok(exit::DONE);
@@ -124,7 +125,8 @@ impl Start {
             output.note("nothing was started");
             return Ok(exit::DONE);
         }
-        let agreed = Agreed { plan, prepared, origin: Origin::New, resumed: None };
+        let said = preview.notes;
+        let agreed = Agreed { backend, plan, said, origin: Origin::New, resumed: None };
         agreed.carry_out(host, settings, signals, output).await
     }
 
@@ -179,14 +181,16 @@ pub(super) fn passes_input(task: Option<&str>) -> bool {
 
 /// A launch that nobody has to be asked about any more.
 pub(super) struct Agreed {
+    pub(super) backend: Box<dyn Backend>,
     pub(super) plan: Plan,
-    pub(super) prepared: Prepared,
+    /// What the person read of its image.
+    pub(super) said: Vec<String>,
     pub(super) origin: Origin,
     pub(super) resumed: Option<Resumed>,
 }
 
 impl Agreed {
-    /// Its secrets, the launch, and the session to its end; the exit code.
+    /// Its secrets, its images, the launch, and the session to its end; the exit code.
     pub(super) async fn carry_out(
         self,
         host: &Host,
@@ -194,8 +198,10 @@ impl Agreed {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<u8, CliError> {
-        let Self { plan, prepared, origin, resumed } = self;
+        let Self { backend, plan, said, origin, resumed } = self;
+        // Asked for before the images are built, which takes long and needs nobody.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
+        let prepared = prepare::prepare(&*backend, &plan, &said, signals, output).await?;
         let order = LaunchOrder { origin, resumed, ..LaunchOrder::new(plan, prepared, secrets) };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::launch::interrupted;
-use crate::backend::{Backend, Exposed, Prepared};
+use crate::backend::{Backend, Exposed, Preview};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::output::{Ink, Output, inert};
 use crate::cli::session::Signals;
@@ -20,7 +20,7 @@ use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, Weakness, explain
 pub(crate) struct View<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) plan: &'a Plan,
-    pub(crate) prepared: &'a Prepared,
+    pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
 }
 
@@ -34,6 +34,12 @@ struct DryRun<'a> {
     terminal: bool,
     secrets: Vec<Held>,
     exposed: &'a [Exposed],
+    /// What would be built, fetched or loaded first, and why.
+    makes: &'a [String],
+    /// How its Dockerfile differs from what was built, as a unified difference.
+    changed: &'a [String],
+    /// What of its image has no effect or does not last.
+    notes: &'a [String],
     weaker: Vec<Weakness>,
     manifest: &'a ResolvedManifest,
     routes: &'a str,
@@ -57,7 +63,10 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         command: &plan.agent.argv,
         terminal: plan.agent.terminal.is_some(),
         secrets: held(plan),
-        exposed: &view.prepared.exposed,
+        exposed: &view.preview.exposed,
+        makes: &view.preview.makes,
+        changed: &view.preview.changed,
+        notes: &view.preview.notes,
         weaker: weaknesses(&view.resolved.manifest),
         manifest: &view.resolved.manifest,
         routes: &plan.egress.routes,
@@ -110,7 +119,10 @@ fn page(view: &View<'_>, ink: Ink) -> String {
     };
     section(&ink.bold("started as"), started_as(view.plan));
     section(&ink.bold("secrets it is given or stands for"), secrets(view.plan));
-    section(&ink.bold("seen of this machine, read-only"), exposed(view.prepared));
+    section(&ink.bold("seen of this machine, read-only"), exposed(view.preview));
+    section(&ink.bold("made before it starts"), view.preview.makes.clone());
+    section(&ink.yellow("its Dockerfile changed since it was built"), view.preview.changed.clone());
+    section(&ink.yellow("of its image"), view.preview.notes.clone());
     section(&ink.yellow("from this project"), of_project(view.resolved));
     section(&ink.red("weaker than usual"), weaker(view));
     section(&ink.yellow("not part of this version"), missing(view));
@@ -128,6 +140,7 @@ fn missing(view: &View<'_>) -> Vec<String> {
 /// What should not be missed even where nobody is asked.
 pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     let mut lines = of_project(view.resolved);
+    lines.extend(view.preview.notes.iter().cloned());
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());
     lines
@@ -155,8 +168,8 @@ fn held(plan: &Plan) -> Vec<Held> {
     plan.secrets.iter().map(one).collect()
 }
 
-fn exposed(prepared: &Prepared) -> Vec<String> {
-    prepared.exposed.iter().map(|exposed| format!("{}  ({})", exposed.path.display(), exposed.why)).collect()
+fn exposed(preview: &Preview) -> Vec<String> {
+    preview.exposed.iter().map(|exposed| format!("{}  ({})", exposed.path.display(), exposed.why)).collect()
 }
 
 fn of_project(resolved: &Resolved) -> Vec<String> {

@@ -21,7 +21,7 @@ use super::account::{Account, Users, home_of};
 use super::check::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
 use super::recipe::{self, Hash};
 use super::stand_in::{STAND_IN_LABEL, StandIn};
-use super::{IMAGE_LABEL, failed, is_missing};
+use super::{IMAGE_LABEL, build, failed, is_missing, maker};
 use crate::backend::{BackendError, ROOT_FILES};
 
 /// Longer than any list of users, and read whole.
@@ -29,8 +29,16 @@ const LIST_MAX: usize = 1 << 20;
 /// A tar header, which is all that is read of a home.
 const HEADER: usize = 512;
 
-/// Makes `image` ready and answers with the new image's id. `named` is how errors call it, `tag` what the
-/// result is called.
+/// What an image that is made ready is called, and for whom it is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ready<'a> {
+    /// Its repository and tag.
+    pub(super) tag: (&'a str, &'a str),
+    /// The hash of the home.
+    pub(super) home: &'a str,
+}
+
+/// Makes `image` ready and answers with the new image's id. `named` is how errors call it.
 ///
 /// # Errors
 /// [`BackendError`]; the container is gone by then, unless the engine is.
@@ -38,11 +46,10 @@ pub(super) async fn adopt(
     docker: &Docker,
     image: &Facts,
     named: &str,
-    tag: (&str, &str),
-    home: &str,
+    ready: Ready<'_>,
 ) -> Result<String, BackendError> {
-    let stand_in = StandIn::make(docker, &image.id, home, Vec::new()).await?;
-    let committed = inside(docker, &stand_in.id, image, named, tag).await;
+    let stand_in = StandIn::make(docker, &image.id, ready.home, Vec::new()).await?;
+    let committed = inside(docker, &stand_in.id, image, named, ready).await;
     let removed = stand_in.remove(docker).await;
     committed.and_then(|id| removed.map(|()| id))
 }
@@ -52,7 +59,7 @@ async fn inside(
     container: &str,
     image: &Facts,
     named: &str,
-    (repository, tag): (&str, &str),
+    Ready { tag: (repository, tag), home }: Ready<'_>,
 ) -> Result<String, BackendError> {
     let look = |error: Error| failed(format!("cannot look into {named}"), error);
     let passwd = list(docker, container, "/etc/passwd").await.map_err(look)?;
@@ -81,7 +88,7 @@ async fn inside(
         .build();
     let config = ContainerConfig {
         user: Some(format!("{}:{}", account.uid, account.gid)),
-        labels: Some(labels(image, &account)),
+        labels: Some(labels(image, &account, named, home)),
         ..ContainerConfig::default()
     };
     let committed = docker
@@ -92,12 +99,15 @@ async fn inside(
 }
 
 /// A commit takes a container's labels over; what it was found by is not the image's.
-fn labels(image: &Facts, account: &Account) -> HashMap<String, String> {
+fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<String, String> {
     [
-        (IMAGE_LABEL, "agent".to_owned()),
+        (IMAGE_LABEL, build::AGENT.to_owned()),
+        (build::HOME_LABEL, home.to_owned()),
+        (build::SOURCE_LABEL, format!("{home}:{named}")),
         (ACCOUNT_LABEL, account.label()),
         (LEFT_OUT_LABEL, image.left_out.join(",")),
         (STAND_IN_LABEL, String::new()),
+        (maker::LABEL, String::new()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

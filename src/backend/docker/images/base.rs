@@ -5,11 +5,11 @@ use bollard::query_parameters::CreateImageOptionsBuilder;
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
-use super::{Progress, Step, check, failed, is_missing, unsupported};
-use crate::backend::BackendError;
+use super::{check, failed, is_missing, unsupported};
+use crate::backend::{BackendError, Step, Told};
 
 /// Its reference: the default of `ARG BASE` in the Dockerfiles.
-const REFERENCE: &str = "debian:bookworm-slim";
+pub(super) const REFERENCE: &str = "debian:bookworm-slim";
 const MAKE_IT: &str = "where no image registry answers, `scripts/base-image` of bottle's sources makes it from Debian's packages";
 
 /// Its id; pulled when the engine has none.
@@ -19,11 +19,11 @@ const MAKE_IT: &str = "where no image registry answers, `scripts/base-image` of 
 pub(super) async fn find(
     docker: &Docker,
     architecture: &str,
-    progress: Progress<'_>,
+    told: &Told<Step>,
 ) -> Result<String, BackendError> {
     let image = match docker.inspect_image(REFERENCE).await {
         Err(error) if is_missing(&error) => {
-            pull(docker, REFERENCE, progress).await.map_err(|error| {
+            pull(docker, REFERENCE, told).await.map_err(|error| {
                 failed(
                     format!("the base image {REFERENCE} is not on this engine and cannot be pulled"),
                     error,
@@ -47,9 +47,10 @@ pub(super) async fn find(
 pub(super) async fn pull(
     docker: &Docker,
     reference: &str,
-    progress: Progress<'_>,
+    told: &Told<Step>,
 ) -> Result<(), bollard::errors::Error> {
-    progress(Step::Begins(&format!("pulling {reference}")));
+    let tell = |line: String, begins| told.tell(Step { of: format!("the image {reference}"), line, begins });
+    tell("fetching it".to_owned(), true);
     let mut options = CreateImageOptionsBuilder::new().from_image(reference);
     // Without one the engine would fetch every tag there is.
     if !reference.rsplit('/').next().is_some_and(|name| name.contains([':', '@'])) {
@@ -60,7 +61,7 @@ pub(super) async fn pull(
         let event = event?;
         if let Some(status) = event.status {
             let layer = event.id.map(|id| format!("{id}: ")).unwrap_or_default();
-            progress(Step::Says(&inert(&format!("{layer}{status}"))));
+            tell(inert(&format!("{layer}{status}")), false);
         }
     }
     Ok(())

@@ -3,30 +3,42 @@
 use std::collections::HashMap;
 
 use bollard::Docker;
-use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion, PruneImagesOptionsBuilder};
+use bollard::models::ImageSummary;
+use bollard::query_parameters::{
+    BuildImageOptionsBuilder, BuilderVersion, ListImagesOptionsBuilder, PruneImagesOptionsBuilder,
+    RemoveImageOptions,
+};
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
 use super::program::Program;
 use super::recipe::Recipe;
-use super::{IMAGE_LABEL, Progress, Step, failed};
-use crate::backend::BackendError;
+use super::{IMAGE_LABEL, failed, stages};
+use crate::backend::{BackendError, Step, Told};
 use crate::host::Host;
 
 /// What of a failed build's output an error carries: its end, where the cause stands.
 const OUTPUT_KEPT: usize = 32 << 10;
-/// How long what builds leave is kept: a build that failed is soon tried again.
-const KEPT: &str = "1h";
+/// How long an image is kept that lost its name to another start's: that one may be about to use it.
+const RENAMED_KEPT: &str = "1h";
 /// How long an unused image of another program's guards is kept: a week.
 const GUARDS_KEPT: &str = "168h";
+/// How long an agent's image is kept that another has taken the place of, likewise.
+const AGENTS_KEPT: i64 = 7 * 24 * 60 * 60;
+/// The home that an image was made by.
+pub(super) const HOME_LABEL: &str = "bottle.built-by";
+/// What an agent's image was made of, for the home that made it.
+pub(super) const SOURCE_LABEL: &str = "bottle.source";
 /// Which program an image of guards holds; written by `Dockerfile.sidecars`.
 const PROGRAM_LABEL: &str = "bottle.program";
 /// The label of an image of guards.
 pub(super) const SIDECARS: &str = "sidecars";
-/// The label of a stage; stands in `Dockerfile.agent` too.
+/// The label of a stage.
 const STAGE: &str = "stage";
 /// The label of an image that is yet to be made ready.
 pub(super) const BUILT: &str = "built";
+/// The label of an image that an agent works in.
+pub(super) const AGENT: &str = "agent";
 /// Variables every builder takes without their being declared, and leaves out of the image and its history.
 const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY"];
 
@@ -38,10 +50,11 @@ pub(super) async fn build(
     docker: &Docker,
     recipe: &Recipe,
     what: &Order<'_>,
-    progress: Progress<'_>,
+    told: &Told<Step>,
 ) -> Result<String, BackendError> {
+    let marked = stages::marked(&recipe.dockerfile, &mark(what.home, STAGE));
     let context = recipe
-        .context()
+        .context(&marked)
         .map_err(|error| BackendError::failed(format!("cannot pack {}: {error}", what.name)))?;
     let args: HashMap<String, String> = what.proxies.iter().cloned().chain(recipe.args.clone()).collect();
     let mut options = BuildImageOptionsBuilder::new()
@@ -61,7 +74,7 @@ pub(super) async fn build(
         let event = event.map_err(|error| output.failure(what, &cause(error)))?;
         id = event.aux.and_then(|aux| aux.id).or(id);
         if let Some(text) = event.stream.or(event.status) {
-            output.take(&text, progress);
+            output.take(&text, &|step| told.tell(Step { of: what.name.to_owned(), ..step }));
         }
     }
     id.ok_or_else(|| output.failure(what, "the engine ended the build without a result"))
@@ -74,6 +87,8 @@ pub(super) struct Order<'a> {
     pub(super) name: &'a str,
     /// Where it is written, for the person who has to change it.
     pub(super) hint: &'a str,
+    /// The hash of the home that it is built for.
+    pub(super) home: &'a str,
     /// Its tag.
     pub(super) tag: Option<String>,
     /// Its labels.
@@ -90,32 +105,77 @@ pub(super) fn proxies(host: &Host) -> Vec<(String, String)> {
     set.filter(|(_, value)| !value.contains('@')).collect()
 }
 
-/// Removes what builds leave behind, once no build can still be using it: the stages that fetch an agent, and
-/// what could not be made ready for one; and the guards' images of programs other than this one, once they are
-/// old and no container has them. Answers with the ids.
+/// The labels of an image of this kind that a home makes, as a Dockerfile writes them.
+pub(super) fn mark(home: &str, kind: &str) -> String {
+    format!("{IMAGE_LABEL}={kind} {HOME_LABEL}={home}")
+}
+
+/// Removes what builds of this home left behind, none of which goes on: stages, the last step of one that was
+/// given up, what could not be made ready for an agent; and images that others have taken the place of, once
+/// they are old and no container has them. Answers with the ids.
 ///
 /// # Errors
 /// [`BackendError`] when the engine refuses.
-pub(super) async fn sweep(docker: &Docker, program: &Program) -> Result<Vec<String>, BackendError> {
-    let own = format!("{PROGRAM_LABEL}={}", program.hash);
+pub(super) async fn sweep(
+    docker: &Docker,
+    home: &str,
+    program: &Program,
+) -> Result<Vec<String>, BackendError> {
+    let label = |kind: &str| ("label", vec![format!("{IMAGE_LABEL}={kind}"), format!("{HOME_LABEL}={home}")]);
+    let dangling = ("dangling", vec!["true".to_owned()]);
+    let until = |age: &str| ("until", vec![age.to_owned()]);
+    let others = ("label!", vec![format!("{PROGRAM_LABEL}={}", program.hash)]);
+    let guards = ("label", vec![format!("{IMAGE_LABEL}={SIDECARS}")]);
     let mut removed = Vec::new();
-    for (kind, dangling, kept) in
-        [(STAGE, "true", KEPT), (BUILT, "true", KEPT), (SIDECARS, "false", GUARDS_KEPT)]
-    {
-        let filters = HashMap::from([
-            ("dangling", vec![dangling.to_owned()]),
-            ("label", vec![format!("{IMAGE_LABEL}={kind}")]),
-            ("label!", vec![own.clone()]),
-            ("until", vec![kept.to_owned()]),
-        ]);
-        let options = PruneImagesOptionsBuilder::new().filters(&filters).build();
+    for filters in [
+        vec![dangling.clone(), label(STAGE)],
+        vec![dangling.clone(), label(BUILT)],
+        vec![dangling.clone(), label(AGENT), until(RENAMED_KEPT)],
+        vec![dangling, label(SIDECARS), until(RENAMED_KEPT)],
+        vec![("dangling", vec!["false".to_owned()]), guards, others, until(GUARDS_KEPT)],
+    ] {
+        let options = PruneImagesOptionsBuilder::new().filters(&HashMap::from_iter(filters)).build();
         let pruned = docker
             .prune_images(Some(options))
             .await
             .map_err(|error| failed("cannot remove what earlier builds left", error))?;
         removed.extend(pruned.images_deleted.into_iter().flatten().filter_map(|item| item.deleted));
     }
+    removed.extend(sweep_agents(docker, home).await?);
     Ok(removed)
+}
+
+async fn sweep_agents(docker: &Docker, home: &str) -> Result<Vec<String>, BackendError> {
+    let filters = HashMap::from([("label", vec![format!("{IMAGE_LABEL}={AGENT}")])]);
+    let images = docker
+        .list_images(Some(ListImagesOptionsBuilder::new().filters(&filters).build()))
+        .await
+        .map_err(|error| failed("cannot list the agents' images", error))?;
+    let mut removed = Vec::new();
+    for name in superseded(&images, home, jiff::Timestamp::now().as_second()) {
+        // By its name only: one that a container has is refused, one that a snapshot stands on stays under it.
+        if docker.remove_image(&name, None::<RemoveImageOptions>, None).await.is_ok() {
+            removed.push(name);
+        }
+    }
+    Ok(removed)
+}
+
+/// The names of old images of this home's that a newer one of the same source has taken the place of.
+fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
+    let (ours, tag) = (format!("{home}:"), format!("{}:", super::AGENT));
+    // A snapshot has the labels of what it was made on, and not its name.
+    let named = |image: &ImageSummary| image.repo_tags.iter().find(|name| name.starts_with(&tag)).cloned();
+    let all: Vec<(&str, i64, String)> = images
+        .iter()
+        .filter_map(|image| Some((image.labels.get(SOURCE_LABEL)?.as_str(), image.created, named(image)?)))
+        .filter(|(source, ..)| source.starts_with(&ours))
+        .collect();
+    let newer = |of: &str, made: i64| all.iter().any(|(source, created, _)| *source == of && *created > made);
+    let old = all
+        .iter()
+        .filter(|(source, made, _)| now.saturating_sub(*made) > AGENTS_KEPT && newer(source, *made));
+    old.map(|(.., name)| name.clone()).collect()
 }
 
 fn cause(error: bollard::errors::Error) -> String {
@@ -134,23 +194,24 @@ struct Output {
 }
 
 impl Output {
-    fn take(&mut self, text: &str, progress: Progress<'_>) {
+    fn take(&mut self, text: &str, hear: &dyn Fn(Step)) {
         for piece in text.split_inclusive(['\n', '\r']) {
             self.line.push_str(piece);
             if piece.ends_with(['\n', '\r']) || self.line.len() > OUTPUT_KEPT {
-                self.end_line(progress);
+                self.end_line(hear);
             }
         }
     }
 
-    fn end_line(&mut self, progress: Progress<'_>) {
+    fn end_line(&mut self, hear: &dyn Fn(Step)) {
         let line = inert(&plain(self.line.trim_end()));
         self.line.clear();
         let line = line.trim_end();
         if line.trim().is_empty() {
             return;
         }
-        progress(if line.starts_with("Step ") { Step::Begins(line) } else { Step::Says(line) });
+        let begins = line.starts_with("Step ");
+        hear(Step { of: String::new(), line: line.to_owned(), begins });
         self.kept.push_str(line);
         self.kept.push('\n');
         if self.kept.len() > 2 * OUTPUT_KEPT {
@@ -207,11 +268,8 @@ mod tests {
     #[test]
     fn output_comes_line_by_line_however_it_is_cut_and_does_nothing() {
         let shown = Mutex::new(Vec::new());
-        let progress = |step: Step<'_>| {
-            shown.lock().expect("lock").push(match step {
-                Step::Begins(line) => format!("> {line}"),
-                Step::Says(line) => line.to_owned(),
-            });
+        let hear = |Step { line, begins, .. }: Step| {
+            shown.lock().expect("lock").push(if begins { format!("> {line}") } else { line });
         };
         let mut output = Output::default();
         for text in [
@@ -223,15 +281,39 @@ mod tests {
             "\u{1b}[91mred\n",
             "\u{1b}[0mcut",
         ] {
-            output.take(text, &progress);
+            output.take(text, &hear);
         }
-        let order = Order { name: "the image", hint: "look", tag: None, labels: vec![], proxies: vec![] };
+        let order =
+            Order { name: "the image", hint: "look", home: "", tag: None, labels: vec![], proxies: vec![] };
         let error = output.failure(&order, "it said 1");
         let lines = ["> Step 1/2 : FROM base", " ---> 12", "10 %", "20 %", "\\u{1b}[2Jdone", "red"];
         assert_eq!(*shown.lock().expect("lock"), lines);
         assert!(error.message.starts_with("cannot build the image: it said 1\nStep 1/2"), "{error}");
         assert!(error.message.ends_with("done\nred\ncut"), "{error}");
         assert_eq!(error.hint.as_deref(), Some("look"));
+    }
+
+    #[test]
+    fn an_agents_image_goes_when_it_is_old_and_another_took_its_place() {
+        let image = |tag: &str, source: &str, created: i64| ImageSummary {
+            created,
+            repo_tags: vec![tag.to_owned()],
+            labels: [(SOURCE_LABEL.to_owned(), source.to_owned())].into(),
+            ..ImageSummary::default()
+        };
+        let images = [
+            image("bottle-agent:old", "0123abcd:claude", 100),
+            image("bottle-agent:older", "0123abcd:claude", 50),
+            image("bottle-agent:young", "0123abcd:claude", AGENTS_KEPT),
+            image("bottle-agent:newest", "0123abcd:claude", AGENTS_KEPT + 1),
+            image("bottle-agent:alone", "0123abcd:codex", 100),
+            image("bottle-agent:another-home", "ffffffff:claude", 1),
+            image("bottle-snapshot:1", "0123abcd:codex", 2 * AGENTS_KEPT),
+            ImageSummary { repo_tags: vec!["bottle-agent:unmarked".to_owned()], ..ImageSummary::default() },
+        ];
+        assert_eq!(superseded(&images, "0123abcd", AGENTS_KEPT + 100), ["bottle-agent:older"]);
+        let later = superseded(&images, "0123abcd", 2 * AGENTS_KEPT + 1);
+        assert_eq!(later, ["bottle-agent:old", "bottle-agent:older", "bottle-agent:young"]);
     }
 
     #[test]
@@ -263,7 +345,7 @@ mod tests {
             output.take(&format!("line {number}\n"), &|_| ());
         }
         output.take(&"x".repeat(10 * OUTPUT_KEPT), &|_| ());
-        let order = Order { name: "it", hint: "", tag: None, labels: vec![], proxies: vec![] };
+        let order = Order { name: "it", hint: "", home: "", tag: None, labels: vec![], proxies: vec![] };
         let message = output.failure(&order, "why").message;
         assert!(
             message.len() < 3 * OUTPUT_KEPT && message.contains("the beginning is left out"),

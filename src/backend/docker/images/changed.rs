@@ -21,7 +21,8 @@ pub(super) fn labels(host: &Host, path: &Path, text: &str) -> Vec<(String, Strin
     vec![(PATH_LABEL.to_owned(), of(host, path)), (TEXT_LABEL.to_owned(), text.to_owned())]
 }
 
-/// What changed, as the lines of a unified difference; none when nothing did, or nothing was built before.
+/// What changed, as the lines of a unified difference; none when only the engine lost it, or nothing was built
+/// before.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be asked.

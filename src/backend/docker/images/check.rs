@@ -50,6 +50,7 @@ pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, S
         None => [
             ("ENTRYPOINT", config.entrypoint.is_some_and(|words| !words.is_empty())),
             ("HEALTHCHECK", !healthy.is_empty() && healthy != ["NONE"]),
+            ("USER", config.user.as_deref().is_some_and(is_root)),
             ("ONBUILD", config.on_build.is_some_and(|steps| !steps.is_empty())),
         ]
         .into_iter()
@@ -65,6 +66,28 @@ pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, S
         left_out,
         account: of_label(ACCOUNT_LABEL).and_then(Account::of_label),
     })
+}
+
+/// Whether `USER` says root, which no agent is. Saying nothing means the same and promises less.
+fn is_root(user: &str) -> bool {
+    matches!(user.split(':').next(), Some("root" | "0"))
+}
+
+/// What a person should know of an image whose instructions are left out and that has these volumes.
+pub(super) fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
+    let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
+    let mut notes = Vec::new();
+    if !runs.is_empty() {
+        notes.push(format!("the image's {} has no effect in a bottle", runs.join(", ")));
+    }
+    if runs.len() < left_out.len() {
+        notes.push("the image's USER is root, and the agent is another user of it".to_owned());
+    }
+    if !volumes.is_empty() {
+        let list = volumes.join(", ");
+        notes.push(format!("the image keeps {list} in a volume: no snapshot holds what is in it"));
+    }
+    notes
 }
 
 #[cfg(test)]
@@ -109,18 +132,34 @@ mod tests {
         fn health(test: &[&str]) -> Option<HealthConfig> {
             Some(HealthConfig { test: words(test), ..HealthConfig::default() })
         }
-        let cases: [(Change, &[&str]); 6] = [
+        let cases: [(Change, &[&str]); 9] = [
             (|_| (), &[]),
             (|config| config.entrypoint = words(&["/run.sh"]), &["ENTRYPOINT"]),
             (|config| config.entrypoint = words(&[]), &[]),
             (|config| config.healthcheck = health(&["CMD", "true"]), &["HEALTHCHECK"]),
             (|config| config.healthcheck = health(&["NONE"]), &[]),
             (|config| config.on_build = words(&["RUN true"]), &["ONBUILD"]),
+            (|config| config.user = Some("root".to_owned()), &["USER"]),
+            (|config| config.user = Some("0:0".to_owned()), &["USER"]),
+            (|config| config.user = Some("rooted:0".to_owned()), &[]),
         ];
         for (index, (change, expected)) in cases.into_iter().enumerate() {
             let facts = facts(&image(change), "amd64").expect("facts");
             assert_eq!(facts.left_out, expected, "{index}");
         }
+    }
+
+    #[test]
+    fn notes_say_what_has_no_effect_and_what_does_not_last() {
+        let own = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        assert_eq!(notes(&[], &[]), [""; 0]);
+        let all = notes(&own(&["ENTRYPOINT", "HEALTHCHECK", "USER"]), &own(&["/a", "/b"]));
+        let expected = [
+            "the image's ENTRYPOINT, HEALTHCHECK has no effect in a bottle",
+            "the image's USER is root, and the agent is another user of it",
+            "the image keeps /a, /b in a volume: no snapshot holds what is in it",
+        ];
+        assert_eq!(all, expected);
     }
 
     #[test]

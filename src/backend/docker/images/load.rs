@@ -17,9 +17,9 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, TryStreamExt};
 
 use super::recipe::Hash;
-use super::{Progress, Step, failed};
+use super::{build, failed};
 use crate::archive;
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Step, Told};
 
 /// Files that only a saved image has at its top.
 const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
@@ -32,15 +32,17 @@ pub(super) struct Local {
     path: PathBuf,
     folder: bool,
     saved: bool,
+    /// The hash of the home that it is loaded for.
+    home: String,
     /// Stands for its content without reading it: a file that changes has another time or another size.
     pub(super) hash: String,
 }
 
-/// Looks at what lies at this path. Blocks.
+/// Looks at what lies at this path, for the home of this hash. Blocks.
 ///
 /// # Errors
 /// Why it is no image, as the rest of a sentence that begins with its path.
-pub(super) fn look(path: &Path) -> Result<Local, String> {
+pub(super) fn look(path: &Path, home: &str) -> Result<Local, String> {
     let unreadable = |error: io::Error| format!("cannot be read: {error}");
     let facts = fs::metadata(path).map_err(unreadable)?;
     let mut hash = Hash::new("local image");
@@ -55,7 +57,13 @@ pub(super) fn look(path: &Path) -> Result<Local, String> {
         add_file(&mut hash, path, &facts);
         is_saved(path)?
     };
-    Ok(Local { path: path.to_owned(), folder: facts.is_dir(), saved, hash: hash.finish() })
+    Ok(Local {
+        path: path.to_owned(),
+        folder: facts.is_dir(),
+        saved,
+        home: home.to_owned(),
+        hash: hash.finish(),
+    })
 }
 
 fn add_file(hash: &mut Hash, path: &Path, facts: &Metadata) {
@@ -118,14 +126,16 @@ impl Local {
         &self,
         docker: &Docker,
         named: &str,
-        progress: Progress<'_>,
+        told: &Told<Step>,
     ) -> Result<String, BackendError> {
-        progress(Step::Begins(&format!("loading {}", self.path.display())));
+        let of = named.to_owned();
+        told.tell(Step { of: of.clone(), line: "loading it".to_owned(), begins: true });
+        let told = |line: &str| told.tell(Step { of: of.clone(), line: inert(line), begins: false });
         let unread = Arc::new(Mutex::new(None));
         let loaded = if self.saved {
-            self.load_saved(docker, self.stream(&unread), progress).await
+            self.load_saved(docker, self.stream(&unread), &told).await
         } else {
-            self.import(docker, self.stream(&unread), progress).await
+            self.import(docker, self.stream(&unread), &told).await
         };
         loaded.map_err(|error| {
             // The engine only sees its input end; why it ended is known here.
@@ -140,14 +150,14 @@ impl Local {
         &self,
         docker: &Docker,
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-        progress: Progress<'_>,
+        told: &(impl Fn(&str) + Sync),
     ) -> Result<String, Error> {
         let options = ImportImageOptionsBuilder::new().quiet(true).build();
         let mut events = docker.import_image_stream(options, body, None).boxed();
         let mut found: Vec<String> = Vec::new();
         while let Some(event) = events.next().await {
             for line in event?.stream.iter().flat_map(|text| text.lines()) {
-                progress(Step::Says(&inert(line)));
+                told(line);
                 let name =
                     ["Loaded image: ", "Loaded image ID: "].iter().find_map(|said| line.strip_prefix(said));
                 found.extend(name.map(|name| name.trim().to_owned()));
@@ -171,15 +181,16 @@ impl Local {
         &self,
         docker: &Docker,
         body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
-        progress: Progress<'_>,
+        told: &(impl Fn(&str) + Sync),
     ) -> Result<String, Error> {
-        let options = CreateImageOptionsBuilder::new().from_src("-").build();
+        let label = format!("LABEL {}", build::mark(&self.home, build::BUILT));
+        let options = CreateImageOptionsBuilder::new().from_src("-").changes(vec![label]).build();
         let body = bollard::body_try_stream(body);
         let mut events = docker.create_image(Some(options), Some(body), None).boxed();
         let mut id = None;
         while let Some(event) = events.next().await {
             if let Some(status) = event?.status {
-                progress(Step::Says(&inert(&status)));
+                told(&status);
                 id = Some(status).filter(|status| status.starts_with("sha256:")).or(id);
             }
         }
@@ -236,14 +247,14 @@ mod tests {
         ] {
             let path = folder.path().join("image.tar");
             archive(&path, names);
-            assert_eq!(look(&path).expect("an archive").saved, saved, "{names:?}");
+            assert_eq!(look(&path, "0123abcd").expect("an archive").saved, saved, "{names:?}");
             let unpacked = folder.path().join("unpacked");
             for name in names {
                 let path = unpacked.join(name);
                 fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
                 fs::write(path, "x").expect("write");
             }
-            let local = look(&unpacked).expect("a folder");
+            let local = look(&unpacked, "0123abcd").expect("a folder");
             assert_eq!((local.saved, local.folder), (saved, true), "{names:?}");
             fs::remove_dir_all(&unpacked).expect("remove");
         }
@@ -254,7 +265,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let empty = folder.path().join("empty");
         fs::create_dir(&empty).expect("folder");
-        assert_eq!(look(&empty).expect_err("empty"), "is an empty folder");
+        assert_eq!(look(&empty, "0123abcd").expect_err("empty"), "is an empty folder");
         for (bytes, why) in [
             (&b"hello"[..], "is neither a folder nor a tar archive"),
             (b"\x1f\x8b\x08", "is compressed: unpack it with gunzip"),
@@ -262,10 +273,10 @@ mod tests {
         ] {
             let path = folder.path().join("file");
             fs::write(&path, bytes).expect("write");
-            assert_eq!(look(&path).expect_err("no archive"), why);
+            assert_eq!(look(&path, "0123abcd").expect_err("no archive"), why);
         }
         assert!(
-            look(&folder.path().join("nothing"))
+            look(&folder.path().join("nothing"), "0123abcd")
                 .expect_err("not there")
                 .starts_with("cannot be read: No such")
         );
@@ -277,7 +288,7 @@ mod tests {
         let path = folder.path().join("root/etc");
         fs::create_dir_all(&path).expect("folder");
         fs::write(path.join("passwd"), "root").expect("write");
-        let hash = || look(&folder.path().join("root")).expect("a folder").hash;
+        let hash = || look(&folder.path().join("root"), "0123abcd").expect("a folder").hash;
         let first = hash();
         assert_eq!(hash(), first);
         fs::write(path.join("passwd"), "other").expect("write");

@@ -9,26 +9,32 @@
 //!  program ─────────────────────── volume ────────────────────────────► bottle-program-<hash>
 //! ```
 //! Every name follows from the content, so what is there is taken as it is: an unchanged image costs two
-//! questions and is never built again. Two starts that build the same at the same time both end with a good
-//! image; what a start that was killed leaves, [`Images::sweep`] finds. Nothing of an image runs here, but for
+//! questions and is never built again. Of two starts of a home that need the same one builds and the other
+//! waits; two of different homes both end with a good image. What one that was killed leaves,
+//! [`Images::sweep`] finds. Nothing of an image runs here, but for
 //! the steps of a Dockerfile in the engine's builder.
 
 mod account;
 mod adopt;
 mod base;
 mod build;
+mod building;
 mod changed;
 mod check;
 mod elf;
 mod load;
+mod maker;
+mod preview;
 mod program;
 mod recipe;
+mod stages;
 mod stand_in;
 mod volume;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bollard::Docker;
@@ -39,12 +45,15 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 pub use self::account::Account;
+use self::adopt::Ready;
 use self::build::Order;
+use self::building::Building;
 use self::check::Facts;
+use self::load::Local;
 use self::program::Program;
 use self::recipe::{Hash, Recipe};
 use self::volume::Maker;
-use crate::backend::{BackendError, BackendErrorKind};
+use crate::backend::{BackendError, BackendErrorKind, Step, Told};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
 use crate::manifest::provider::Template;
@@ -76,6 +85,8 @@ const AGENT: &str = "bottle-agent";
 /// Behind the hash in an agent image's tag: what it is made ready with. Another one makes every image anew.
 const READY: &str = "w1";
 const SIDECARS: &str = "bottle-sidecars";
+/// How errors call it.
+const GUARDS: &str = "the image for the guards";
 
 /// The images of one engine.
 #[derive(Debug)]
@@ -87,6 +98,7 @@ pub struct Images {
     program: OnceCell<Program>,
     sidecars: OnceCell<String>,
     volume: OnceCell<String>,
+    made_any: AtomicBool,
 }
 
 /// An image that an agent can work in.
@@ -104,18 +116,6 @@ pub struct AgentImage {
     pub left_out: Vec<String>,
 }
 
-/// How far a build is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step<'a> {
-    /// It begins with this.
-    Begins(&'a str),
-    /// A line of its output.
-    Says(&'a str),
-}
-
-/// Hears how far a build is; every line is harmless to a terminal.
-pub type Progress<'a> = &'a (dyn Fn(Step<'_>) + Send + Sync);
-
 impl Images {
     /// The images of this engine. Asks nothing yet.
     #[must_use]
@@ -128,6 +128,7 @@ impl Images {
             program: OnceCell::new(),
             sidecars: OnceCell::new(),
             volume: OnceCell::new(),
+            made_any: AtomicBool::new(false),
         }
     }
 
@@ -135,12 +136,12 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] with the first cause, a failed build's output, and the next step.
-    pub async fn agent(&self, plan: &Plan, progress: Progress<'_>) -> Result<AgentImage, BackendError> {
+    pub async fn agent(&self, plan: &Plan, told: &Told<Step>) -> Result<AgentImage, BackendError> {
         match &plan.image {
-            ImageSource::Provider(template) => self.of_provider(*template, progress).await,
-            ImageSource::Dockerfile { path, text } => self.of_dockerfile(path, text, progress).await,
-            ImageSource::Reference(reference) => self.of_reference(reference, progress).await,
-            ImageSource::Path(path) => self.of_path(path, progress).await,
+            ImageSource::Provider(template) => self.of_provider(*template, told).await,
+            ImageSource::Dockerfile { path, text } => self.of_dockerfile(path, text, told).await,
+            ImageSource::Reference(reference) => self.of_reference(reference, told).await,
+            ImageSource::Path(path) => self.of_path(path, told).await,
         }
     }
 
@@ -158,28 +159,18 @@ impl Images {
             .ok_or_else(|| BackendError::failed(format!("{named} was not made for a bottle")))
     }
 
-    /// What a person should see before the plan's image is built: how its Dockerfile changed since the last
-    /// build. Empty when nothing is built, or it is built for the first time.
-    ///
-    /// # Errors
-    /// [`BackendError`] when the engine cannot be asked.
-    pub async fn changed(&self, plan: &Plan) -> Result<Vec<String>, BackendError> {
-        match &plan.image {
-            ImageSource::Dockerfile { path, text }
-                if self.made(&own_recipe(text).hash(AGENT)).await?.is_none() =>
-            {
-                changed::lines(&self.docker, &self.host, path, text).await
-            }
-            _ => Ok(Vec::new()),
-        }
+    /// Whether any image had to be made.
+    #[must_use]
+    pub fn made_any(&self) -> bool {
+        self.made_any.load(Ordering::Relaxed)
     }
 
     /// The image of the guards, built when it is not there.
     ///
     /// # Errors
     /// As [`Images::agent`].
-    pub async fn sidecars(&self, progress: Progress<'_>) -> Result<String, BackendError> {
-        self.sidecars.get_or_try_init(|| self.make_sidecars(progress)).await.cloned()
+    pub async fn sidecars(&self, told: &Told<Step>) -> Result<String, BackendError> {
+        self.sidecars.get_or_try_init(|| self.make_sidecars(told)).await.cloned()
     }
 
     /// The volume that holds the program for pid 1, as [`PROGRAM_FILE`]; made and filled when it is not there.
@@ -189,51 +180,53 @@ impl Images {
     /// [`BackendError`] when there is no static program for this engine, or the engine refuses.
     pub async fn program(&self) -> Result<String, BackendError> {
         let volume = self.volume.get_or_try_init(|| async {
-            let (program, base) = tokio::try_join!(self.program_file(), self.base(&|_| ()))?;
+            let nobody = Told::nobody();
+            let (program, base) = tokio::try_join!(self.program_file(), self.base(&nobody))?;
             let home = self.host.home_hash();
             volume::filled(&self.docker, program, Maker { image: base, home: &home }).await
         });
         volume.await.cloned()
     }
 
-    /// Removes what starts of this home left that were killed while they made an image or a volume, what builds
-    /// leave behind, and the volumes and guards' images of other programs once they are old and no container has
-    /// them. Answers with what was removed.
+    /// Removes what starts of this home left that were killed while they made an image or a volume, and what
+    /// builds leave behind, unless one goes on; and volumes and images that others have taken the place of, once
+    /// they are old and no container has them. Answers with what was removed.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be asked, or refuses.
     pub async fn sweep(&self) -> Result<Vec<String>, BackendError> {
         let program = self.program_file().await?;
-        let mut removed = stand_in::sweep(&self.docker, &self.host.home_hash()).await?;
-        removed.extend(volume::sweep(&self.docker, program).await?);
-        removed.extend(build::sweep(&self.docker, program).await?);
+        let home = self.host.home_hash();
+        let mut removed = stand_in::sweep(&self.docker, &home).await?;
+        removed.extend(volume::sweep(&self.docker, program, &home).await?);
+        let alone = building::none_goes_on(&self.host)
+            .map_err(|error| BackendError::failed(format!("cannot lock the builds of this home: {error}")))?;
+        if alone.is_some() {
+            removed.extend(build::sweep(&self.docker, &home, program).await?);
+        }
         Ok(removed)
     }
 
-    async fn of_provider(
-        &self,
-        template: Template,
-        progress: Progress<'_>,
-    ) -> Result<AgentImage, BackendError> {
-        let recipe = provider_recipe(template, self.base(progress).await?);
-        let name = format!("the image for {template}");
-        self.of_recipe(recipe, &name, FETCHES, Vec::new(), progress).await
+    async fn of_provider(&self, template: Template, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+        let recipe = provider_recipe(template, self.base(told).await?);
+        let name = of_provider(template);
+        self.of_recipe(recipe, &name, FETCHES, Vec::new(), told).await
     }
 
     async fn of_dockerfile(
         &self,
         path: &Path,
         text: &str,
-        progress: Progress<'_>,
+        told: &Told<Step>,
     ) -> Result<AgentImage, BackendError> {
         let recipe = own_recipe(text);
-        let name = format!("the image of the Dockerfile {}", path.display());
+        let name = of_dockerfile(path);
         let hint = format!(
             "correct {}; it is built without a context, so there is nothing to COPY or ADD",
             self.host.home.join(path).display()
         );
         let labels = changed::labels(&self.host, path, text);
-        self.of_recipe(recipe, &name, &hint, labels, progress).await
+        self.of_recipe(recipe, &name, &hint, labels, told).await
     }
 
     /// The image of a recipe, built when it is not there.
@@ -243,10 +236,14 @@ impl Images {
         name: &str,
         hint: &str,
         mut labels: Vec<(String, String)>,
-        progress: Progress<'_>,
+        told: &Told<Step>,
     ) -> Result<AgentImage, BackendError> {
         labels.push((IMAGE_LABEL.to_owned(), build::BUILT.to_owned()));
         let tag = recipe.hash(AGENT);
+        if let Some(image) = self.made(&tag).await? {
+            return Ok(image);
+        }
+        let _alone = self.begin(&tag, name, told).await?;
         if let Some(image) = self.made(&tag).await? {
             return Ok(image);
         }
@@ -257,21 +254,18 @@ impl Images {
             false => Vec::new(),
         };
         let recipe = Recipe { aids, ..recipe };
-        let order = Order { name, hint, tag: None, labels, proxies };
-        let built = build::build(&self.patient(), &recipe, &order, progress).await?;
+        let home = &self.host.home_hash();
+        let order = Order { name, hint, home, tag: None, labels, proxies };
+        let built = build::build(&self.patient(), &recipe, &order, told).await?;
         self.adopt(&built, name, &tag).await
     }
 
-    async fn of_reference(
-        &self,
-        reference: &str,
-        progress: Progress<'_>,
-    ) -> Result<AgentImage, BackendError> {
-        let name = format!("the image {reference}");
+    async fn of_reference(&self, reference: &str, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+        let name = of_reference(reference);
         let facts = match self.inspect(reference, &name).await? {
             Some(facts) => facts,
             None => {
-                base::pull(&self.patient(), reference, progress).await.map_err(|error| {
+                base::pull(&self.patient(), reference, told).await.map_err(|error| {
                     failed(format!("{name} is not on this engine and cannot be pulled"), error)
                         .with_hint("`docker image ls` lists what is; an archive can be named as ./FILE.tar, in $BOTTLE_HOME")
                 })?;
@@ -279,35 +273,58 @@ impl Images {
                 self.inspect(reference, &name).await?.ok_or_else(gone)?
             }
         };
-        self.of_existing(facts, &name).await
+        self.of_existing(facts, &name, told).await
     }
 
-    async fn of_path(&self, path: &Path, progress: Progress<'_>) -> Result<AgentImage, BackendError> {
-        let name = format!("the image ./{}", path.display());
-        let wrong = |why: String| {
-            BackendError::failed(format!("{name} {why}"))
-                .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
-        };
-        let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
-        let looking = tokio::task::spawn_blocking(move || load::look(&real));
-        let local =
-            looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)?;
+    async fn of_path(&self, path: &Path, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+        let name = of_path(path);
+        let local = self.look(path).await?;
         if let Some(image) = self.made(&local.hash).await? {
             return Ok(image);
         }
-        let loaded = local.load(&self.patient(), &name, progress).await?;
+        let _alone = self.begin(&local.hash, &name, told).await?;
+        if let Some(image) = self.made(&local.hash).await? {
+            return Ok(image);
+        }
+        let loaded = local.load(&self.patient(), &name, told).await?;
         self.adopt(&loaded, &name, &local.hash).await
     }
 
+    /// The folder or archive at this path of the home.
+    async fn look(&self, path: &Path) -> Result<Local, BackendError> {
+        let wrong = |why: String| {
+            BackendError::failed(format!("{} {why}", of_path(path)))
+                .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
+        };
+        let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
+        let home = self.host.home_hash();
+        let looking = tokio::task::spawn_blocking(move || load::look(&real, &home));
+        looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)
+    }
+
     /// An image that is on the engine, made ready once.
-    async fn of_existing(&self, facts: Facts, name: &str) -> Result<AgentImage, BackendError> {
-        let mut hash = Hash::new("existing image");
-        hash.add(facts.id.as_bytes());
-        let tag = hash.finish();
+    async fn of_existing(
+        &self,
+        facts: Facts,
+        name: &str,
+        told: &Told<Step>,
+    ) -> Result<AgentImage, BackendError> {
+        let tag = hash_of_existing(&facts);
+        if let Some(image) = self.made(&tag).await? {
+            return Ok(image);
+        }
+        let _alone = self.begin(&tag, name, told).await?;
         match self.made(&tag).await? {
             Some(image) => Ok(image),
             None => self.adopt(&facts.id, name, &tag).await,
         }
+    }
+
+    /// Waits for its turn to make the image of this hash.
+    async fn begin(&self, hash: &str, name: &str, told: &Told<Step>) -> Result<Building, BackendError> {
+        let building = building::begin(&self.host, hash, name, told).await?;
+        self.made_any.store(true, Ordering::Relaxed);
+        Ok(building)
     }
 
     /// The engine, for what takes as long as it takes: it answers when it is done.
@@ -325,39 +342,40 @@ impl Images {
     async fn adopt(&self, id: &str, named: &str, tag: &str) -> Result<AgentImage, BackendError> {
         let gone = || BackendError::failed(format!("{named} was removed while it was made ready"));
         let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
-        let home = self.host.home_hash();
-        let tag = format!("{tag}-{READY}");
-        let adopted = adopt::adopt(&self.docker, &facts, named, (AGENT, &tag), &home).await?;
+        let (tag, home) = (format!("{tag}-{READY}"), self.host.home_hash());
+        let ready = Ready { tag: (AGENT, &tag), home: &home };
+        let adopted = adopt::adopt(&self.docker, &facts, named, ready).await?;
         let facts = self.inspect(&adopted, named).await?.ok_or_else(gone)?;
         AgentImage::of(facts).ok_or_else(gone)
     }
 
-    async fn make_sidecars(&self, progress: Progress<'_>) -> Result<String, BackendError> {
-        let (program, base) = tokio::try_join!(self.program_file(), self.base(progress))?;
-        let recipe = Recipe {
-            dockerfile: SIDECARS_DOCKERFILE.to_owned(),
-            args: named([("BASE", base), ("PROGRAM", &program.hash)]),
-            files: Vec::new(),
-            aids: vec![("bottle", 0o755, program.bytes.clone())],
-        };
-        let name = format!("{SIDECARS}:{}", recipe.hash(SIDECARS));
-        if let Some(facts) = self.inspect(&name, "the image for the guards").await? {
+    async fn make_sidecars(&self, told: &Told<Step>) -> Result<String, BackendError> {
+        let (program, base) = tokio::try_join!(self.program_file(), self.base(told))?;
+        let recipe = sidecars_recipe(program, base);
+        let hash = recipe.hash(SIDECARS);
+        let name = format!("{SIDECARS}:{hash}");
+        if let Some(facts) = self.inspect(&name, GUARDS).await? {
+            return Ok(facts.id);
+        }
+        let _alone = self.begin(&hash, GUARDS, told).await?;
+        if let Some(facts) = self.inspect(&name, GUARDS).await? {
             return Ok(facts.id);
         }
         let order = Order {
-            name: "the image for the guards",
+            name: GUARDS,
             hint: FETCHES,
+            home: &self.host.home_hash(),
             tag: Some(name),
             labels: vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())],
             proxies: build::proxies(&self.host),
         };
-        build::build(&self.patient(), &recipe, &order, progress).await
+        build::build(&self.patient(), &recipe, &order, told).await
     }
 
-    async fn base(&self, progress: Progress<'_>) -> Result<&str, BackendError> {
+    async fn base(&self, told: &Told<Step>) -> Result<&str, BackendError> {
         let id = self.base.get_or_try_init(|| async {
             let architecture = self.architecture().await?;
-            base::find(&self.docker, architecture, progress).await
+            base::find(&self.docker, architecture, told).await
         });
         id.await.map(String::as_str)
     }
@@ -398,6 +416,12 @@ impl Images {
 }
 
 impl AgentImage {
+    /// What a person should know of it: what has no effect in a bottle, what no snapshot holds.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        check::notes(&self.left_out, &self.volumes)
+    }
+
     fn of(facts: Facts) -> Option<Self> {
         let Facts { id, env, volumes, left_out, account, .. } = facts;
         Some(Self { id, account: account?, env, volumes, left_out })
@@ -418,6 +442,39 @@ fn provider_recipe(template: Template, base: &str) -> Recipe {
         files: pins.map(|(path, text)| (*path, 0o644, Bytes::from_static(text.as_bytes()))).collect(),
         aids: Vec::new(),
     }
+}
+
+/// The guards' image with this program, on this base.
+fn sidecars_recipe(program: &Program, base: &str) -> Recipe {
+    Recipe {
+        dockerfile: SIDECARS_DOCKERFILE.to_owned(),
+        args: named([("BASE", base), ("PROGRAM", &program.hash)]),
+        files: Vec::new(),
+        aids: vec![("bottle", 0o755, program.bytes.clone())],
+    }
+}
+
+/// The tag of an image that was there before.
+fn hash_of_existing(facts: &Facts) -> String {
+    let mut hash = Hash::new("existing image");
+    hash.add(facts.id.as_bytes());
+    hash.finish()
+}
+
+fn of_provider(template: Template) -> String {
+    format!("the image for {template}")
+}
+
+fn of_dockerfile(path: &Path) -> String {
+    format!("the image of the Dockerfile {}", path.display())
+}
+
+fn of_reference(reference: &str) -> String {
+    format!("the image {reference}")
+}
+
+fn of_path(path: &Path) -> String {
+    format!("the image ./{}", path.display())
 }
 
 /// A person's Dockerfile, which sees nothing of the machine.

@@ -37,13 +37,13 @@ impl Recipe {
         hasher.finish()
     }
 
-    /// The context as the tar archive that an engine takes, the Dockerfile in it.
+    /// The context as the tar archive that an engine takes, with this Dockerfile in it.
     ///
     /// # Errors
     /// Writing to memory does not fail; a path too long for an archive does.
-    pub(super) fn context(&self) -> io::Result<Bytes> {
+    pub(super) fn context(&self, dockerfile: &str) -> io::Result<Bytes> {
         let mut archive = tar::Builder::new(Vec::new());
-        append(&mut archive, "Dockerfile", 0o644, self.dockerfile.as_bytes())?;
+        append(&mut archive, "Dockerfile", 0o644, dockerfile.as_bytes())?;
         for (path, mode, bytes) in self.files.iter().chain(&self.aids) {
             append(&mut archive, path, *mode, bytes)?;
         }
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn the_context_is_the_dockerfile_and_the_files() {
-        let archive = recipe().context().expect("an archive");
-        assert_eq!(archive, recipe().context().expect("an archive"));
+        let archive = recipe().context("FROM base\n").expect("an archive");
+        assert_eq!(archive, recipe().context("FROM base\n").expect("an archive"));
         let mut found = Vec::new();
         for entry in tar::Archive::new(&*archive).entries().expect("entries") {
             let mut entry = entry.expect("an entry");

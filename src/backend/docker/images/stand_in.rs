@@ -10,12 +10,13 @@ use bollard::query_parameters::{
 };
 use jiff::Timestamp;
 
-use super::{failed, is_missing};
+use super::{failed, is_missing, maker};
 use crate::backend::BackendError;
 
 /// On each of them: the home whose process made it.
 pub(super) const STAND_IN_LABEL: &str = "bottle.stand-in";
-/// One lives for as long as a file takes to be read or written; one this old was left by a process that died.
+/// One lives for as long as a file takes to be read or written; one this old was left by a process that died,
+/// where it does not say which.
 const CUT_OFF: Duration = Duration::from_secs(5 * 60);
 
 /// See the module. Removed by [`StandIn::remove`], or by [`sweep`] when its process died.
@@ -44,7 +45,10 @@ impl StandIn {
                 test: Some(vec!["NONE".to_owned()]),
                 ..HealthConfig::default()
             }),
-            labels: Some(HashMap::from([(STAND_IN_LABEL.to_owned(), home.to_owned())])),
+            labels: Some(HashMap::from([
+                (STAND_IN_LABEL.to_owned(), home.to_owned()),
+                (maker::LABEL.to_owned(), maker::this_process(home)),
+            ])),
             host_config: Some(HostConfig {
                 mounts: Some(mounts),
                 network_mode: Some("none".to_owned()),
@@ -93,7 +97,9 @@ pub(super) async fn sweep(docker: &Docker, home: &str) -> Result<Vec<String>, Ba
     let mut removed = Vec::new();
     for container in listed {
         let old = container.created.is_some_and(|made| now.saturating_sub(made) > limit);
-        if let Some(id) = container.id.filter(|_| old) {
+        let labels = container.labels.unwrap_or_default();
+        let left = labels.get(maker::LABEL).map_or(Some(old), |label| maker::is_gone(label, home));
+        if let Some(id) = container.id.filter(|_| left == Some(true)) {
             remove(docker, &id).await?;
             removed.push(id);
         }

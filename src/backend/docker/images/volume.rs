@@ -21,7 +21,7 @@ use rand::RngExt as _;
 
 use super::program::Program;
 use super::stand_in::StandIn;
-use super::{failed, is_missing, recipe};
+use super::{failed, is_missing, maker, recipe};
 use crate::backend::BackendError;
 
 /// Which volume is full, on the one that says so.
@@ -57,7 +57,7 @@ pub(super) async fn filled(
     let made = make(docker, program, maker, &mark, &name).await;
     if made.as_ref().is_ok_and(|chosen| *chosen == name) {
         // What others left; that it fails is no failure of a start.
-        let _ = sweep(docker, program).await;
+        let _ = sweep(docker, program, maker.home).await;
     } else {
         // Lost against another start, or failed.
         let _ = docker.remove_volume(&name, None::<RemoveVolumeOptions>).await;
@@ -86,7 +86,8 @@ async fn make(
     mark: &str,
     name: &str,
 ) -> Result<String, BackendError> {
-    create(docker, name, HashMap::new()).await?;
+    let by = maker::this_process(maker.home);
+    create(docker, name, HashMap::from([(maker::LABEL.to_owned(), by)])).await?;
     fill(docker, program, maker, name).await?;
     let mark = create(docker, mark, HashMap::from([(FULL_LABEL.to_owned(), name.to_owned())])).await?;
     full(&mark)
@@ -134,12 +135,17 @@ async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) 
     uploaded.and(stand_in.remove(docker).await)
 }
 
-/// Removes volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a cut-off
-/// attempt left after [`CUT_OFF`]. Answers with their names.
+/// Removes volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a
+/// cut-off attempt left, once its process ended, or after [`CUT_OFF`] where that is not known. Answers with their
+/// names.
 ///
 /// # Errors
 /// [`BackendError`] when the engine cannot be asked. A volume that the engine keeps is in use.
-pub(super) async fn sweep(docker: &Docker, program: &Program) -> Result<Vec<String>, BackendError> {
+pub(super) async fn sweep(
+    docker: &Docker,
+    program: &Program,
+    home: &str,
+) -> Result<Vec<String>, BackendError> {
     let filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
     let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
     let listed = docker
@@ -150,7 +156,7 @@ pub(super) async fn sweep(docker: &Docker, program: &Program) -> Result<Vec<Stri
         .unwrap_or_default();
     let mut removed = Vec::new();
     // A mark goes before what it marks: a start that does not find it fills anew.
-    for name in given_up(&listed, &mark_of(program), Timestamp::now()) {
+    for name in given_up(&listed, &mark_of(program), home, Timestamp::now()) {
         if docker.remove_volume(&name, None::<RemoveVolumeOptions>).await.is_ok() {
             removed.push(name);
         }
@@ -159,7 +165,7 @@ pub(super) async fn sweep(docker: &Docker, program: &Program) -> Result<Vec<Stri
 }
 
 /// Which volumes to give up, in order. The one of this mark is about to be used, however old it is.
-fn given_up(volumes: &[Volume], current: &str, now: Timestamp) -> Vec<String> {
+fn given_up(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Vec<String> {
     let older = |volume: &Volume, than: Duration| {
         let made = volume.created_at.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
         made.is_some_and(|made| now.duration_since(made).unsigned_abs() > than)
@@ -169,7 +175,11 @@ fn given_up(volumes: &[Volume], current: &str, now: Timestamp) -> Vec<String> {
     let (old, kept): (Vec<_>, Vec<_>) =
         marks.into_iter().partition(|mark| mark.name != current && older(mark, GIVEN_UP));
     let marked = |program: &Volume| kept.iter().any(|mark| mark.labels[FULL_LABEL] == program.name);
-    let unmarked = programs.into_iter().filter(|program| !marked(program) && older(program, CUT_OFF));
+    let cut_off = |program: &Volume| {
+        let maker = program.labels.get(maker::LABEL).and_then(|label| maker::is_gone(label, home));
+        maker.unwrap_or_else(|| older(program, CUT_OFF))
+    };
+    let unmarked = programs.into_iter().filter(|program| !marked(program) && cut_off(program));
     old.iter().copied().chain(unmarked).map(|volume| volume.name.clone()).collect()
 }
 
@@ -186,7 +196,14 @@ mod tests {
             labels: full.map(|full| (FULL_LABEL.to_owned(), full.to_owned())).into_iter().collect(),
             ..Volume::default()
         };
+        let by = |name: &str, maker: String| Volume {
+            labels: [(maker::LABEL.to_owned(), maker)].into(),
+            ..volume(name, "2026-01-31T23:59:59Z", None)
+        };
         let volumes = [
+            by("killed", format!("0123abcd/{}:1", std::process::id())),
+            by("at-work", maker::this_process("0123abcd")),
+            by("of-another-home", format!("ffffffff/{}:1", std::process::id())),
             volume("old-1", "2026-01-01T00:00:00Z", None),
             volume("old", "2026-01-01T00:00:01+01:00", Some("old-1")),
             volume("new-1", "2026-01-31T12:00:00Z", None),
@@ -197,6 +214,7 @@ mod tests {
             volume("under-way", "2026-01-31T23:59:30Z", None),
             volume("of-unknown-age", "soon", None),
         ];
-        assert_eq!(given_up(&volumes, "own", now), ["old", "old-1", "cut-off"]);
+        let given_up = given_up(&volumes, "own", "0123abcd", now);
+        assert_eq!(given_up, ["old", "killed", "old-1", "cut-off"]);
     }
 }

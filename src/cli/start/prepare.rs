@@ -1,0 +1,39 @@
+//! What a bottle is made of, found or built once the person agreed, and how far that is.
+
+use std::sync::Arc;
+
+use super::launch::interrupted;
+use super::not_prepared;
+use crate::backend::{Backend, Prepared, Step, Told};
+use crate::cli::error::CliError;
+use crate::cli::output::Output;
+use crate::cli::progress::Progress;
+use crate::cli::session::Signals;
+use crate::plan::Plan;
+
+/// Finds or builds it; Ctrl-C ends a build. `said` are the notes that the person has read already.
+pub(super) async fn prepare(
+    backend: &dyn Backend,
+    plan: &Plan,
+    said: &[String],
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<Prepared, CliError> {
+    let progress = Arc::new(Progress::start(output));
+    let shown = progress.clone();
+    let told = Told::new(move |step: Step| shown.step(&step));
+    let prepared = tokio::select! {
+        prepared = backend.prepare(plan, &told) => prepared,
+        number = signals.end() => {
+            return Err(interrupted(number)
+                .hint("the next start goes on with what was built; `bottle cleanup` removes it"));
+        }
+    };
+    drop(told);
+    drop(progress);
+    let prepared = prepared.map_err(|error| not_prepared(error, plan))?;
+    for note in prepared.notes.iter().filter(|note| !said.contains(note)) {
+        output.note(note);
+    }
+    Ok(prepared)
+}
