@@ -13,7 +13,7 @@ use bottle_contract::names::Slug;
 
 use super::freeze;
 use super::record::{Record, Status};
-use super::store::{State, Store, Unlistable};
+use super::store::{ClaimError, State, Store, Unlistable};
 use super::transcripts;
 use crate::backend::{Backend, LAYERS, Resource, Snapshot};
 use crate::host::Host;
@@ -187,6 +187,13 @@ async fn look_at_dead(
             .left
             .push(format!("{} belongs to the backend {}, which is not here", record.slug, record.backend));
         return;
+    };
+    // While it is looked at nobody adopts it: two on one guest's channel would spoil it for both.
+    let _claim = match store.adopt(&record.slug) {
+        Ok(claim) => claim,
+        // Somebody has, this moment, or cleans up too.
+        Err(ClaimError::Taken { .. }) => return,
+        Err(error) => return found.errors.push(error.to_string()),
     };
     if record.is_adoptable() && backend.connect_guest(&record.slug).await.is_ok() {
         found.left.push(format!("{} lives without its keeper; the next command adopts it", record.slug));

@@ -156,9 +156,9 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
     let mut stream = channel.open(&KeeperRequest::Adopt { slug: slug.clone() }).await.map_err(failed)?;
     match stream.receive().await.map_err(failed)? {
         KeeperEvent::Running { .. } => Ok(channel),
-        // Somebody else's command was faster: its keeper is as good.
+        // Somebody else's command was faster: its keeper is as good, and a cleanup only looks for a moment.
         KeeperEvent::Failed(_) if matches!(Store::of(host).state(slug), Some(State::Alive(_))) => {
-            dial(host, slug).await
+            Box::pin(connect(host, slug)).await
         }
         KeeperEvent::Failed(failure) => {
             Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
