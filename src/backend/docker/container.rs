@@ -1,6 +1,6 @@
 //! Making and starting a container.
 
-use bollard::models::ContainerCreateBody;
+use bollard::models::{ContainerCreateBody, ContainerStateStatusEnum};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, StartContainerOptions,
 };
@@ -45,7 +45,8 @@ pub(super) struct Found {
     pub(super) exit_code: Option<i64>,
 }
 
-/// The container that is this part of this bottle; `None` when there is none, or one that is not ours.
+/// The container that is this part of this bottle; `None` when there is none, one that is being
+/// removed, or one that is not ours.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be asked.
@@ -65,9 +66,12 @@ pub(super) async fn find(
     let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
     let owned = names.owned(&name, &labels).is_some_and(|(own, of)| own == part && of == *slug);
     let state = container.state.unwrap_or_default();
+    // On its way out: whoever asked for that may be gone, the engine goes on.
+    let is_going =
+        matches!(state.status, Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD));
     let running = state.running.unwrap_or_default();
     let exit_code = state.exit_code.filter(|_| !running);
-    Ok(container.id.filter(|_| owned).map(|id| Found { id, running, exit_code }))
+    Ok(container.id.filter(|_| owned && !is_going).map(|id| Found { id, running, exit_code }))
 }
 
 /// The agent's container, or the one that was set aside for another that never came.
