@@ -26,6 +26,16 @@ impl Left {
         }
     }
 
+    /// The same without what is this bottle's.
+    pub(crate) fn but_for(mut self, slug: &str) -> Self {
+        let apart = |letter: char| !letter.is_ascii_alphanumeric() && letter != '-';
+        let other = |text: &str| !text.split(apart).any(|word| word == slug);
+        self.processes.retain(|command| other(command));
+        self.runtime.retain(|path| other(&path.to_string_lossy()));
+        self.state.retain(|path| other(&path.to_string_lossy()));
+        self
+    }
+
     /// Whether nothing is left but the state of this bottle, without files of its own.
     pub(crate) fn is_only_state_of(&self, slug: &str) -> bool {
         let Self { processes, runtime, state } = self;
@@ -49,6 +59,11 @@ impl Found {
         fs::read_to_string(path).is_ok_and(|content| words(&content).contains(text))
     }
 
+    /// Whether it is this bottle's.
+    pub(crate) fn is_of(&self, slug: &str) -> bool {
+        self.command.split(' ').any(|word| word == slug)
+    }
+
     /// Kills it as the kernel's memory killer would.
     pub(crate) fn kill(&self) {
         kill_process(self.pid, Signal::KILL).expect("kill a process of this test");
@@ -57,7 +72,14 @@ impl Found {
 
 /// A process of this home in this role.
 pub(crate) fn process_with(home: &TestHome, role: &str) -> Option<Found> {
-    processes(home).into_iter().find(|found| found.command.split(' ').any(|word| word == role))
+    all_with(home, role).pop()
+}
+
+/// Every process of this home in this role.
+pub(crate) fn all_with(home: &TestHome, role: &str) -> Vec<Found> {
+    let mut all = processes(home);
+    all.retain(|found| found.command.split(' ').any(|word| word == role));
+    all
 }
 
 /// Every process whose command line carries the home's label, zombies left out: they hold nothing.

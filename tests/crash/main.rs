@@ -1,11 +1,13 @@
 //! Everything is killed at every moment; whatever is left is found by `bottle cleanup`.
 //!
 //! What counts as left: a process that carries this home's label, anything in its runtime folder, any
-//! folder in its state. The fake backend is struck at each of its steps; the Linux backend, where it can
-//! be used, at moments that nobody chose.
+//! folder in its state, anything on an engine. The fake backend is struck at each of its steps; the Linux
+//! backend, where it can be used, at moments that nobody chose; Docker at every call that the engine hears.
 
+mod docker;
 mod freezing;
 mod left;
+mod relay;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

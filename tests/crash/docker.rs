@@ -1,0 +1,382 @@
+//! The same on an engine: whoever calls it is killed at every call, before the engine hears it and after it has
+//! done it, and a detached bottle beside works all the time.
+
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bottle::host::home_hash;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use bottle_test_support::{engine, skip};
+
+use crate::left::{Found, Left, all_with};
+use crate::relay::{Relay, Strike, When, Whom};
+use crate::{clean_up, said, status};
+
+/// An agent that ends well when it is asked to.
+const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command, command: [/bin/sh, -c, \
+    'echo here; while [ ! -e end ]; do sleep 0.1; done; echo ended well']}\n---\n";
+/// How long all of a home's leftovers may take to be gone: an engine takes its time, and several are cleaned
+/// up after at once.
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+/// How long most launches take; then it is looked whether one has ended well.
+const LAUNCHES_WITHIN: Duration = Duration::from_secs(3);
+/// Fewer calls than any of these commands makes.
+const MANY: usize = 8;
+/// More than any cleanup that is killed gets to.
+const ORPHANS: usize = 8;
+/// Commands at once: an engine does most of its work one thing after the other.
+const AT_ONCE: usize = 4;
+
+/// A home on an engine with a detached bottle in it, which nothing that happens may touch.
+struct World {
+    home: TestHome,
+    /// Two at once find the same, and one of them then finds it taken.
+    cleaning: Mutex<()>,
+}
+
+impl World {
+    /// None, said aloud, where there is no engine or no program for it.
+    fn new(test: &str, settings: &str) -> Option<Self> {
+        if let Err(why) = engine::here() {
+            skip::aloud(test, &why);
+            return None;
+        }
+        let mut home = TestHome::new().expect("a home");
+        home.agent("sleeper", "Sleep.\n").expect("agent").bottle("docker", PATIENT).expect("bottle");
+        home.write("home/.bottle/settings.yml", settings).expect("settings");
+        let world = Self { home, cleaning: Mutex::default() };
+        let started = world.run(&world.start("beside", &["--detach"]));
+        // Without the static program there is nothing to put into a container.
+        if started.code == 4 {
+            skip::aloud(test, &started.stderr);
+            return None;
+        }
+        assert_eq!(started.code, 0, "{}", started.stderr);
+        Some(world)
+    }
+
+    fn start<'a>(&self, label: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        let start = ["start", "sleeper", "--bottle", "docker", "--yes", "-q", "--label", label];
+        start.into_iter().chain(more.iter().copied()).collect()
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        self.home.program(arguments.iter().copied()).expect("program").run().expect("run")
+    }
+
+    fn done(&self, arguments: &[&str]) -> Outcome {
+        let outcome = self.run(arguments);
+        assert_eq!(outcome.code, 0, "{arguments:?}: {}", outcome.stderr);
+        outcome
+    }
+
+    /// A command whose calls go through the relay. Its input stays open as long as the child is held.
+    fn through(&self, relay: &Relay, arguments: &[&str]) -> Child {
+        let mut program = self.home.program(arguments.iter().copied()).expect("program");
+        let mut command = program.env("DOCKER_HOST", relay.address()).command();
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().expect("started")
+    }
+
+    /// Each command has its own: a keeper that undoes its launch goes on calling.
+    fn relay(&self, name: &str, strike: Option<Strike>) -> Relay {
+        Relay::new(self.home.outside(name), strike)
+    }
+
+    /// Runs a command whose calls are struck at. How many it makes differs a little from run to run, so that it
+    /// may get to its end, or have a bottle of its name run; then the answer is none.
+    fn struck(&self, name: &str, strike: Strike, arguments: &[&str]) -> Option<Struck> {
+        let relay = self.relay(name, Some(strike));
+        let mut client = self.through(&relay, arguments);
+        let begun = Instant::now();
+        self.wait_until(&format!("{name} was struck"), || {
+            let runs = || status(&self.home, name).as_deref() == Some("running");
+            let ended = client.try_wait().expect("waited").is_some();
+            relay.struck() || ended || (begun.elapsed() > LAUNCHES_WITHIN && runs())
+        });
+        let struck = relay.spare();
+        if struck.is_none() {
+            let _ = client.kill();
+        }
+        let (code, stderr) = said(client);
+        assert!(struck.is_none() || code != 0, "{strike:?}: {arguments:?}: {stderr} {:?}", relay.calls());
+        struck.map(|call| Struck { changed: call.changes(), of_keeper: !call.is_typed(&relay.calls()) })
+    }
+
+    fn clean_up(&self) {
+        let _alone = self.cleaning.lock().expect("lock");
+        clean_up(&self.home);
+    }
+
+    fn wait_until(&self, what: &str, mut seen: impl FnMut() -> bool) {
+        let end = Instant::now() + GONE_WITHIN;
+        while !seen() {
+            assert!(Instant::now() < end, "not seen in time: {what}: {:#?}", self.on_the_engine());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// The images of this bottle that carry this label of its home.
+    fn images(&self, label: &str, slug: &str) -> usize {
+        let home = home_hash(&self.home.bottle_home());
+        let [of_home, of_slug] = [format!("label={label}={home}"), format!("label={label}.of={slug}")];
+        let list =
+            ["images", "--filter", &of_home, "--filter", &of_slug, "--format", "{{.Repository}}:{{.Tag}}"];
+        engine::docker(&list).expect("listed").lines().count()
+    }
+
+    /// What the engine has of this home but for the bottle beside, found by name and by label.
+    fn on_the_engine(&self) -> Vec<String> {
+        let home = home_hash(&self.home.bottle_home());
+        let lists: [&[&str]; 4] = [
+            &["ps", "--all", "--format", "container {{.Names}} {{.Labels}} {{.Status}}"],
+            &["network", "ls", "--format", "network {{.Name}} {{.Labels}}"],
+            &["volume", "ls", "--format", "volume {{.Name}} {{.Labels}}"],
+            &["images", "--all", "--format", "image {{.Repository}}:{{.Tag}}"],
+        ];
+        let listed = lists.map(|list| engine::docker(list).expect("listed"));
+        let labelled = ["bottle.kept", "bottle.snapshot"].map(|label| {
+            let filter = format!("label={label}={home}");
+            engine::docker(&["images", "--filter", &filter, "--format", "image {{.ID}}"]).expect("listed")
+        });
+        let ours = |line: &&str| line.contains(&home) && !line.contains("-beside");
+        let named = listed.iter().flat_map(|list| list.lines().filter(ours));
+        named.chain(labelled.iter().flat_map(|list| list.lines())).map(str::to_owned).collect()
+    }
+
+    /// Everything but the bottle beside is gone after a cleanup; what was killed holds its locks for a moment.
+    fn cleanup_leaves_nothing(&self, when: &str) {
+        let end = Instant::now() + GONE_WITHIN;
+        loop {
+            self.clean_up();
+            let (left, here) = (self.on_the_engine(), Left::of(&self.home).but_for("beside"));
+            if left.is_empty() && here == Left::default() {
+                return;
+            }
+            let listed = || self.run(&["list", "--json"]).stdout;
+            assert!(Instant::now() < end, "left {when}: {left:#?} {here:#?} {}", listed());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The bottle beside takes commands and is attached to, to its good end; then nothing is left.
+    fn beside_ends_well(self) {
+        assert_eq!(status(&self.home, "beside").as_deref(), Some("running"));
+        let mut attach = self.home.program(["attach", "beside"]).expect("program").command();
+        attach.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let attached = attach.spawn().expect("attached");
+        self.done(&["exec", "beside", "--", "touch", "end"]);
+        let ended = attached.wait_with_output().expect("an end");
+        let (said, complained) =
+            (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        assert!(ended.status.success() && said.contains("here\nended well"), "{said}\n{complained}");
+        let end = Instant::now() + GONE_WITHIN;
+        while status(&self.home, "beside").as_deref() == Some("running") {
+            assert!(Instant::now() < end, "it does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.done(&["cleanup", "--all", "--yes"]);
+    }
+}
+
+/// What was struck at.
+struct Struck {
+    changed: bool,
+    of_keeper: bool,
+}
+
+/// Strikes at every call from this one on, until there is none; several at once. `work` has a number of the
+/// worker's own. What only asks is the same before and after.
+fn at_every_call(
+    from: usize,
+    whoms: &[Whom],
+    work: impl Fn(usize, Strike) -> Option<Struck> + Sync,
+) -> usize {
+    let (next, struck, ended) = (AtomicUsize::new(from), AtomicUsize::new(0), AtomicBool::new(false));
+    let one = |worker, call| {
+        let strike = |when, whom| {
+            let struck_at = work(worker, Strike { call, when, whom });
+            struck.fetch_add(usize::from(struck_at.is_some()), Ordering::Relaxed);
+            struck_at
+        };
+        let first = strike(When::Before, Whom::Caller)?;
+        for whom in whoms.iter().filter(|whom| first.changed && (first.of_keeper || **whom == Whom::Caller)) {
+            strike(When::After, *whom);
+        }
+        Some(())
+    };
+    std::thread::scope(|scope| {
+        for worker in 0..AT_ONCE {
+            let (one, next, ended) = (&one, &next, &ended);
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    if one(worker, next.fetch_add(1, Ordering::Relaxed)).is_none() {
+                        ended.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    struck.into_inner()
+}
+
+/// A name for what is struck so.
+fn name_of(strike: Strike) -> String {
+    let Strike { call, when, whom } = strike;
+    format!("v-{call}-{when:?}-{whom:?}").to_lowercase()
+}
+
+fn keeper_of(home: &TestHome, slug: &str) -> Option<Found> {
+    all_with(home, "__keeper").into_iter().find(|found| found.is_of(slug))
+}
+
+/// The number of the first call that a keeper makes of those that this command makes.
+fn first_of_keeper(world: &World, arguments: &[&str]) -> usize {
+    let relay = world.relay("counting", None);
+    assert_eq!(said(world.through(&relay, arguments)).0, 0);
+    let calls = relay.calls();
+    calls.iter().position(|call| !call.is_typed(&calls)).expect("a keeper's")
+}
+
+fn launches_are_killed(world: World, from: usize, whoms: &[Whom]) {
+    let struck = at_every_call(from, whoms, |_, strike| {
+        let label = name_of(strike);
+        world.struck(&label, strike, &world.start(&label, &[]))
+    });
+    assert!(struck > MANY, "{struck}");
+    world.cleanup_leaves_nothing("of launches");
+    world.beside_ends_well();
+}
+
+#[test]
+fn a_launch_by_network_is_killed_at_every_call() {
+    let Some(world) = World::new("a_launch_by_network_is_killed_at_every_call", "{}\n") else { return };
+    // The command that a person typed is gone while the keeper calls, too.
+    launches_are_killed(world, 0, &[Whom::Caller, Whom::First]);
+}
+
+#[test]
+fn a_launch_by_socket_is_killed_at_every_call() {
+    let test = "a_launch_by_socket_is_killed_at_every_call";
+    let Some(world) = World::new(test, "docker: {door: socket}\n") else { return };
+    // Up to there the two are the same.
+    let from = first_of_keeper(&world, &world.start("counted", &["--detach"]));
+    world.done(&["stop", "counted", "--time", "0"]);
+    launches_are_killed(world, from, &[Whom::Caller]);
+}
+
+#[test]
+fn a_commit_is_killed_at_every_call() {
+    let test = "a_commit_is_killed_at_every_call";
+    let Some(world) = World::new(test, "{}\n") else { return };
+    let slugs: Vec<String> = (0..AT_ONCE).map(|worker| format!("one-{worker}")).collect();
+    for slug in &slugs {
+        world.done(&world.start(slug, &["--detach"]));
+        world.done(&["exec", slug, "--", "sh", "-c", "echo here >note"]);
+        world.done(&["commit", slug, "-q"]);
+    }
+    // The next command's keeper takes the bottle over, and calls through that command's relay.
+    let unkept = |slug: &str| {
+        keeper_of(&world.home, slug).expect("its keeper").kill();
+        world.wait_until("its keeper is gone", || status(&world.home, slug).as_deref() == Some("unkept"));
+    };
+    let struck = at_every_call(0, &[Whom::Caller], |worker, strike| {
+        let slug = &slugs[worker];
+        unkept(slug);
+        let struck = world.struck(&name_of(strike), strike, &["commit", slug, "-q"]);
+        // What is unnamed goes, and one is always there and whole.
+        world.wait_until(&format!("one snapshot of {slug} after {strike:?}"), || {
+            world.clean_up();
+            world.images("bottle.snapshot", slug) == 1
+        });
+        assert_eq!(world.done(&["exec", slug, "--", "cat", "note"]).stdout, "here\n", "{strike:?}");
+        struck
+    });
+    assert!(struck > MANY, "{struck}");
+    for slug in &slugs {
+        world.done(&["stop", slug, "--time", "0"]);
+    }
+    world.done(&["resume", &slugs[0], "--snapshot", "--detach", "--yes", "-q"]);
+    assert_eq!(world.done(&["exec", &slugs[0], "--", "cat", "note"]).stdout, "here\n");
+    world.done(&["stop", &slugs[0], "--time", "0"]);
+    for slug in &slugs {
+        world.done(&["snapshots", "rm", slug]);
+    }
+    world.cleanup_leaves_nothing(test);
+    world.beside_ends_well();
+}
+
+#[test]
+fn a_cleanup_is_killed_at_every_call() {
+    let test = "a_cleanup_is_killed_at_every_call";
+    let Some(world) = World::new(test, "{}\n") else { return };
+    // Orphans, and a snapshot that nothing names.
+    let orphans: Vec<String> = (0..ORPHANS).map(|orphan| format!("orphan-{orphan}")).collect();
+    std::thread::scope(|scope| {
+        for slug in &orphans {
+            scope.spawn(|| {
+                let relay = world.relay(slug, None);
+                let client = world.through(&relay, &world.start(slug, &[]));
+                world.wait_until("it runs", || status(&world.home, slug).as_deref() == Some("running"));
+                keeper_of(&world.home, slug).expect("its keeper").kill();
+                assert_ne!(said(client).0, 0);
+            });
+        }
+    });
+    // Each finds more done than the one before; one that gets to its end was not struck.
+    let mut strikes = 0;
+    loop {
+        let when = if strikes % 2 == 0 { When::Before } else { When::After };
+        let strike = Strike { call: strikes / 2, when, whom: Whom::Caller };
+        let relay = world.relay(&format!("cleanup-{strikes}"), Some(strike));
+        let (code, stderr) = said(world.through(&relay, &["cleanup", "--yes"]));
+        if !relay.struck() {
+            assert_eq!(code, 0, "{stderr}");
+            break;
+        }
+        strikes += 1;
+    }
+    world.cleanup_leaves_nothing(test);
+    world.beside_ends_well();
+}
+
+#[test]
+fn a_resume_is_killed_at_every_call() {
+    let test = "a_resume_is_killed_at_every_call";
+    // A home each: a cleanup holds whatever it finds something of.
+    let worlds: Vec<World> =
+        (0..AT_ONCE).filter_map(|_| World::new(test, "docker: {door: socket}\n")).collect();
+    let Some(first) = worlds.first() else { return };
+    let again = ["resume", "one", "--detach", "--yes", "-q"];
+    for world in &worlds {
+        world.done(&world.start("one", &["--detach"]));
+        world.done(&["exec", "one", "--", "sh", "-c", "echo here >note"]);
+        world.done(&["stop", "one", "--time", "0"]);
+    }
+    let from = first_of_keeper(first, &again);
+    first.done(&["stop", "one", "--time", "0"]);
+    let struck = at_every_call(from, &[Whom::Caller], |worker, strike| {
+        let world = &worlds[worker];
+        let struck = world.struck(&name_of(strike), strike, &again);
+        if struck.is_none() {
+            world.done(&["stop", "one", "--time", "0"]);
+        }
+        world.wait_until(&format!("it is preserved after {strike:?}"), || {
+            world.clean_up();
+            status(&world.home, "one").as_deref() == Some("preserved")
+        });
+        struck
+    });
+    assert!(struck > MANY, "{struck}");
+    for world in worlds {
+        world.done(&again);
+        assert_eq!(world.done(&["exec", "one", "--", "cat", "note"]).stdout, "here\n");
+        world.done(&["exec", "one", "--", "rm", "note"]);
+        world.done(&["stop", "one", "--time", "0"]);
+        world.done(&["cleanup", "--yes"]);
+        world.beside_ends_well();
+    }
+}

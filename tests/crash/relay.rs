@@ -1,0 +1,232 @@
+//! An engine's socket with a hand on it: every call is heard, and whoever makes a chosen one is killed.
+//!
+//! ```text
+//!   bottle ══ DOCKER_HOST ══► relay ══► engine
+//!              before: killed, the engine never hears it │ after: the engine has done it, nobody hears so
+//! ```
+//! The program knows nothing of it, so each of its calls is a step at which it can be struck.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Where an engine listens as a rule.
+const ENGINE: &str = "/var/run/docker.sock";
+/// Longer than the head of any request that is made.
+const HEAD_MAX: usize = 64 << 10;
+
+/// See the module. Ends with the test's process.
+pub(crate) struct Relay {
+    socket: PathBuf,
+    shared: Arc<Mutex<Shared>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    calls: Vec<Call>,
+    strike: Option<Strike>,
+    struck: Option<Call>,
+}
+
+/// One call that was made.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    /// Who made it.
+    pub(crate) by: Pid,
+    /// The request's first words (`POST /networks/create`).
+    pub(crate) what: String,
+}
+
+/// When and whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Strike {
+    /// The how manyeth call, from 0.
+    pub(crate) call: usize,
+    /// See the module.
+    pub(crate) when: When,
+    /// Who is killed.
+    pub(crate) whom: Whom,
+}
+
+/// See [`Strike`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whom {
+    /// Whoever makes the call.
+    Caller,
+    /// Who made the first one: the command that a person typed. The caller is another one, and is answered.
+    First,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    Before,
+    After,
+}
+
+impl Call {
+    /// Whether the command that a person typed makes it, and not a keeper.
+    pub(crate) fn is_typed(&self, all: &[Self]) -> bool {
+        all.first().is_some_and(|first| first.by == self.by)
+    }
+
+    /// Whether it changes something.
+    pub(crate) fn changes(&self) -> bool {
+        !self.what.starts_with("GET") && !self.what.starts_with("HEAD")
+    }
+}
+
+impl Relay {
+    /// One that listens at this path, and strikes once.
+    pub(crate) fn new(socket: PathBuf, strike: Option<Strike>) -> Self {
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let shared = Arc::new(Mutex::new(Shared { strike, ..Shared::default() }));
+        let of_all = shared.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let shared = of_all.clone();
+                thread::spawn(move || serve(client, &shared));
+            }
+        });
+        Self { socket, shared }
+    }
+
+    /// What `DOCKER_HOST` is set to.
+    pub(crate) fn address(&self) -> String {
+        format!("unix://{}", self.socket.display())
+    }
+
+    /// The calls so far.
+    pub(crate) fn calls(&self) -> Vec<Call> {
+        locked(&self.shared).calls.clone()
+    }
+
+    /// Whether the strike was made.
+    pub(crate) fn struck(&self) -> bool {
+        locked(&self.shared).struck.is_some()
+    }
+
+    /// Strikes no more; the call that it struck at.
+    pub(crate) fn spare(&self) -> Option<Call> {
+        let mut shared = locked(&self.shared);
+        shared.strike = None;
+        shared.struck.clone()
+    }
+}
+
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().expect("no test panics with it")
+}
+
+/// One connection: requests one after the other, or a stream that it was upgraded to.
+fn serve(client: UnixStream, shared: &Arc<Mutex<Shared>>) {
+    let Ok(by) = socket_peercred(&client).map(|peer| peer.pid) else { return };
+    let Ok(engine) = UnixStream::connect(Path::new(ENGINE)) else { return };
+    // Set when the answer to the call under way is never to be heard.
+    let silenced = Arc::<Mutex<Option<Pid>>>::default();
+    let (of_answers, answers) =
+        (silenced.clone(), [&engine, &client].map(|end| end.try_clone().expect("fd")));
+    thread::spawn(move || back(answers, by, &of_answers));
+    // A client that is gone is heard of by the next read or write.
+    let _ = forth(client.try_clone().expect("fd"), engine.try_clone().expect("fd"), by, shared, &silenced);
+    let _ = engine.shutdown(Shutdown::Write);
+}
+
+fn back([mut engine, mut client]: [UnixStream; 2], by: Pid, silenced: &Mutex<Option<Pid>>) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = engine.read(&mut buffer) {
+        match silenced.lock().expect("lock").take() {
+            Some(doomed) if kill(doomed) == by => break,
+            _ => {}
+        }
+        if client.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = engine.shutdown(Shutdown::Both);
+}
+
+fn forth(
+    mut client: UnixStream,
+    mut engine: UnixStream,
+    by: Pid,
+    shared: &Mutex<Shared>,
+    silenced: &Mutex<Option<Pid>>,
+) -> std::io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        let Some(end) = head(&mut client, &mut held)? else { return engine.write_all(&held) };
+        let text = String::from_utf8_lossy(&held[..end]).to_ascii_lowercase();
+        let first = String::from_utf8_lossy(&held[..end]).lines().next().unwrap_or_default().to_owned();
+        match note(shared, by, &first) {
+            Some((When::Before, doomed)) if kill(doomed) == by => return Ok(()),
+            Some((When::After, doomed)) => *silenced.lock().expect("lock") = Some(doomed),
+            _ => {}
+        }
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+        // Anything of a length that is not told is the last on its connection.
+        if text.contains("\r\nupgrade:") || text.contains("\r\ntransfer-encoding:") {
+            engine.write_all(&held)?;
+            std::io::copy(&mut client, &mut engine)?;
+            return Ok(());
+        }
+        let whole = end + length.unwrap_or(0_usize);
+        while held.len() < whole {
+            read_more(&mut client, &mut held)?;
+        }
+        engine.write_all(&held[..whole])?;
+        held.drain(..whole);
+    }
+}
+
+/// Reads until a whole head is held, and answers with its length; none at the end.
+fn head(client: &mut UnixStream, held: &mut Vec<u8>) -> std::io::Result<Option<usize>> {
+    loop {
+        if let Some(at) = held.windows(4).position(|four| four == b"\r\n\r\n") {
+            return Ok(Some(at + 4));
+        }
+        if held.len() > HEAD_MAX || read_more(client, held)? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+fn read_more(client: &mut UnixStream, held: &mut Vec<u8>) -> std::io::Result<usize> {
+    let mut buffer = [0; 16 << 10];
+    let read = client.read(&mut buffer)?;
+    held.extend_from_slice(&buffer[..read]);
+    if read == 0 && !held.is_empty() {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(read)
+}
+
+/// Notes a call, and answers with whom to kill when it is the chosen one.
+fn note(shared: &Mutex<Shared>, by: Pid, first: &str) -> Option<(When, Pid)> {
+    let mut shared = locked(shared);
+    let number = shared.calls.len();
+    let what = first.split(['?', ' ']).take(2).collect::<Vec<_>>().join(" ");
+    let call = Call { by, what };
+    shared.calls.push(call.clone());
+    let strike = shared.strike.take_if(|strike| strike.call == number)?;
+    shared.struck = Some(call);
+    let whom = match strike.whom {
+        Whom::Caller => by,
+        Whom::First => shared.calls[0].by,
+    };
+    Some((strike.when, whom))
+}
+
+/// Kills it and says whom.
+fn kill(doomed: Pid) -> Pid {
+    // Gone already is what was wanted.
+    let _ = kill_process(doomed, Signal::KILL);
+    doomed
+}
