@@ -14,6 +14,7 @@ use super::exit;
 use super::output::Output;
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
+use super::which::{Question, is_running};
 use super::work;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
@@ -37,33 +38,41 @@ const HANGUP: u8 = 1;
 /// The exit code is the agent's, when it ends meanwhile.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
-    /// The bottle, as `bottle list` names it
-    slug: Slug,
+    /// The bottle, as `bottle list` names it; asked for when it is left out
+    slug: Option<Slug>,
     /// Watch only; Ctrl-C leaves
     #[arg(long)]
     read_only: bool,
 }
 
+const WHICH: Question = Question {
+    words: "Join which bottle?",
+    able: is_running,
+    none: "no bottle runs",
+    hint: "`bottle start` starts one",
+};
+
 impl Attach {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
+        let slug = WHICH.answer(self.slug, host, output)?;
         super::block_on(async {
-            let channel = connect(host, &self.slug).await?;
-            let (terminal, title) = match Store::of(host).state(&self.slug) {
+            let channel = connect(host, &slug).await?;
+            let (terminal, title) = match Store::of(host).state(&slug) {
                 Some(State::Alive(record)) => (record.terminal, title_of(&record)),
-                _ => (false, self.slug.to_string()),
+                _ => (false, slug.to_string()),
             };
             if terminal && !terminal::is_here() && !self.read_only {
                 return Err(CliError::usage("this agent works on a terminal, and there is none here")
-                    .about(&self.slug)
-                    .hint(format!("`bottle logs --follow {}` shows its output", self.slug)));
+                    .about(&slug)
+                    .hint(format!("`bottle logs --follow {}` shows its output", slug)));
             }
             let style = if terminal && terminal::is_here() {
                 on_terminal(&settings, title, self.read_only)
             } else {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
-            let (host, slug) = (host.clone(), self.slug.clone());
+            let host = host.clone();
             let joined = Joined { host, channel, slug, ours: false, pass: settings.terminal_pass };
             joined.run(style, self.read_only, &mut catch()?, output).await
         })

@@ -6,13 +6,13 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::attach::catch;
-use super::connect::{connect, lost, unlistable};
+use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::progress::Progress;
 use super::shapes;
-use super::terminal::{self, Person};
+use super::which::Question;
 use crate::backend::{Backend, BackendError, Copied, Told, registry};
 use crate::host::Host;
 use crate::instance::freeze::{self, FreezeError};
@@ -32,37 +32,18 @@ pub(crate) struct Commit {
 
 impl Commit {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let slug = match self.slug {
-            Some(slug) => slug,
-            None => pick(host)?,
-        };
+        let slug = WHICH.answer(self.slug, host, output)?;
         let committed = super::block_on(commit(host, &slug, output)).map_err(|error| error.about(&slug))?;
         report(&slug, committed, output)
     }
 }
 
-/// The person's choice among the bottles that can be committed.
-fn pick(host: &Host) -> Result<Slug, CliError> {
-    let listed = Store::of(host).list().map_err(unlistable)?;
-    let able: Vec<Slug> =
-        listed.into_iter().filter(|listed| is_able(&listed.state)).map(|listed| listed.slug).collect();
-    let names = able.iter().map(Slug::to_string).collect::<Vec<_>>();
-    if able.is_empty() {
-        return Err(CliError::new(Kind::NoSuchBottle, "no bottle runs, and none was kept")
-            .hint("`bottle start AGENT` starts one"));
-    }
-    if !terminal::interactive() {
-        return Err(CliError::usage("no bottle was named")
-            .about("SLUG")
-            .hint(format!("name one of {}", names.join(", "))));
-    }
-    let mut person = Person::find().map_err(|error| CliError::failed(format!("no terminal: {error}")))?;
-    match person.choose("Make a snapshot of which bottle?", &names) {
-        Ok(Some(index)) => Ok(able[index].clone()),
-        Ok(None) => Err(CliError::new(Kind::Interrupted, "nothing was committed")),
-        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
-    }
-}
+const WHICH: Question = Question {
+    words: "Make a snapshot of which bottle?",
+    able: is_able,
+    none: "no bottle runs, and none was kept",
+    hint: "`bottle start` starts one",
+};
 
 fn is_able(state: &State) -> bool {
     match state {

@@ -46,7 +46,7 @@ impl List {
 
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
-    let bottles: Vec<ActiveBottle> = listed.into_iter().map(active_bottle).collect();
+    let bottles: Vec<ActiveBottle> = listed.into_iter().map(ActiveBottle::from).collect();
     if output.json {
         return output.print_json(&bottles);
     }
@@ -63,19 +63,14 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
     for warning in &listing.warnings {
         output.warn(warning);
     }
-    let place = |place| match place {
-        Place::Shipped => "shipped",
-        Place::Home => "yours",
-        Place::Project => "this project",
-    };
     let found: Vec<NamedManifest> = listing
         .entries
         .iter()
         .map(|entry| NamedManifest {
             name: entry.name.to_string(),
-            from: place(entry.source.place),
+            from: entry.source.place.word(),
             file: entry.source.to_string(),
-            replaces: entry.replaces.map(place),
+            replaces: entry.replaces.map(Place::word),
         })
         .collect();
     if output.json {
@@ -109,17 +104,19 @@ fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {
     vec![backend, ink.named(bottle.color.as_deref(), &bottle.slug), label, status]
 }
 
-fn active_bottle(listed: Listed) -> ActiveBottle {
-    let slug = listed.slug;
-    match listed.state {
-        State::Alive(record) => of_record(*record, None),
-        State::Dead(record) if record.is_adoptable() => of_record(*record, Some("unkept")),
-        State::Dead(record) if record.agent_exit.is_some() => of_record(*record, Some("ended")),
-        State::Dead(record) => of_record(*record, Some("orphaned")),
-        State::Preserved(record) => of_record(*record, Some("preserved")),
-        State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),
-        State::Newer(schema) => {
-            unreadable(slug.to_string(), "newer", format!("written by a newer bottle (schema {schema})"))
+impl From<Listed> for ActiveBottle {
+    fn from(listed: Listed) -> Self {
+        let slug = listed.slug;
+        match listed.state {
+            State::Alive(record) => of_record(*record, None),
+            State::Dead(record) if record.is_adoptable() => of_record(*record, Some("unkept")),
+            State::Dead(record) if record.agent_exit.is_some() => of_record(*record, Some("ended")),
+            State::Dead(record) => of_record(*record, Some("orphaned")),
+            State::Preserved(record) => of_record(*record, Some("preserved")),
+            State::Damaged(why) => unreadable(slug.to_string(), "damaged", why),
+            State::Newer(schema) => {
+                unreadable(slug.to_string(), "newer", format!("written by a newer bottle (schema {schema})"))
+            }
         }
     }
 }

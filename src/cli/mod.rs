@@ -5,8 +5,10 @@
 //! args      what may be typed          error, exit   what a command ends with
 //! output    what is printed, and how   shapes        the JSON a script may rely on
 //! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
+//! picker    choosing from a list on the whole terminal
 //! choice    an agent and its bottles   connect       the keeper of a bottle
 //! progress  how far something is       work          unsaved work at the end of a session
+//! which     the bottle a command means
 //! and one file (or folder) for each command
 //! ```
 //! A command reads top to bottom: merge flags with settings and manifests into a value, act on it, print.
@@ -28,6 +30,7 @@ mod info;
 mod list;
 mod logs;
 mod output;
+mod picker;
 mod policy;
 mod probe;
 mod progress;
@@ -39,6 +42,7 @@ mod snapshots;
 mod start;
 mod stop;
 mod terminal;
+mod which;
 mod work;
 
 use std::ffi::OsString;

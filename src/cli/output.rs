@@ -143,6 +143,11 @@ impl Ink {
     #[cfg(test)]
     pub(crate) const PLAIN: Self = Self(false);
 
+    /// Whether there are colours.
+    pub(crate) fn is_on(self) -> bool {
+        self.0
+    }
+
     fn paint(self, style: Style, text: &str) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }

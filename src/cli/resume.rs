@@ -20,6 +20,7 @@ use super::output::{Ink, Output};
 use super::session::Signals;
 use super::start::{Agreed, LabelColor, backend, not_prepared, passes_input, preflight, terminal_for};
 use super::terminal;
+use super::which::Question;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
 use crate::host::{Host, Settings};
 use crate::instance::record::{Record, Status};
@@ -34,8 +35,15 @@ use crate::resolve::Resolved;
 /// with its conversation where it has one. The exit code is the agent's, as with `bottle start`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
-    /// The bottle, as `bottle list` names it
-    slug: Slug,
+    /// The bottle, as `bottle list` names it; asked for when it is left out
+    slug: Option<Slug>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Everything but which one.
+#[derive(Debug, clap::Args)]
+struct How {
     /// Go back to the snapshot; what was kept since is discarded
     #[arg(long)]
     snapshot: bool,
@@ -69,23 +77,41 @@ struct Beginning {
     discards: bool,
 }
 
+const WHICH: Question = Question {
+    words: "Go on with which bottle?",
+    able: |state| matches!(state, State::Preserved(_)),
+    none: "no bottle was kept or committed",
+    hint: "`bottle commit` makes a snapshot of one that runs",
+};
+
+/// A bottle that is gone on with.
+struct Going {
+    slug: Slug,
+    how: How,
+}
+
 impl Resume {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let going = Going { slug: WHICH.answer(self.slug, host, output)?, how: self.how };
         super::block_on(async {
             let mut signals = catch()?;
-            self.resume(host, &mut signals, output)
+            going
+                .resume(host, &mut signals, output)
                 .await
-                .map_err(|error| if error.subject.is_none() { error.about(&self.slug) } else { error })
+                .map_err(|error| if error.subject.is_none() { error.about(&going.slug) } else { error })
         })
     }
+}
 
+impl Going {
     async fn resume(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
         let record = preserved(host, &self.slug).await?;
         // Manifests, and a workspace that has to be copied again, are those of where it was started.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
         let beginning = self.beginning(host, &record, output).await?;
-        let bottles = if self.bottles.is_empty() { record.bottles.clone() } else { self.bottles.clone() };
+        let bottles =
+            if self.how.bottles.is_empty() { record.bottles.clone() } else { self.how.bottles.clone() };
         let resolved = resolved(&manifests(host), record.agent.clone(), bottles)?;
         let mut plan = self.plan(host, &settings, &resolved, &record, &beginning.origin, true)?;
         let anew = self.plan(host, &settings, &resolved, &record, &beginning.origin, false)?.agent.argv;
@@ -94,7 +120,7 @@ impl Resume {
         let changes = changes(host, &plan);
         let view =
             preflight::View { resolved: &resolved, plan: &plan, preview: &preview, backend: &*backend };
-        if self.dry_run {
+        if self.how.dry_run {
             return show(&view, changes.as_deref(), output);
         }
         if !self.agreed(&view, changes.as_deref(), beginning.discards, signals, output).await? {
@@ -119,7 +145,7 @@ impl Resume {
         let snapshot = named.clone().filter(|named| there.iter().any(|found| is(found, named)));
         let kept = record.kept && has_layers(&*backend, &self.slug).await?;
         let begins = |origin, discards| Ok(Beginning { origin, discards });
-        match (self.snapshot, kept, snapshot) {
+        match (self.how.snapshot, kept, snapshot) {
             (true, _, None) => {
                 Err(CliError::new(Kind::State, format!("there is no snapshot of {}", self.slug))
                     .about("--snapshot")
@@ -145,7 +171,7 @@ impl Resume {
         origin: &Origin,
         resumed: bool,
     ) -> Result<Plan, CliError> {
-        let terminal = terminal_for(self.prompt.is_some());
+        let terminal = terminal_for(self.how.prompt.is_some());
         let workspace = match (origin, record.copied_cwd, record.copied_all) {
             (Origin::New, true, true) => Workspace::CopyAll,
             (Origin::New, true, false) => Workspace::Copy,
@@ -154,14 +180,14 @@ impl Resume {
         let flags = Flags {
             slug: Some(self.slug.clone()),
             label: record.label.clone(),
-            color: self.color_label.map(LabelColor::name).or_else(|| record.color.clone()),
+            color: self.how.color_label.map(LabelColor::name).or_else(|| record.color.clone()),
             workspace,
             backend: record.backend.clone(),
-            detached: self.detach,
-            task: self.prompt.clone(),
+            detached: self.how.detach,
+            task: self.how.prompt.clone(),
             terminal,
-            stdin: !self.detach && (terminal.is_some() || passes_input(self.prompt.as_deref())),
-            arguments: self.args.clone(),
+            stdin: !self.how.detach && (terminal.is_some() || passes_input(self.how.prompt.as_deref())),
+            arguments: self.how.args.clone(),
             resumed,
             log_keep: settings.log_keep,
         };
@@ -178,8 +204,8 @@ impl Resume {
         signals: &mut Signals,
         output: &Output,
     ) -> Result<bool, CliError> {
-        let asks = !self.yes && terminal::interactive();
-        if discards && !self.yes && !asks {
+        let asks = !self.how.yes && terminal::interactive();
+        if discards && !self.how.yes && !asks {
             return Err(CliError::usage("there is nobody to ask whether to discard what was kept since")
                 .about("--yes")
                 .hint(format!("`bottle resume {}` goes on with it; `--yes` discards it", self.slug)));

@@ -8,6 +8,7 @@ use super::connect::{connect, lost};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use super::which::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 
@@ -17,18 +18,26 @@ const TEARDOWN: Duration = Duration::from_secs(30);
 /// End a bottle: the agent is asked to end, then made to; work in its workspace is kept
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
-    /// The bottle, as `bottle list` names it
-    slug: Slug,
+    /// The bottle, as `bottle list` names it; asked for when it is left out
+    slug: Option<Slug>,
     /// Seconds the agent gets to end by itself
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]
     time: u32,
 }
 
+const WHICH: Question = Question {
+    words: "Stop which bottle?",
+    able: is_running,
+    none: "no bottle runs",
+    hint: "`bottle start` starts one",
+};
+
 impl Stop {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let grace = Duration::from_secs(u64::from(self.time));
-        let ended = super::block_on(stop(host, &self.slug, grace))?;
-        super::attach::tell(&self.slug, &ended, output);
+        let slug = WHICH.answer(self.slug, host, output)?;
+        let ended = super::block_on(stop(host, &slug, grace))?;
+        super::attach::tell(&slug, &ended, output);
         if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
     }
 }

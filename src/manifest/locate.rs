@@ -22,6 +22,7 @@ use super::error::ManifestError;
 use super::plain_file;
 use super::shipped;
 use super::source::{Kind, Place, Source};
+use super::summary::summary;
 use crate::host::Host;
 
 /// The most files of one folder that are listed; a folder with more was not written by hand.
@@ -171,6 +172,22 @@ impl Manifests {
     /// [`ManifestError`] when the file the name means cannot be used.
     pub fn bottle(&self, name: &Name) -> Result<Option<BottleLayer>, ManifestError> {
         self.load(Kind::Bottle, name, BottleLayer::parse)
+    }
+
+    /// What a manifest is about, in one line: its first words, or its first comment. None when it has neither,
+    /// or no file has the name.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when the file the name means cannot be used.
+    pub fn summary(&self, kind: Kind, name: &Name) -> Result<Option<String>, ManifestError> {
+        let said = self.load(kind, name, |name, source, text| {
+            match kind {
+                Kind::Agent => drop(AgentManifest::parse(name, source, text)?),
+                Kind::Bottle => drop(BottleLayer::parse(name, source, text)?),
+            }
+            Ok(summary(text))
+        });
+        said.map(Option::flatten)
     }
 
     fn load<T>(

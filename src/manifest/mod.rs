@@ -37,6 +37,7 @@ mod shapes;
 mod shipped;
 pub mod skills;
 pub mod source;
+mod summary;
 mod yaml;
 
 pub use agent::AgentManifest;

@@ -48,6 +48,18 @@ pub enum Place {
     Project,
 }
 
+impl Place {
+    /// As a person reads it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Shipped => "shipped",
+            Self::Home => "yours",
+            Self::Project => "this project",
+        }
+    }
+}
+
 /// One manifest file. Cheap to clone: every value of the file carries it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Source {

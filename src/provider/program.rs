@@ -40,6 +40,18 @@ pub fn prepare(host: &Host, program: &str, allow: &[PathBuf]) -> Result<Prepared
     Ok(Prepared { exposed, program, path, ..Prepared::default() })
 }
 
+/// Whether a program of this name or path would be found: on this machine, or in the bottle itself.
+#[must_use]
+pub fn is_here(host: &Host, program: &str) -> bool {
+    let path = Path::new(program);
+    is_of_the_bottle(path)
+        || if program.contains('/') {
+            search::is_executable(path)
+        } else {
+            search::find(host, program).is_some()
+        }
+}
+
 fn is_of_the_bottle(path: &Path) -> bool {
     let inside = [RUN_DIR.into(), WORKSPACE.into(), Path::new("/home").join(AGENT_USER)];
     let named = path.components().count() > 1;

@@ -40,7 +40,7 @@ pub use weak::{Weakness, weaknesses};
 use crate::manifest::skills::Skill;
 use crate::manifest::source::Source;
 use crate::manifest::{AgentManifest, Kind, Manifests, Place};
-use linearise::{WantedBy, linearise};
+use linearise::{Layer, WantedBy, linearise};
 
 /// The default number of processes in a bottle.
 pub const DEFAULT_PIDS: u64 = 4096;
@@ -86,10 +86,7 @@ pub enum BottleChoice {
 pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved, ResolveError> {
     let agent = find_agent(&selection.agent, manifests)?;
     let (choice, picks) = picks(selection, &agent, manifests)?;
-    let layers = linearise(&picks, &mut |name, wanted_by| match manifests.bottle(name)? {
-        Some(layer) => Ok(layer),
-        None => Err(wanted_by.unknown(name, &available(manifests, Kind::Bottle))),
-    })?;
+    let layers = layers(&picks, manifests)?;
     let mut folded = fold::fold(&layers)?;
     fold::lay_over(&mut folded.git_user, &agent);
     let replaces = manifests.find(Kind::Agent, &selection.agent)?.and_then(|entry| entry.replaces);
@@ -113,6 +110,22 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
     };
     let warnings = manifests.ignored_bottles().into_iter().collect();
     Ok(Resolved { manifest, choice, agent_replaces: replaces, warnings })
+}
+
+/// The bottles that one is made of: its ancestors, the root first, and itself.
+///
+/// # Errors
+/// [`ResolveError`] when a file of them cannot be used, is not there, or extends itself.
+pub fn lineage(bottle: &Name, manifests: &Manifests) -> Result<Vec<Name>, ResolveError> {
+    let layers = layers(&[(bottle.clone(), WantedBy::Person)], manifests)?;
+    Ok(layers.into_iter().map(|layer| layer.body.name).collect())
+}
+
+fn layers(picks: &[(Name, WantedBy)], manifests: &Manifests) -> Result<Vec<Layer>, ResolveError> {
+    linearise(picks, &mut |name, wanted_by| match manifests.bottle(name)? {
+        Some(layer) => Ok(layer),
+        None => Err(wanted_by.unknown(name, &available(manifests, Kind::Bottle))),
+    })
 }
 
 fn find_agent(name: &Name, manifests: &Manifests) -> Result<AgentManifest, ResolveError> {

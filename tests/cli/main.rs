@@ -11,6 +11,7 @@
 //! - `freezing`: snapshots made, listed and removed
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
+//! - `picking`: what a person is asked who names no agent
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 
 mod conversations;
@@ -18,6 +19,7 @@ mod freezing;
 mod home;
 mod looking;
 mod manifests;
+mod picking;
 mod pulling;
 mod resuming;
 mod running;

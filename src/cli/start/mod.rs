@@ -8,6 +8,7 @@
 
 pub(super) mod backend;
 mod launch;
+mod pick;
 pub(super) mod preflight;
 mod prepare;
 
@@ -36,7 +37,7 @@ use crate::resolve::{BottleChoice, Resolved};
 /// run, 127 it is not there.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
-    /// The agent
+    /// The agent; asked for when it is left out
     agent: Option<Name>,
     /// A bottle to fold in, instead of the agent's own; in order, may be repeated
     #[arg(long = "bottle", value_name = "BOTTLE")]
@@ -91,14 +92,15 @@ pub(super) enum LabelColor {
 }
 
 impl Start {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
-        let manifests = manifests(host);
-        let agent = named(self.agent.clone(), &manifests)?;
-        let resolved = resolved(&manifests, agent, self.bottles.clone())?;
-        self.check_suggestion(&resolved)?;
         super::block_on(async {
             let mut signals = catch()?;
+            pick::missing(&mut self, host, &mut signals, output).await?;
+            let manifests = manifests(host);
+            let agent = named(self.agent.clone(), &manifests)?;
+            let resolved = resolved(&manifests, agent, self.bottles.clone())?;
+            self.check_suggestion(&resolved)?;
             self.start(host, &settings, &resolved, &mut signals, output).await
         })
     }

@@ -52,6 +52,20 @@ impl Person {
         }
     }
 
+    /// Asks for a line of text. Nothing when the person presses Esc or Ctrl-C.
+    ///
+    /// # Errors
+    /// When the terminal is gone, or what was typed is no text.
+    pub(crate) fn line(&mut self, question: &str) -> io::Result<Option<String>> {
+        match self.answer(&format!("{question} "), true)? {
+            Answer::Given(bytes) => match std::str::from_utf8(&bytes) {
+                Ok(text) => Ok(Some(text.to_owned())),
+                Err(_) => Err(io::Error::other("what was typed is no UTF-8 text")),
+            },
+            Answer::Cancelled => Ok(None),
+        }
+    }
+
     /// Shows the names with a number each, and asks for one, by number or name; again until it is one. Nothing
     /// when the person presses Esc or Ctrl-C.
     ///

@@ -6,6 +6,7 @@
 //! detach   the keys that leave a session running
 //! input    standard input as a stream of chunks
 //! ask      questions on /dev/tty: y/N, and secrets without echo
+//! screen   the whole terminal for a moment, as pickers need it
 //! ```
 //! Nothing here knows what is being run.
 
@@ -14,6 +15,7 @@ mod detach;
 mod input;
 mod modes;
 mod raw;
+mod screen;
 
 use std::io::{self, IsTerminal};
 
@@ -24,6 +26,7 @@ pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
 pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic};
+pub(crate) use screen::FullScreen;
 
 /// A size that lies, or none at all, becomes what a terminal has always been.
 const FALLBACK: Size = Size { columns: 80, rows: 24 };

@@ -50,9 +50,7 @@ impl RawTerminal {
 
     /// Remembers what this piece of the agent's output switches on, to be switched off at the end.
     pub(crate) fn note_output(&self, output: &[u8]) {
-        if let Some(saved) = lock().as_mut() {
-            saved.modes.note(output);
-        }
+        note_output(output);
     }
 }
 
@@ -97,6 +95,13 @@ pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Resul
     let terminal = terminal.try_clone()?;
     *lock() = Some(Saved { terminal, termios: now.clone(), modes: Modes::default(), title });
     Ok(())
+}
+
+/// Remembers what this piece of output switches on, for [`restore`].
+pub(super) fn note_output(output: &[u8]) {
+    if let Some(saved) = lock().as_mut() {
+        saved.modes.note(output);
+    }
 }
 
 fn lock() -> MutexGuard<'static, Option<Saved>> {

@@ -1,0 +1,289 @@
+//! What a picker holds and what a key does to it. Nothing here draws or reads.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// Lines that a page key moves by.
+const PAGE: usize = 10;
+
+/// The longest filter.
+const TYPED_MAX: usize = 64;
+
+/// One that can be chosen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Choice {
+    /// What it is called; the filter looks at it.
+    pub(crate) name: String,
+    /// What it is about; the filter looks at it too.
+    pub(crate) about: String,
+    /// A word on where it comes from.
+    pub(crate) mark: String,
+    /// What is shown of it while the cursor is on it.
+    pub(crate) detail: Vec<String>,
+    /// Whether it cannot be used; `about` says why.
+    pub(crate) broken: bool,
+}
+
+/// Choices, what is typed, and what is chosen.
+#[derive(Debug)]
+pub(crate) struct List {
+    choices: Vec<Choice>,
+    typed: String,
+    /// Index into what is shown.
+    cursor: usize,
+    /// Several in order, or one.
+    several: bool,
+    chosen: Vec<usize>,
+}
+
+/// What came of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Open,
+    /// Indices of choices, in order.
+    Done(Vec<usize>),
+    Cancelled,
+}
+
+impl List {
+    /// One of these.
+    pub(crate) fn one(choices: Vec<Choice>) -> Self {
+        Self { choices, typed: String::new(), cursor: 0, several: false, chosen: Vec::new() }
+    }
+
+    /// Some of these in order; `chosen` are chosen already.
+    pub(crate) fn several(choices: Vec<Choice>, chosen: Vec<usize>) -> Self {
+        let chosen = chosen.into_iter().filter(|&index| index < choices.len()).collect();
+        Self { several: true, chosen, ..Self::one(choices) }
+    }
+
+    pub(crate) fn choices(&self) -> &[Choice] {
+        &self.choices
+    }
+
+    /// In order; empty while one is to be chosen.
+    pub(crate) fn chosen(&self) -> &[usize] {
+        &self.chosen
+    }
+
+    pub(super) fn is_several(&self) -> bool {
+        self.several
+    }
+
+    pub(super) fn typed(&self) -> &str {
+        &self.typed
+    }
+
+    /// Indices of the choices that every typed word stands in.
+    pub(super) fn shown(&self) -> Vec<usize> {
+        let words: Vec<String> = self.typed.split_whitespace().map(str::to_lowercase).collect();
+        let fits = |choice: &Choice| {
+            let text = format!("{} {} {}", choice.name, choice.about, choice.mark).to_lowercase();
+            words.iter().all(|word| text.contains(word.as_str()))
+        };
+        // What it is called counts before what it is about.
+        let called =
+            |choice: &Choice| words.first().is_some_and(|word| choice.name.starts_with(word.as_str()));
+        let mut shown: Vec<usize> = (0..self.choices.len()).filter(|&at| fits(&self.choices[at])).collect();
+        shown.sort_by_key(|&at| !called(&self.choices[at]));
+        shown
+    }
+
+    /// The place of the cursor among what is shown.
+    pub(super) fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    /// Where in the order a choice is, from 0.
+    pub(super) fn place(&self, index: usize) -> Option<usize> {
+        self.chosen.iter().position(|&chosen| chosen == index)
+    }
+
+    fn under_cursor(&self) -> Option<usize> {
+        self.shown().get(self.cursor).copied()
+    }
+
+    /// What a key does.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Outcome {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => return Outcome::Cancelled,
+            KeyCode::Char('c' | 'g') if control => return Outcome::Cancelled,
+            KeyCode::Char('d') if control && self.typed.is_empty() => return Outcome::Cancelled,
+            KeyCode::Enter => return self.accept(),
+            KeyCode::Char('j' | 'm') if control => return self.accept(),
+            KeyCode::Up => self.step(-1),
+            KeyCode::Char('p' | 'k') if control => self.step(-1),
+            KeyCode::Down => self.step(1),
+            KeyCode::Char('n') if control => self.step(1),
+            KeyCode::PageUp => self.jump(self.cursor.saturating_sub(PAGE)),
+            KeyCode::PageDown => self.jump(self.cursor + PAGE),
+            KeyCode::Home => self.jump(0),
+            KeyCode::End => self.jump(usize::MAX),
+            KeyCode::Tab | KeyCode::Char(' ') if self.several => self.toggle(),
+            KeyCode::Left if self.several => self.reorder(-1),
+            KeyCode::Right if self.several => self.reorder(1),
+            KeyCode::Backspace => self.take_back(),
+            KeyCode::Char('h') if control => self.take_back(),
+            KeyCode::Char('u' | 'w') if control => self.type_over(String::clear),
+            KeyCode::Char(letter) if !control && !letter.is_control() && self.typed.len() < TYPED_MAX => {
+                self.type_over(|typed| typed.push(letter));
+            }
+            _ => {}
+        }
+        Outcome::Open
+    }
+
+    /// What is chosen; when nothing was, what the cursor is on.
+    fn accept(&self) -> Outcome {
+        if !self.chosen.is_empty() {
+            return Outcome::Done(self.chosen.clone());
+        }
+        self.under_cursor().map_or(Outcome::Open, |index| Outcome::Done(vec![index]))
+    }
+
+    /// One up or down, around the ends.
+    fn step(&mut self, by: isize) {
+        let length = self.shown().len();
+        if length > 0 {
+            self.cursor = (self.cursor + length).wrapping_add_signed(by) % length;
+        }
+    }
+
+    fn jump(&mut self, to: usize) {
+        self.cursor = to.min(self.shown().len().saturating_sub(1));
+    }
+
+    fn type_over(&mut self, change: impl FnOnce(&mut String)) {
+        change(&mut self.typed);
+        self.cursor = 0;
+    }
+
+    fn take_back(&mut self) {
+        self.type_over(|typed| {
+            typed.pop();
+        });
+    }
+
+    fn toggle(&mut self) {
+        let Some(index) = self.under_cursor() else { return };
+        match self.place(index) {
+            Some(place) => drop(self.chosen.remove(place)),
+            None => self.chosen.push(index),
+        }
+    }
+
+    /// The one under the cursor earlier or later in the order.
+    fn reorder(&mut self, by: isize) {
+        let Some(place) = self.under_cursor().and_then(|index| self.place(index)) else { return };
+        let Some(other) = place.checked_add_signed(by) else { return };
+        if other < self.chosen.len() {
+            self.chosen.swap(place, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn choices(names: &[&str]) -> Vec<Choice> {
+        let one = |name: &&str| Choice { name: (*name).to_owned(), ..Choice::default() };
+        names.iter().map(one).collect()
+    }
+
+    fn press(list: &mut List, code: KeyCode) -> Outcome {
+        list.press(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    fn type_words(list: &mut List, words: &str) {
+        for letter in words.chars() {
+            assert_eq!(press(list, KeyCode::Char(letter)), Outcome::Open);
+        }
+    }
+
+    #[test]
+    fn typing_narrows_and_enter_takes_what_is_under_the_cursor() {
+        let mut list = List::one(choices(&["claude", "codex", "mini", "my-codex"]));
+        type_words(&mut list, "cod");
+        assert_eq!(list.shown(), [1, 3]);
+        press(&mut list, KeyCode::Down);
+        assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![3]));
+        press(&mut list, KeyCode::Down);
+        assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![1]), "around the end");
+        type_words(&mut list, "zzz");
+        assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Open, "there is nothing to take");
+        press(&mut list, KeyCode::Esc);
+    }
+
+    #[test]
+    fn a_name_that_begins_so_comes_before_one_that_is_only_about_it() {
+        let mut about = choices(&["first", "pi"]);
+        about[0].about = "like pi, but not".to_owned();
+        let mut list = List::one(about);
+        type_words(&mut list, "PI");
+        // The name is compared as it is typed; what it is about without case.
+        assert_eq!(list.shown(), [1, 0]);
+    }
+
+    #[test]
+    fn several_are_chosen_in_order_and_moved() {
+        let mut list = List::several(choices(&["a", "b", "c"]), vec![0]);
+        press(&mut list, KeyCode::End);
+        press(&mut list, KeyCode::Tab);
+        press(&mut list, KeyCode::Up);
+        press(&mut list, KeyCode::Char(' '));
+        assert_eq!(list.chosen(), [0, 2, 1]);
+        press(&mut list, KeyCode::Left);
+        press(&mut list, KeyCode::Left);
+        press(&mut list, KeyCode::Left);
+        assert_eq!(list.chosen(), [1, 0, 2]);
+        press(&mut list, KeyCode::Right);
+        assert_eq!(list.chosen(), [0, 1, 2]);
+        press(&mut list, KeyCode::Tab);
+        assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![0, 2]));
+    }
+
+    #[test]
+    fn with_none_chosen_the_one_under_the_cursor_is_meant() {
+        let mut list = List::several(choices(&["a", "b"]), vec![]);
+        press(&mut list, KeyCode::Down);
+        assert_eq!(press(&mut list, KeyCode::Enter), Outcome::Done(vec![1]));
+    }
+
+    #[test]
+    fn every_way_of_leaving_leaves() {
+        for (code, modifiers) in [
+            (KeyCode::Esc, KeyModifiers::NONE),
+            (KeyCode::Char('c'), KeyModifiers::CONTROL),
+            (KeyCode::Char('d'), KeyModifiers::CONTROL),
+        ] {
+            let mut list = List::several(choices(&["a"]), vec![0]);
+            assert_eq!(list.press(KeyEvent::new(code, modifiers)), Outcome::Cancelled);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_keys_lead_out_of_the_list(count in 0usize..6, keys in proptest::collection::vec(0usize..14, 0..60)) {
+            let names: Vec<String> = (0..count).map(|at| format!("n{at}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            let mut list = List::several(choices(&names), vec![0, 9]);
+            let codes = [
+                KeyCode::Up, KeyCode::Down, KeyCode::PageUp, KeyCode::PageDown, KeyCode::Home, KeyCode::End,
+                KeyCode::Tab, KeyCode::Left, KeyCode::Right, KeyCode::Backspace, KeyCode::Char('n'),
+                KeyCode::Char('1'), KeyCode::Char('é'), KeyCode::Char(' '),
+            ];
+            for key in keys {
+                press(&mut list, codes[key]);
+                let mut chosen = list.chosen().to_vec();
+                prop_assert!(chosen.iter().all(|&index| index < count));
+                chosen.sort_unstable();
+                chosen.dedup();
+                prop_assert_eq!(chosen.len(), list.chosen().len());
+                prop_assert!(list.cursor() == 0 || list.cursor() < list.shown().len());
+            }
+        }
+    }
+}

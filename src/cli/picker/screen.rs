@@ -1,0 +1,181 @@
+//! How a picker looks: the question, what is typed, the choices, what is known of the one under the cursor, the
+//! keys. Plain letters only, so that it reads the same in every font; colours say nothing that words do not.
+
+use dialoguer::console::measure_text_width;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::list::{Choice, List};
+use crate::cli::output::{Ink, inert};
+
+/// The most lines for what is known of one choice; a low screen has fewer of them.
+const DETAIL: u16 = 4;
+
+pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, ink: Ink) {
+    let about = DETAIL.min(frame.area().height / 5);
+    let rows = [1, 1, 0, about + 1, 1].map(|height| match height {
+        0 => Constraint::Min(1),
+        height => Constraint::Length(height),
+    });
+    let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(frame.area());
+    let shown = list.shown();
+    frame.render_widget(Line::styled(inert(question), Style::new().add_modifier(Modifier::BOLD)), head);
+    frame.render_widget(filter(list, shown.len()), typed);
+    frame.render_widget(Paragraph::new(lines(list, &shown, body, ink)), body);
+    frame.render_widget(known(list, &shown), detail);
+    frame.render_widget(Line::styled(help(list), dim()), keys);
+}
+
+fn filter<'a>(list: &'a List, found: usize) -> Line<'a> {
+    let total = list.choices().len();
+    let count = if list.typed().is_empty() { String::new() } else { format!("  {found} of {total}") };
+    let hint = if list.typed().is_empty() { "type to filter" } else { "" };
+    Line::from(vec![
+        Span::raw("> "),
+        Span::raw(inert(list.typed())),
+        Span::styled(hint, dim()),
+        Span::styled(count, dim()),
+    ])
+}
+
+/// The part of the list around the cursor that fits.
+fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, ink: Ink) -> Vec<Line<'a>> {
+    if shown.is_empty() {
+        return vec![Line::styled("  nothing fits; Backspace takes the last letter back", dim())];
+    }
+    let height = usize::from(area.height.max(1));
+    let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
+    let widest =
+        list.choices().iter().map(|choice| measure_text_width(&choice.name)).max().unwrap_or(0).min(28);
+    let marked =
+        list.choices().iter().map(|choice| measure_text_width(&choice.mark)).max().unwrap_or(0).min(24);
+    let visible = shown.iter().enumerate().skip(first).take(height);
+    visible
+        .map(|(at, &index)| {
+            let number = list.is_several().then(|| list.place(index));
+            line(&list.choices()[index], at == list.cursor(), number, [widest, marked], ink)
+        })
+        .collect()
+}
+
+/// One choice; `number` is where it is in the order, when there is an order.
+fn line<'a>(
+    choice: &'a Choice,
+    under_cursor: bool,
+    number: Option<Option<usize>>,
+    [widest, marked]: [usize; 2],
+    ink: Ink,
+) -> Line<'a> {
+    let chosen = number.flatten();
+    let pointer = if under_cursor { "> " } else { "  " };
+    let number = match (number, chosen) {
+        (None, _) => String::new(),
+        (Some(_), None) => "  ".to_owned(),
+        (Some(_), Some(place)) => format!("{} ", place + 1),
+    };
+    let name = padded(&choice.name, widest);
+    let mark = if marked > 0 { padded(&choice.mark, marked) } else { String::new() };
+    let bold = if under_cursor || chosen.is_some() { Modifier::BOLD } else { Modifier::empty() };
+    let about = if choice.broken { tinted(Color::Red, ink) } else { dim() };
+    Line::from(vec![
+        Span::raw(pointer),
+        Span::styled(number, tinted(Color::Green, ink)),
+        Span::styled(name, Style::new().add_modifier(bold)),
+        Span::styled(mark, tinted(Color::Cyan, ink)),
+        Span::styled(inert(&choice.about), about),
+    ])
+}
+
+/// Two spaces wider than `width`, which is in columns of the screen.
+fn padded(text: &str, width: usize) -> String {
+    let text = inert(text);
+    let missing = width.saturating_sub(measure_text_width(&text)) + 2;
+    format!("{text}{:missing$}", "")
+}
+
+fn known<'a>(list: &'a List, shown: &[usize]) -> Paragraph<'a> {
+    let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
+    let mut lines = vec![Line::default()];
+    lines.extend(detail.iter().map(|line| Line::raw(inert(line))));
+    if list.is_several() && !list.chosen().is_empty() {
+        let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
+        lines.push(Line::raw(format!("chosen, the first laid down first: {}", inert(&names.join(", ")))));
+    }
+    Paragraph::new(lines).wrap(Wrap { trim: false })
+}
+
+fn help(list: &List) -> &'static str {
+    if list.is_several() {
+        "Space chooses   Left/Right moves in the order   Enter goes on   Esc leaves"
+    } else {
+        "Up/Down moves   Enter chooses   Esc leaves"
+    }
+}
+
+fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+fn tinted(color: Color, ink: Ink) -> Style {
+    if ink.is_on() { Style::new().fg(color) } else { Style::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn screen(list: &List, columns: u16, rows: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
+        terminal.draw(|frame| draw(frame, "Which bottles?", list, Ink::PLAIN)).expect("drawn");
+        terminal
+            .backend()
+            .to_string()
+            .lines()
+            // The backend adds a remark to lines with wide letters.
+            .map(|line| line.split('"').nth(1).unwrap_or_default().trim_end().to_owned() + "\n")
+            .collect()
+    }
+
+    fn bottles() -> List {
+        let choice = |name: &str, about: &str, mark: &str| Choice {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            mark: mark.to_owned(),
+            detail: vec![format!("{name} is made of: base, {name}")],
+            broken: about.starts_with("line"),
+        };
+        let choices = vec![
+            choice("claude", "The provider's own bottle.", "default"),
+            choice(
+                "dev",
+                "Package registries, read-only, which is a line that is much too long for eighty columns",
+                "shipped",
+            ),
+            choice("torn", "line 3: `egres` is no key here; did you mean `egress`?", "yours"),
+            choice("名前", "a name in another script", "yours"),
+        ];
+        List::several(choices, vec![1, 0])
+    }
+
+    #[test]
+    fn a_list_as_it_looks() {
+        insta::assert_snapshot!(screen(&bottles(), 80, 16));
+    }
+
+    #[test]
+    fn the_least_screen_shows_the_cursor() {
+        let many = (0..50).map(|at| Choice { name: format!("agent-{at}"), ..Choice::default() }).collect();
+        let mut list = List::one(many);
+        for _ in 0..37 {
+            let down = crossterm::event::KeyCode::Down;
+            list.press(crossterm::event::KeyEvent::new(down, crossterm::event::KeyModifiers::NONE));
+        }
+        insta::assert_snapshot!(screen(&list, 40, 10));
+    }
+}

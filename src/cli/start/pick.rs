@@ -1,0 +1,229 @@
+//! What was not said on the command line, asked for on a terminal: the agent, its bottles, a name and a colour.
+//!
+//! Who names an agent that has bottles of its own is asked nothing here; the preflight shows what it comes to.
+
+use std::cmp::Reverse;
+
+use bottle_contract::names::{Name, Slug};
+
+use super::launch::interrupted;
+use super::{LabelColor, Start};
+use crate::cli::choice::manifests;
+use crate::cli::error::{CliError, Kind};
+use crate::cli::output::{Ink, Output};
+use crate::cli::picker::{self, Choice, List};
+use crate::cli::session::Signals;
+use crate::cli::terminal::{Person, interactive};
+use crate::host::Host;
+use crate::instance::Store;
+use crate::manifest::{Kind as ManifestKind, Manifests, Place};
+use crate::provider::{self, program};
+use crate::resolve::{self, ResolveError, Selection};
+
+/// Completes what was typed, where a person is there to be asked.
+pub(super) async fn missing(
+    start: &mut Start,
+    host: &Host,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<(), CliError> {
+    if start.yes || output.json || !interactive() {
+        return Ok(());
+    }
+    let all = manifests(host);
+    let ink = output.err_ink();
+    let everything = start.agent.is_none();
+    if everything {
+        let agent = agent(host, &all, ink, signals).await?;
+        output.note(format!("agent {agent}"));
+        start.agent = Some(agent);
+    }
+    let Some(agent) = &start.agent else { return Ok(()) };
+    if start.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
+        start.bottles = bottles(agent, &all, ink, signals).await?;
+        let names: Vec<&str> = start.bottles.iter().map(Name::as_str).collect();
+        output.note(format!("bottles {}", names.join(", ")));
+    }
+    if everything && start.label.is_none() {
+        start.label = label(host, agent, signals).await?;
+    }
+    if everything && start.label.is_some() && start.color_label.is_none() {
+        start.color_label = color(signals).await?;
+    }
+    Ok(())
+}
+
+/// An agent without a bottle, or of a project, whose choice is only a suggestion. One that is not there, or
+/// cannot be read, is told by whoever resolves it.
+fn has_to_choose(agent: &Name, all: &Manifests) -> bool {
+    let found = all.agent(agent).ok().flatten();
+    found.is_some_and(|agent| agent.bottles.is_empty() || agent.source.place == Place::Project)
+}
+
+async fn agent(host: &Host, all: &Manifests, ink: Ink, signals: &mut Signals) -> Result<Name, CliError> {
+    let names = all.list(ManifestKind::Agent).entries.into_iter().map(|entry| entry.name);
+    let mut described: Vec<(Rank, Name, Choice)> =
+        names.map(|name| describe_agent(host, all, name)).collect();
+    described.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    let (names, choices): (Vec<Name>, Vec<Choice>) =
+        described.into_iter().map(|(_, name, choice)| (name, choice)).unzip();
+    let chosen = ask(signals, move || picker::pick("Which agent?", List::one(choices), ink)).await?;
+    chosen.first().and_then(|&index| names.get(index).cloned()).ok_or_else(cancelled)
+}
+
+/// Where something stands in a list: what can be started first, of that what is the person's own first.
+type Rank = (u8, Reverse<Option<Place>>);
+
+/// The rank of an agent in the list, and how it looks there.
+fn describe_agent(host: &Host, all: &Manifests, name: Name) -> (Rank, Name, Choice) {
+    let place = place(all, ManifestKind::Agent, &name);
+    let rank = |condition: u8| (condition, Reverse(place));
+    let mut choice = Choice { name: name.to_string(), mark: word(place), ..Choice::default() };
+    match all.summary(ManifestKind::Agent, &name) {
+        Ok(summary) => choice.about = summary.unwrap_or_default(),
+        Err(error) => return (rank(2), name, broken(choice, &error.into())),
+    }
+    let selection = Selection { agent: name.clone(), bottles: Vec::new() };
+    match resolve::resolve(&selection, all) {
+        Ok(resolved) => {
+            let bottles: Vec<&str> = resolved.manifest.bottles.iter().map(Name::as_str).collect();
+            let hosts: Vec<String> =
+                resolved.manifest.egress.routes.iter().map(|route| route.value.host.to_string()).collect();
+            let reaches = if hosts.is_empty() { "nothing".to_owned() } else { hosts.join(", ") };
+            choice.detail = vec![format!("bottles: {}", bottles.join(", ")), format!("reaches: {reaches}")];
+            let program = command(&resolved.manifest.provider);
+            if program.is_some_and(|program| program::is_here(host, &program)) {
+                (rank(0), name, choice)
+            } else {
+                choice.detail.push(
+                    "its program is not installed here; with Docker it comes with its image".to_owned(),
+                );
+                (rank(1), name, choice)
+            }
+        }
+        // One without a bottle is fine: it is asked for next.
+        Err(ResolveError::NoBottle { .. }) => (rank(0), name, choice),
+        Err(error) => (rank(2), name, broken(choice, &error)),
+    }
+}
+
+/// What is wrong comes first; where it stands is long, and shown below.
+fn broken(choice: Choice, error: &ResolveError) -> Choice {
+    let about = match error {
+        ResolveError::Manifest(error) => error.message.clone(),
+        other => other.message(),
+    };
+    let detail = std::iter::once(error.message()).chain(error.hint()).collect();
+    Choice { about, detail, broken: true, ..choice }
+}
+
+/// The program that an agent of this provider is started as.
+fn command(provider: &resolve::Provider) -> Option<String> {
+    let run = provider::Run {
+        provider,
+        name: "",
+        color: None,
+        prompt: "",
+        task: None,
+        arguments: &[],
+        terminal: true,
+        resumed: false,
+    };
+    provider::of(provider.template.value).argv(&run).ok()?.into_iter().next()
+}
+
+async fn bottles(
+    agent: &Name,
+    all: &Manifests,
+    ink: Ink,
+    signals: &mut Signals,
+) -> Result<Vec<Name>, CliError> {
+    let found = all.agent(agent).map_err(ResolveError::from)?;
+    let suggested = found.as_ref().is_some_and(|found| found.source.place == Place::Project);
+    let own: Vec<Name> =
+        found.map(|found| found.bottles.into_iter().map(|name| name.value).collect()).unwrap_or_default();
+    let others = all.list(ManifestKind::Bottle).entries.into_iter().map(|entry| entry.name);
+    let mut names = own.clone();
+    names.extend(others.filter(|name| !own.contains(name)));
+    let mark = if suggested { "this project suggests" } else { "the agent's own" };
+    let choices: Vec<Choice> =
+        names.iter().map(|name| describe_bottle(all, name, own.contains(name).then_some(mark))).collect();
+    let list = List::several(choices, (0..own.len()).collect());
+    let question = format!("Which bottles for {agent}, in order?");
+    let chosen = ask(signals, move || picker::pick(&question, list, ink)).await?;
+    Ok(chosen.into_iter().filter_map(|index| names.get(index).cloned()).collect())
+}
+
+fn describe_bottle(all: &Manifests, name: &Name, mark: Option<&str>) -> Choice {
+    let mark = mark.map_or_else(|| word(place(all, ManifestKind::Bottle, name)), str::to_owned);
+    let choice = Choice { name: name.to_string(), mark, ..Choice::default() };
+    let summary = match all.summary(ManifestKind::Bottle, name) {
+        Ok(summary) => summary.unwrap_or_default(),
+        Err(error) => return broken(choice, &error.into()),
+    };
+    match resolve::lineage(name, all) {
+        Ok(line) => {
+            let names: Vec<&str> = line.iter().map(Name::as_str).collect();
+            let detail = vec![format!("made of: {}", names.join(", "))];
+            Choice { about: summary, detail, ..choice }
+        }
+        Err(error) => broken(choice, &error),
+    }
+}
+
+fn place(all: &Manifests, kind: ManifestKind, name: &Name) -> Option<Place> {
+    all.find(kind, name).ok().flatten().map(|entry| entry.source.place)
+}
+
+fn word(place: Option<Place>) -> String {
+    place.map(|place| place.word().to_owned()).unwrap_or_default()
+}
+
+/// A name that is free; none for one that is drawn.
+async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Option<String>, CliError> {
+    let mut question = format!("Its name, or Enter for {agent} and five random characters:");
+    loop {
+        let asked = question.clone();
+        let typed = ask(signals, move || Person::find()?.line(&asked)).await?;
+        if typed.trim().is_empty() {
+            return Ok(None);
+        }
+        question = match Slug::from_label(&typed) {
+            Ok(slug) if Store::of(host).state(&slug).is_none() => return Ok(Some(typed)),
+            Ok(slug) => format!("There is a bottle named {slug}; another name, or Enter:"),
+            Err(error) => format!("{error}; another name, or Enter:"),
+        };
+    }
+}
+
+async fn color(signals: &mut Signals) -> Result<Option<LabelColor>, CliError> {
+    let colors = <LabelColor as clap::ValueEnum>::value_variants();
+    let chosen = ask(signals, || {
+        let names: Vec<String> = colors.iter().map(|color| color.name()).collect();
+        let words: Vec<&str> = std::iter::once("none").chain(names.iter().map(String::as_str)).collect();
+        Person::find()?.word("The colour of its name?", &words)
+    });
+    Ok(chosen.await?.checked_sub(1).and_then(|index| colors.get(index).copied()))
+}
+
+/// Asks on a thread of its own, so that a signal is heard while the person thinks.
+async fn ask<T: Send + 'static>(
+    signals: &mut Signals,
+    question: impl FnOnce() -> std::io::Result<Option<T>> + Send + 'static,
+) -> Result<T, CliError> {
+    let asking = tokio::task::spawn_blocking(question);
+    let answer = tokio::select! {
+        answer = asking => answer,
+        number = signals.end() => return Err(interrupted(number)),
+    };
+    match answer {
+        Ok(Ok(Some(answer))) => Ok(answer),
+        Ok(Ok(None)) => Err(cancelled()),
+        Ok(Err(error)) => Err(CliError::failed(format!("cannot ask: {error}"))),
+        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
+    }
+}
+
+fn cancelled() -> CliError {
+    CliError::new(Kind::Interrupted, "nothing was started")
+}

@@ -1,0 +1,73 @@
+//! The whole terminal for a moment: a screen of its own and keys one by one. What was shown before comes back.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+
+use crossterm::event::{Event, KeyEvent, KeyEventKind, read};
+use ratatui::backend::CrosstermBackend;
+use ratatui::{Frame, Terminal};
+use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
+
+use super::raw;
+
+/// The alternate screen, without a cursor.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+
+/// The least that a list can be shown on.
+const LEAST: (u16, u16) = (40, 10);
+
+/// The person's terminal, taken over until this is dropped, or [`super::restore`] is called.
+pub(crate) struct FullScreen {
+    terminal: Terminal<CrosstermBackend<File>>,
+}
+
+impl FullScreen {
+    /// Takes the process's terminal over. None when it cannot show a screen: it is too small, lies about its
+    /// size, or knows no sequences; lines have to do then.
+    ///
+    /// # Errors
+    /// When there is no terminal; nothing has changed then.
+    pub(crate) fn enter() -> io::Result<Option<Self>> {
+        let mut tty = OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+        let size = tcgetwinsize(&tty)?;
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+        if dumb || size.ws_col < LEAST.0 || size.ws_row < LEAST.1 {
+            return Ok(None);
+        }
+        let before = tcgetattr(&tty)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        raw::remember(&tty, &before, false)?;
+        raw::note_output(ENTER);
+        // What was typed before the question was to be seen is no answer to it.
+        tcsetattr(&tty, OptionalActions::Flush, &raw)?;
+        tty.write_all(ENTER)?;
+        let terminal = Terminal::new(CrosstermBackend::new(tty)).inspect_err(|_| raw::restore())?;
+        Ok(Some(Self { terminal }))
+    }
+
+    /// Shows what `render` draws; what did not change is not sent again.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.terminal.draw(render).map(drop)
+    }
+
+    /// Waits for a key; none when it is only to be drawn again, at another size.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn key(&self) -> io::Result<Option<KeyEvent>> {
+        Ok(match read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => Some(key),
+            _ => None,
+        })
+    }
+}
+
+impl Drop for FullScreen {
+    fn drop(&mut self) {
+        raw::restore();
+    }
+}

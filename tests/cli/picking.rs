@@ -1,0 +1,201 @@
+//! `bottle start` by itself: a person chooses from lists, and may leave at any moment.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+
+use crate::home::{bottle, run, snapshot};
+
+const UP: &str = "\x1b[A";
+const DOWN: &str = "\x1b[B";
+const LEFT: &str = "\x1b[D";
+
+fn on_terminal(home: &TestHome, arguments: &[&str], rows: u16, columns: u16) -> Result<Pty> {
+    Pty::spawn(home.program(arguments.iter().copied())?.command(), rows, columns)
+}
+
+/// Agents of every condition, and bottles that build on each other.
+fn home() -> Result<TestHome> {
+    let mut home = TestHome::new()?;
+    home.bottle("hello", &bottle("[echo, hello]"))?;
+    home.bottle("base", "---\n# What all of them have.\nenv: {ONE: '1'}\n---\n")?;
+    home.bottle("more", "---\nextends: base\nenv: {TWO: '2'}\n---\nMore of it.\n")?;
+    home.bottle("last", "---\nenv: {ONE: last}\n---\n")?;
+    home.bottle("env", &bottle("[env, ONE, TWO]"))?;
+    home.agent("greeter", "---\nbottle: hello\n---\n# Greeter\n\nSays hello and goes.\n")?;
+    home.agent("loose", "---\n# Has no bottle of its own.\n---\n")?;
+    home.agent("torn", "---\nbottel: hello\n---\n")?;
+    Ok(home)
+}
+
+#[test]
+fn an_agent_is_found_by_typing_and_started() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    pty.wait_for("Which agent?")?;
+    // The last line is drawn last.
+    let screen = pty.wait_for("Esc leaves")?;
+    for words in ["> greeter", "Greeter", "torn", "bottel"] {
+        assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
+    }
+    pty.type_keys("greet")?;
+    pty.wait_for("1 of ")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("Which bottles for greeter, in order?")?;
+    // Its own is chosen already.
+    pty.wait_for("1 hello")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("Its name, or Enter")?;
+    pty.type_keys("Morning greeting\r")?;
+    pty.wait_for("The colour of its name?")?;
+    pty.type_keys("green\r")?;
+    let screen = pty.wait_for("Start greeter on fake? [y/N]")?;
+    assert!(!screen.contains("Which agent?"), "the list is gone:\n{screen}");
+    pty.type_keys("y\r")?;
+    pty.wait_for("hello")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert!(pty.is_cooked()?);
+    Ok(())
+}
+
+#[test]
+fn bottles_are_chosen_in_order() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start", "loose"], 24, 80)?;
+    pty.wait_for("Which bottles for loose, in order?")?;
+    pty.type_keys("more")?;
+    pty.wait_for("made of: base, more")?;
+    pty.type_keys(" \x15last")?;
+    pty.wait_for("> last")?;
+    pty.type_keys(&format!(" {LEFT}\x15env"))?;
+    pty.wait_for("> env")?;
+    pty.type_keys("\t")?;
+    pty.wait_for("the first laid down first: last, more, env")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("[y/N]")?;
+    let said = String::from_utf8_lossy(&pty.raw()).into_owned();
+    assert!(said.contains("bottle: bottles last, more, env"), "{said}");
+    pty.type_keys("y\r")?;
+    // `more` brings `base`, which says what `last` said before it.
+    pty.wait_for("ONE=1")?;
+    pty.wait_for("TWO=2")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
+
+#[test]
+fn leaving_at_any_question_starts_nothing_and_shows_what_was_there() -> Result<()> {
+    for keys in [
+        &["\x1b"][..],
+        &["\x03"],
+        &["\r", "\x1b"],
+        &["\r", "\r", "\x1b"],
+        &["\r", "\r", "name\r", "\x03"],
+        &["\r", "\r", "name\r", "\r", "\x03"],
+    ] {
+        let home = home()?;
+        let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+        let questions =
+            ["Which agent?", "Which bottles", "Its name, or Enter", "The colour of its name?", "[y/N]"];
+        for (question, key) in questions.iter().zip(keys) {
+            pty.wait_for(question)?;
+            pty.type_keys(key)?;
+        }
+        assert_eq!(pty.wait_exit()?, 130, "{keys:?}");
+        assert!(pty.is_cooked()?, "{keys:?}");
+        let screen = pty.wait_for("nothing was started")?;
+        assert!(!screen.contains("Esc leaves"), "{keys:?}:\n{screen}");
+        assert!(!home.bottle_home().join("state").exists(), "{keys:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn one_that_is_broken_says_so_when_it_is_chosen() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    pty.wait_for("Which agent?")?;
+    pty.type_keys("torn\r")?;
+    let screen = pty.wait_for("bottel")?;
+    assert_eq!(pty.wait_exit()?, 3, "{screen}");
+    assert!(pty.is_cooked()?);
+    Ok(())
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back_as_it_was() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    pty.wait_for("Which agent?")?;
+    let pid = i32::try_from(pty.pid())?;
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(pid).expect("a pid"),
+        rustix::process::Signal::TERM,
+    )?;
+    assert_eq!(pty.wait_exit()?, 143);
+    assert!(pty.is_cooked()?);
+    pty.wait_until("no list", |screen| !screen.contains("Which agent?"))?;
+    Ok(())
+}
+
+#[test]
+fn the_list_follows_the_size_of_the_terminal() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start"], 12, 60)?;
+    pty.wait_for("Which agent?")?;
+    pty.type_keys(&format!("{UP}{DOWN}{UP}"))?;
+    pty.wait_for("> torn")?;
+    pty.resize(24, 100)?;
+    pty.wait_until("the keys at the bottom, the cursor where it was", |screen| {
+        let keys = screen.lines().nth(23).is_some_and(|line| line.contains("Esc leaves"));
+        keys && screen.contains("> torn")
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
+    let home = home()?;
+    let mut dumb = home.program(["start"])?;
+    dumb.env("TERM", "dumb");
+    // The other one is too small for a list: the question in lines scrolls.
+    for mut pty in [Pty::spawn(dumb.command(), 24, 80)?, on_terminal(&home, &["start"], 8, 100)?] {
+        pty.wait_for("Which agent? [1-")?;
+        pty.type_keys("greeter\r")?;
+        pty.wait_for("in order?: hello? [y/N]")?;
+        pty.type_keys("y\r")?;
+        pty.wait_for("Its name, or Enter")?;
+        pty.type_keys("\r")?;
+        pty.wait_for("Start greeter on fake?")?;
+        pty.type_keys("y\r")?;
+        pty.wait_for("hello")?;
+        assert_eq!(pty.wait_exit()?, 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_name_that_is_taken_is_asked_for_again() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("nap", &bottle("[sleep, \"60\"]"))?.agent("nap", "---\nbottle: nap\n---\n")?;
+    let outcome = run(&home, &["start", "nap", "--label", "taken", "--detach", "--yes"])?;
+    assert_eq!(outcome.code, 0, "{}", outcome.transcript());
+    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    pty.wait_for("Which agent?")?;
+    pty.type_keys("greeter\r")?;
+    pty.wait_for("Which bottles")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("Its name, or Enter")?;
+    pty.type_keys("Taken\r")?;
+    pty.wait_for("There is a bottle named taken; another name, or Enter:")?;
+    pty.type_keys("\x1b")?;
+    assert_eq!(pty.wait_exit()?, 130);
+    Ok(())
+}
+
+#[test]
+fn without_a_terminal_the_missing_agent_is_an_error_with_the_names() -> Result<()> {
+    let home = home()?;
+    snapshot!(crate::home::transcript(&home, &["start"])?);
+    Ok(())
+}
