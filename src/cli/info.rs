@@ -1,15 +1,14 @@
 //! `bottle info`: what an agent and its bottles come to, before anything is started.
 
-use std::fmt::Write as _;
-
 use bottle_contract::names::Name;
 
+use super::brief::{Brief, Tone, from_home};
 use super::choice::{manifests, resolved};
 use super::error::CliError;
 use super::exit;
-use super::output::{Output, inert};
+use super::output::{Ink, Output};
 use crate::host::Host;
-use crate::resolve::{Resolved, explain, weaknesses};
+use crate::resolve::{Resolved, explain};
 
 /// Show what an agent and its bottles come to
 #[derive(Debug, clap::Args)]
@@ -35,50 +34,32 @@ impl Info {
         } else if self.explain {
             output.print(&explain(&resolved.manifest))?;
         } else {
-            output.print(&summary(&resolved, output))?;
+            output.print(&summary(&resolved, host, output.ink()))?;
         }
         Ok(exit::DONE)
     }
 }
 
 /// One screen: who, where, what it may reach, what weakens it.
-fn summary(resolved: &Resolved, output: &Output) -> String {
+fn summary(resolved: &Resolved, host: &Host, ink: Ink) -> String {
     let manifest = &resolved.manifest;
-    let ink = output.ink();
-    let mut text = format!("{}  {}\n", ink.bold(manifest.agent.name.as_str()), manifest.agent.source);
-    let mut line = |key: &str, value: &str| {
-        let _ = writeln!(text, "  {:<9} {}", key, inert(value));
-    };
-    let names = |names: &[Name]| names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ");
-    line("bottles", &names(&manifest.bottles));
-    for layer in &manifest.layers {
-        line("", &format!("{}  {}", layer.name, layer.source));
-    }
-    line("provider", &manifest.provider.template.value.to_string());
-    if let Some(command) = &manifest.provider.command {
-        line("command", &command.value.join(" "));
-    }
-    line("backend", manifest.backend.as_ref().map_or("any", |backend| backend.value.as_str()));
+    let home = &host.user_home;
+    let mut brief = Brief::new(resolved, home);
+    let files = manifest
+        .layers
+        .iter()
+        .map(|layer| format!("{}  {}", layer.name, from_home(&layer.source.to_string(), home)));
+    brief.row("files", Tone::Plain, files.collect());
+    brief.row("provider", Tone::Plain, vec![manifest.provider.template.value.to_string()]);
+    let command = manifest.provider.command.as_ref().map(|command| command.value.join(" "));
+    brief.row("command", Tone::Plain, command.into_iter().collect());
+    let backend = manifest.backend.as_ref().map_or("any", |backend| backend.value.as_str());
+    brief.row("backend", Tone::Plain, vec![backend.to_owned()]);
     let skills: Vec<&str> = manifest.agent.skills.iter().map(|skill| skill.value.name.as_str()).collect();
     if !skills.is_empty() {
-        line("skills", &skills.join(", "));
+        brief.row("skills", Tone::Plain, vec![skills.join(", ")]);
     }
-    if manifest.egress.routes.is_empty() {
-        line("reaches", "nothing: no host is listed");
-    }
-    for (index, route) in manifest.egress.routes.iter().enumerate() {
-        let key = if index == 0 { "reaches" } else { "" };
-        line(key, &format!("{}  {}", route.value.host, route.origin));
-    }
-    for weakness in weaknesses(manifest) {
-        let _ = writeln!(
-            text,
-            "  {} {} {} ({})",
-            ink.red("weaker:"),
-            weakness.host,
-            weakness.what.sentence(),
-            inert(&weakness.origin.to_string())
-        );
-    }
-    text
+    brief.reach(manifest, home);
+    brief.project(resolved);
+    brief.text(ink, None)
 }

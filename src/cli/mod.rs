@@ -6,6 +6,7 @@
 //! output    what is printed, and how   shapes        the JSON a script may rely on
 //! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
 //! picker    choosing from a list on the whole terminal
+//! brief     what they come to, on one screen
 //! choice    an agent and its bottles   connect       the keeper of a bottle
 //! progress  how far something is       work          unsaved work at the end of a session
 //! which     the bottle a command means
@@ -15,6 +16,7 @@
 
 mod args;
 mod attach;
+mod brief;
 mod choice;
 mod cleanup;
 mod commit;

@@ -118,8 +118,13 @@ impl Going {
         let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
         let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
         let changes = changes(host, &plan);
-        let view =
-            preflight::View { resolved: &resolved, plan: &plan, preview: &preview, backend: &*backend };
+        let view = preflight::View {
+            resolved: &resolved,
+            plan: &plan,
+            preview: &preview,
+            backend: &*backend,
+            home: &host.user_home,
+        };
         if self.how.dry_run {
             return show(&view, changes.as_deref(), output);
         }

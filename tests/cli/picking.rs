@@ -49,7 +49,7 @@ fn an_agent_is_found_by_typing_and_started() -> Result<()> {
     pty.type_keys("Morning greeting\r")?;
     pty.wait_for("The colour of its name?")?;
     pty.type_keys("green\r")?;
-    let screen = pty.wait_for("Start greeter on fake? [y/N]")?;
+    let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;
     assert!(!screen.contains("Which agent?"), "the list is gone:\n{screen}");
     pty.type_keys("y\r")?;
     pty.wait_for("hello")?;
@@ -72,7 +72,7 @@ fn bottles_are_chosen_in_order() -> Result<()> {
     pty.type_keys("\t")?;
     pty.wait_for("the first laid down first: last, more, env")?;
     pty.type_keys("\r")?;
-    pty.wait_for("[y/N]")?;
+    pty.wait_for("[y/N/e/?]")?;
     let said = String::from_utf8_lossy(&pty.raw()).into_owned();
     assert!(said.contains("bottle: bottles last, more, env"), "{said}");
     pty.type_keys("y\r")?;
@@ -96,7 +96,7 @@ fn leaving_at_any_question_starts_nothing_and_shows_what_was_there() -> Result<(
         let home = home()?;
         let mut pty = on_terminal(&home, &["start"], 24, 80)?;
         let questions =
-            ["Which agent?", "Which bottles", "Its name, or Enter", "The colour of its name?", "[y/N]"];
+            ["Which agent?", "Which bottles", "Its name, or Enter", "The colour of its name?", "[y/N/e/?]"];
         for (question, key) in questions.iter().zip(keys) {
             pty.wait_for(question)?;
             pty.type_keys(key)?;
@@ -197,5 +197,39 @@ fn a_name_that_is_taken_is_asked_for_again() -> Result<()> {
 fn without_a_terminal_the_missing_agent_is_an_error_with_the_names() -> Result<()> {
     let home = home()?;
     snapshot!(crate::home::transcript(&home, &["start"])?);
+    Ok(())
+}
+
+#[test]
+fn before_it_starts_a_person_may_see_everything_and_choose_again() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home, &["start", "greeter"], 60, 100)?;
+    let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;
+    for words in
+        ["bottles   hello", "runs      echo hello on a terminal", "reaches   nothing", "an empty folder"]
+    {
+        assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
+    }
+    assert!(!screen.contains("pids: 4096"), "only what decides:\n{screen}");
+    pty.type_keys("?\r")?;
+    pty.wait_for("pids: 4096")?;
+    pty.wait_until("asked again", |screen| screen.matches("[y/N/e/?]").count() == 2)?;
+    pty.type_keys("e\r")?;
+    pty.wait_for("1 hello")?;
+    pty.type_keys("env")?;
+    pty.wait_for("> env")?;
+    pty.type_keys(" \x15more")?;
+    pty.wait_for("made of: base, more")?;
+    pty.type_keys(" \r")?;
+    pty.wait_for("Its name, or Enter")?;
+    pty.type_keys("again\r")?;
+    pty.wait_for("The colour of its name?")?;
+    pty.type_keys("\r")?;
+    let screen = pty.wait_for("bottles   hello, env, more")?;
+    assert!(screen.contains("made of   hello, env, base, more"), "{screen}");
+    pty.wait_until("asked again", |screen| screen.matches("[y/N/e/?]").count() == 3)?;
+    pty.type_keys("y\r")?;
+    pty.wait_for("ONE=1")?;
+    assert_eq!(pty.wait_exit()?, 0);
     Ok(())
 }

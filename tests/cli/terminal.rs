@@ -45,8 +45,8 @@ fn asking_home() -> Result<TestHome> {
 fn a_person_sees_what_will_be_started_and_may_say_no() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
-    let screen = pty.wait_for("Start hi on fake? [y/N]")?;
-    for words in ["weaker than usual", "does not isolate anything", "echo hi"] {
+    let screen = pty.wait_for("Start hi on fake? [y/N/e/?]")?;
+    for words in ["weaker ", "does not isolate anything", "echo hi"] {
         assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
     }
     pty.type_keys("\r")?;
@@ -61,7 +61,7 @@ fn a_person_sees_what_will_be_started_and_may_say_no() -> Result<()> {
 fn ctrl_c_at_the_question_starts_nothing() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
-    pty.wait_for("[y/N]")?;
+    pty.wait_for("[y/N/e/?]")?;
     pty.type_keys("\x03")?;
     assert_eq!(pty.wait_exit()?, 130);
     assert_given_back(&pty)
@@ -71,7 +71,7 @@ fn ctrl_c_at_the_question_starts_nothing() -> Result<()> {
 fn a_signal_at_the_question_gives_the_terminal_back() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
-    pty.wait_for("[y/N]")?;
+    pty.wait_for("[y/N/e/?]")?;
     signal(&pty, Signal::TERM)?;
     assert_eq!(pty.wait_exit()?, 143);
     assert_given_back(&pty)

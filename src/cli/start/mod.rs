@@ -22,7 +22,7 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
 use super::session::{Signals, Style};
-use super::terminal;
+use super::terminal::{self, Decision};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
@@ -97,39 +97,57 @@ impl Start {
         super::block_on(async {
             let mut signals = catch()?;
             pick::missing(&mut self, host, &mut signals, output).await?;
-            let manifests = manifests(host);
-            let agent = named(self.agent.clone(), &manifests)?;
-            let resolved = resolved(&manifests, agent, self.bottles.clone())?;
-            self.check_suggestion(&resolved)?;
-            self.start(host, &settings, &resolved, &mut signals, output).await
+            loop {
+                let resolved = self.resolved(host)?;
+                match self.look(host, &settings, &resolved, &mut signals, output).await? {
+                    Looked::Agreed(agreed) => {
+                        return agreed.carry_out(host, &settings, &mut signals, output).await;
+                    }
+                    Looked::Enough => return Ok(exit::DONE),
+                    Looked::Edit => pick::again(&mut self, host, &resolved, &mut signals, output).await?,
+                }
+            }
         })
     }
 
-    async fn start(
+    fn resolved(&self, host: &Host) -> Result<Resolved, CliError> {
+        let manifests = manifests(host);
+        let agent = named(self.agent.clone(), &manifests)?;
+        let resolved = resolved(&manifests, agent, self.bottles.clone())?;
+        self.check_suggestion(&resolved)?;
+        Ok(resolved)
+    }
+
+    /// Shows what would be started, and asks.
+    async fn look(
         &self,
         host: &Host,
         settings: &Settings,
         resolved: &Resolved,
         signals: &mut Signals,
         output: &Output,
-    ) -> Result<u8, CliError> {
+    ) -> Result<Looked, CliError> {
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         refuse_taken(host, &plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
-        let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend };
+        let home = &host.user_home;
+        let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend, home };
         if self.dry_run {
             preflight::show_dry_run(&view, self.label.is_some(), output)?;
-            return Ok(exit::DONE);
+            return Ok(Looked::Enough);
         }
-        if !preflight::agreed(&view, self.yes, signals, output).await? {
-            output.note("nothing was started");
-            return Ok(exit::DONE);
+        match preflight::agreed(&view, self.yes, signals, output).await? {
+            Decision::Yes => {}
+            Decision::Edit => return Ok(Looked::Edit),
+            Decision::No | Decision::Explain => {
+                output.note("nothing was started");
+                return Ok(Looked::Enough);
+            }
         }
         let said = preview.notes;
-        let agreed = Agreed { backend, plan, said, origin: Origin::New, resumed: None };
-        agreed.carry_out(host, settings, signals, output).await
+        Ok(Looked::Agreed(Box::new(Agreed { backend, plan, said, origin: Origin::New, resumed: None })))
     }
 
     /// A project may suggest a bottle; only a person may take the suggestion.
@@ -179,6 +197,15 @@ impl Start {
 pub(super) fn passes_input(task: Option<&str>) -> bool {
     use std::io::IsTerminal;
     task.is_none() || !std::io::stdin().is_terminal()
+}
+
+/// What came of looking at what would be started.
+enum Looked {
+    Agreed(Box<Agreed>),
+    /// It was only to be shown, or is not wanted.
+    Enough,
+    /// The choices are to be made again.
+    Edit,
 }
 
 /// A launch that nobody has to be asked about any more.

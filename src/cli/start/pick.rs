@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 
 use bottle_contract::names::{Name, Slug};
 
-use super::launch::interrupted;
+use super::preflight::answer;
 use super::{LabelColor, Start};
 use crate::cli::choice::manifests;
 use crate::cli::error::{CliError, Kind};
@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::instance::Store;
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::provider::{self, program};
-use crate::resolve::{self, ResolveError, Selection};
+use crate::resolve::{self, ResolveError, Resolved, Selection};
 
 /// Completes what was typed, where a person is there to be asked.
 pub(super) async fn missing(
@@ -40,9 +40,8 @@ pub(super) async fn missing(
     }
     let Some(agent) = &start.agent else { return Ok(()) };
     if start.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
-        start.bottles = bottles(agent, &all, ink, signals).await?;
-        let names: Vec<&str> = start.bottles.iter().map(Name::as_str).collect();
-        output.note(format!("bottles {}", names.join(", ")));
+        start.bottles = bottles(agent, None, &all, ink, signals).await?;
+        say(&start.bottles, output);
     }
     if everything && start.label.is_none() {
         start.label = label(host, agent, signals).await?;
@@ -51,6 +50,30 @@ pub(super) async fn missing(
         start.color_label = color(signals).await?;
     }
     Ok(())
+}
+
+/// Asks again for everything but the agent, with what was chosen as it is.
+pub(super) async fn again(
+    start: &mut Start,
+    host: &Host,
+    resolved: &Resolved,
+    signals: &mut Signals,
+    output: &Output,
+) -> Result<(), CliError> {
+    let manifest = &resolved.manifest;
+    let chosen = Some(&manifest.bottles[..]);
+    let agent = &manifest.agent.name;
+    start.bottles = bottles(agent, chosen, &manifests(host), output.err_ink(), signals).await?;
+    say(&start.bottles, output);
+    start.label = label(host, agent, signals).await?;
+    start.color_label = if start.label.is_some() { color(signals).await? } else { None };
+    Ok(())
+}
+
+/// The screen with the list is gone; what was chosen there stays to be read.
+fn say(bottles: &[Name], output: &Output) {
+    let names: Vec<&str> = bottles.iter().map(Name::as_str).collect();
+    output.note(format!("bottles {}", names.join(", ")));
 }
 
 /// An agent without a bottle, or of a project, whose choice is only a suggestion. One that is not there, or
@@ -67,7 +90,7 @@ async fn agent(host: &Host, all: &Manifests, ink: Ink, signals: &mut Signals) ->
     described.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let (names, choices): (Vec<Name>, Vec<Choice>) =
         described.into_iter().map(|(_, name, choice)| (name, choice)).unzip();
-    let chosen = ask(signals, move || picker::pick("Which agent?", List::one(choices), ink)).await?;
+    let chosen = answer(signals, move || picker::pick("Which agent?", List::one(choices), ink)).await?;
     chosen.first().and_then(|&index| names.get(index).cloned()).ok_or_else(cancelled)
 }
 
@@ -132,8 +155,10 @@ fn command(provider: &resolve::Provider) -> Option<String> {
     provider::of(provider.template.value).argv(&run).ok()?.into_iter().next()
 }
 
+/// Bottles in order, of which the agent's own are chosen already unless others are.
 async fn bottles(
     agent: &Name,
+    chosen: Option<&[Name]>,
     all: &Manifests,
     ink: Ink,
     signals: &mut Signals,
@@ -142,15 +167,17 @@ async fn bottles(
     let suggested = found.as_ref().is_some_and(|found| found.source.place == Place::Project);
     let own: Vec<Name> =
         found.map(|found| found.bottles.into_iter().map(|name| name.value).collect()).unwrap_or_default();
+    let chosen = chosen.unwrap_or(&own).to_vec();
     let others = all.list(ManifestKind::Bottle).entries.into_iter().map(|entry| entry.name);
-    let mut names = own.clone();
-    names.extend(others.filter(|name| !own.contains(name)));
+    let mut names = chosen.clone();
+    names.extend(own.iter().filter(|name| !chosen.contains(name)).cloned());
+    names.extend(others.filter(|name| !chosen.contains(name) && !own.contains(name)));
     let mark = if suggested { "this project suggests" } else { "the agent's own" };
     let choices: Vec<Choice> =
         names.iter().map(|name| describe_bottle(all, name, own.contains(name).then_some(mark))).collect();
-    let list = List::several(choices, (0..own.len()).collect());
+    let list = List::several(choices, (0..chosen.len()).collect());
     let question = format!("Which bottles for {agent}, in order?");
-    let chosen = ask(signals, move || picker::pick(&question, list, ink)).await?;
+    let chosen = answer(signals, move || picker::pick(&question, list, ink)).await?;
     Ok(chosen.into_iter().filter_map(|index| names.get(index).cloned()).collect())
 }
 
@@ -184,7 +211,7 @@ async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Optio
     let mut question = format!("Its name, or Enter for {agent} and five random characters:");
     loop {
         let asked = question.clone();
-        let typed = ask(signals, move || Person::find()?.line(&asked)).await?;
+        let typed = answer(signals, move || Person::find()?.line(&asked)).await?;
         if typed.trim().is_empty() {
             return Ok(None);
         }
@@ -198,30 +225,12 @@ async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Optio
 
 async fn color(signals: &mut Signals) -> Result<Option<LabelColor>, CliError> {
     let colors = <LabelColor as clap::ValueEnum>::value_variants();
-    let chosen = ask(signals, || {
+    let chosen = answer(signals, || {
         let names: Vec<String> = colors.iter().map(|color| color.name()).collect();
         let words: Vec<&str> = std::iter::once("none").chain(names.iter().map(String::as_str)).collect();
         Person::find()?.word("The colour of its name?", &words)
     });
     Ok(chosen.await?.checked_sub(1).and_then(|index| colors.get(index).copied()))
-}
-
-/// Asks on a thread of its own, so that a signal is heard while the person thinks.
-async fn ask<T: Send + 'static>(
-    signals: &mut Signals,
-    question: impl FnOnce() -> std::io::Result<Option<T>> + Send + 'static,
-) -> Result<T, CliError> {
-    let asking = tokio::task::spawn_blocking(question);
-    let answer = tokio::select! {
-        answer = asking => answer,
-        number = signals.end() => return Err(interrupted(number)),
-    };
-    match answer {
-        Ok(Ok(Some(answer))) => Ok(answer),
-        Ok(Ok(None)) => Err(cancelled()),
-        Ok(Err(error)) => Err(CliError::failed(format!("cannot ask: {error}"))),
-        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
-    }
 }
 
 fn cancelled() -> CliError {

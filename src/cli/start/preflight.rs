@@ -2,19 +2,21 @@
 //! weakens the bottle, what of this machine it sees.
 
 use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
 
 use serde::Serialize;
 
 use super::launch::interrupted;
 use crate::backend::{Backend, Exposed, Preview};
+use crate::cli::brief::{Brief, Tone, from_home, of_project};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::output::{Ink, Output, inert};
 use crate::cli::session::Signals;
-use crate::cli::terminal::{Person, interactive};
+use crate::cli::terminal::{Decision, Person, interactive};
 use crate::host::secrets::describe;
-use crate::manifest::Place;
-use crate::plan::Plan;
-use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, Weakness, explain, weaknesses};
+use crate::plan::{Plan, Workspace};
+use crate::resolve::{Resolved, ResolvedManifest, Weakness, explain, weaknesses};
 
 /// Everything a person decides on.
 pub(crate) struct View<'a> {
@@ -22,7 +24,12 @@ pub(crate) struct View<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
+    /// The person's, for shorter paths.
+    pub(crate) home: &'a Path,
 }
+
+/// Lines of each part of the one screen.
+const MOST: usize = 7;
 
 /// `start --dry-run --json`. Fields are only ever added.
 #[derive(Serialize)]
@@ -73,28 +80,47 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
     })
 }
 
-/// Whether to go on. A person at a terminal is shown everything and asked; otherwise the manifests are the
+/// Whether to go on. A person at a terminal is shown one screen and asked; otherwise the manifests are the
 /// person's word, and only what they should not miss is said.
 pub(crate) async fn agreed(
     view: &View<'_>,
     yes: bool,
     signals: &mut Signals,
     output: &Output,
-) -> Result<bool, CliError> {
+) -> Result<Decision, CliError> {
     if yes || !interactive() {
         for line in warnings(view) {
             output.note(line);
         }
-        return Ok(true);
+        return Ok(Decision::Yes);
     }
-    output.say(&page(view, output.err_ink()));
-    ask(format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend), signals).await
+    let ink = output.err_ink();
+    output.say(&brief(view).text(ink, Some(MOST)));
+    let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
+    loop {
+        let asked = question.clone();
+        match answer(signals, move || Person::find()?.decide(&asked)).await? {
+            Decision::Explain => {
+                output.say(&page(view, ink));
+                output.say("y starts it, e goes back to choose other bottles, anything else leaves");
+            }
+            decision => return Ok(decision),
+        }
+    }
 }
 
 /// The person's answer to a question that decides whether anything is started.
 pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
-    // On a thread of its own, so that a signal is heard while the person thinks.
-    let asking = tokio::task::spawn_blocking(move || Person::find()?.confirm(&question));
+    answer(signals, move || Person::find()?.confirm(&question)).await
+}
+
+/// The answer to a question, which is asked on a thread of its own, so that a signal is heard while the person
+/// thinks.
+pub(super) async fn answer<T: Send + 'static>(
+    signals: &mut Signals,
+    question: impl FnOnce() -> io::Result<Option<T>> + Send + 'static,
+) -> Result<T, CliError> {
+    let asking = tokio::task::spawn_blocking(question);
     let answer = tokio::select! {
         answer = asking => answer,
         number = signals.end() => return Err(interrupted(number)),
@@ -104,6 +130,35 @@ pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool,
         Ok(Ok(None)) => Err(CliError::new(Kind::Interrupted, "nothing was started")),
         Ok(Err(error)) => Err(CliError::failed(format!("cannot ask: {error}"))),
         Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
+    }
+}
+
+/// One screen of it: what a person decides on, without the values that nobody wrote.
+fn brief(view: &View<'_>) -> Brief {
+    let home = view.home;
+    let mut brief = Brief::new(view.resolved, home);
+    brief.row("runs", Tone::Plain, started_as(view.plan));
+    brief.row("works in", Tone::Plain, vec![works_in(view.plan, home)]);
+    brief.reach(&view.resolved.manifest, home);
+    brief.row("holds", Tone::Plain, secrets(view.plan));
+    let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
+    brief.row("sees", Tone::Plain, seen.collect());
+    brief.row("made now", Tone::Plain, view.preview.makes.clone());
+    brief.row("changed", Tone::Notice, view.preview.changed.clone());
+    brief.row("image", Tone::Notice, view.preview.notes.clone());
+    brief.project(view.resolved);
+    brief.row("weaker", Tone::Alarm, unisolated(view));
+    brief.row("not yet", Tone::Notice, missing(view));
+    brief.row("passed", Tone::Notice, view.resolved.warnings.clone());
+    brief
+}
+
+fn works_in(plan: &Plan, home: &Path) -> String {
+    let here = || from_home(&plan.identity.cwd.display().to_string(), home);
+    match plan.workspace {
+        Workspace::Empty => "an empty folder; `--cwd` copies this one in".to_owned(),
+        Workspace::Copy => format!("a copy of {}, without what .gitignore leaves out", here()),
+        Workspace::CopyAll => format!("a copy of {}, all of it", here()),
     }
 }
 
@@ -172,33 +227,18 @@ fn exposed(preview: &Preview) -> Vec<String> {
     preview.exposed.iter().map(|exposed| format!("{}  ({})", exposed.path.display(), exposed.why)).collect()
 }
 
-fn of_project(resolved: &Resolved) -> Vec<String> {
-    let agent = &resolved.manifest.agent;
-    if agent.source.place != Place::Project {
-        return Vec::new();
-    }
-    let replaces = match resolved.agent_replaces {
-        Some(Place::Home) => ", which replaces yours of that name",
-        Some(_) => ", which replaces the one that ships with bottle",
-        None => "",
-    };
-    let mut lines = vec![format!("the agent `{}` ({}){replaces}", agent.name, agent.source)];
-    if resolved.choice == BottleChoice::Suggested {
-        let names: Vec<&str> = resolved.manifest.bottles.iter().map(|name| name.as_str()).collect();
-        lines.push(format!("the choice of `{}`", names.join("`, `")));
-    }
-    lines
-}
-
 fn weaker(view: &View<'_>) -> Vec<String> {
-    let mut lines = Vec::new();
-    if !view.backend.capabilities().isolates {
-        lines.push(format!("the {} backend does not isolate anything", view.backend.name()));
-    }
+    let mut lines = unisolated(view);
     lines.extend(
         weaknesses(&view.resolved.manifest)
             .into_iter()
             .map(|weakness| format!("{} {} ({})", weakness.host, weakness.what.sentence(), weakness.origin)),
     );
     lines
+}
+
+fn unisolated(view: &View<'_>) -> Vec<String> {
+    let isolates = view.backend.capabilities().isolates;
+    let said = || format!("the {} backend does not isolate anything", view.backend.name());
+    (!isolates).then(said).into_iter().collect()
 }

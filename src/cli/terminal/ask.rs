@@ -23,6 +23,19 @@ pub(crate) struct Person {
     terminal: File,
 }
 
+/// What becomes of a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// Go on.
+    Yes,
+    /// Leave.
+    No,
+    /// Choose again.
+    Edit,
+    /// Show all of it.
+    Explain,
+}
+
 /// What an answer was ended by.
 enum Answer {
     Given(Zeroizing<Vec<u8>>),
@@ -50,6 +63,20 @@ impl Person {
             }
             Answer::Cancelled => Ok(None),
         }
+    }
+
+    /// Asks whether to start; only `y` and `yes` mean yes. Nothing when the person presses Esc or Ctrl-C.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn decide(&mut self, question: &str) -> io::Result<Option<Decision>> {
+        let Some(word) = self.line(&format!("{question} [y/N/e/?]"))? else { return Ok(None) };
+        Ok(Some(match word.trim().to_lowercase().as_str() {
+            "y" | "yes" => Decision::Yes,
+            "e" | "edit" => Decision::Edit,
+            "?" | "h" | "help" => Decision::Explain,
+            _ => Decision::No,
+        }))
     }
 
     /// Asks for a line of text. Nothing when the person presses Esc or Ctrl-C.

@@ -21,7 +21,7 @@ use std::io::{self, IsTerminal};
 
 use bottle_contract::session::guest::Size;
 
-pub(crate) use ask::{Person, interactive};
+pub(crate) use ask::{Decision, Person, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
 pub(crate) use modes::Modes;
