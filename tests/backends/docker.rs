@@ -279,7 +279,9 @@ async fn a_range_without_room_is_named_and_nothing_is_left() {
             continue;
         }
         stand.set("docker: {subnets: 10.214.99.0/27}\n");
+        // One network for its two ends, one for its bundle's way out.
         let first = stand.bottle("first").await;
+        first.start_bundle().await;
         let second = stand.planned("second");
         let error = stand.backend.make_network(&second.site()).await.expect_err("no room");
         assert!(error.message.contains("10.214.99.0/27"), "{error}");
@@ -374,14 +376,22 @@ async fn an_engine_that_is_not_there_is_one_clear_cause() {
 async fn what_a_ledger_could_not_take_is_found_all_the_same() {
     struct Full;
     impl Ledger for Full {
-        fn record(&self, _: Resource) -> Result<(), bottle::backend::BackendError> {
-            Err(bottle::backend::BackendError::failed("the disk is full"))
+        fn record(&self, resource: Resource) -> Result<(), bottle::backend::BackendError> {
+            match resource.kind.as_str() {
+                "network" => Err(bottle::backend::BackendError::failed("the disk is full")),
+                _ => Ok(()),
+            }
         }
     }
     for stand in docker().await {
         let bottle = stand.planned("unwritten");
         let site = bottle::backend::Site { ledger: &Full, ..bottle.site() };
-        stand.backend.make_network(&site).await.expect_err("not written");
+        let prepared = stand.prepared().await.expect("prepared");
+        let launched = async {
+            stand.backend.make_network(&site).await?;
+            stand.backend.start_bundle(&site, &prepared).await
+        };
+        launched.await.expect_err("not written");
         let found = bottle.found().await;
         assert!(found.iter().any(|resource| resource.kind == "network"), "{}: {found:?}", stand.name());
         stand.backend.remove(&found).await.expect("removed");

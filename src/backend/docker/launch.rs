@@ -33,16 +33,9 @@ const DOOR_SIZE: &str = "1m";
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     /// What [`Launches::make_network`] made.
-    stages: Mutex<BTreeMap<Slug, Stage>>,
+    ways: Mutex<BTreeMap<Slug, Way>>,
     /// Streams that were opened before their container started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
-}
-
-/// Where a bottle's containers will stand.
-#[derive(Debug, Clone)]
-struct Stage {
-    outside: Net,
-    way: Way,
 }
 
 /// How the two containers meet.
@@ -55,7 +48,8 @@ enum Way {
 }
 
 impl Launches {
-    /// See [`crate::backend::Backend::make_network`].
+    /// See [`crate::backend::Backend::make_network`]. The way out is the bundle's alone and is made with it,
+    /// while pid 1 starts: an engine makes one network after the other.
     pub(super) async fn make_network(
         &self,
         engine: &Engine,
@@ -64,20 +58,14 @@ impl Launches {
         site: &Site<'_>,
     ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
-        let net = |part| network::make(engine, names, settings.subnets, part, slug, site.ledger);
-        // Joined, not raced: nothing is being made any more while a failure is undone.
-        let (outside, way) = match settings.door {
+        let way = match settings.door {
             DockerDoor::Network => {
-                let (outside, inside) = tokio::join!(net(Part::Outside), net(Part::Inside));
-                (outside, inside.map(Way::Network))
+                let made = network::make(engine, names, settings.subnets, Part::Inside, slug, site.ledger);
+                Way::Network(made.await?)
             }
-            DockerDoor::Socket => {
-                let (outside, volume) = tokio::join!(net(Part::Outside), make_door(engine, names, site));
-                (outside, volume.map(Way::Socket))
-            }
+            DockerDoor::Socket => Way::Socket(make_door(engine, names, site).await?),
         };
-        let stage = Stage { outside: outside?, way: way? };
-        locked(&self.stages).insert(slug.clone(), stage);
+        locked(&self.ways).insert(slug.clone(), way);
         Ok(())
     }
 
@@ -86,12 +74,15 @@ impl Launches {
         &self,
         engine: &Engine,
         names: &Names,
+        settings: &DockerSettings,
         site: &Site<'_>,
         prepared: &Prepared,
     ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bundle");
-        let (stage, contained) = (self.stage(slug)?, contained(prepared)?);
+        let (way, contained) = (self.way(slug)?, contained(prepared)?);
+        let outside =
+            network::make(engine, names, settings.subnets, Part::Outside, slug, site.ledger).await?;
         let user = bundle_user();
         let logs = make_logs(site.state, user)?;
         let bundle = Bundle {
@@ -101,8 +92,8 @@ impl Launches {
             image: &contained.sidecars,
             user,
             logs: &logs,
-            outside: &stage.outside,
-            way: match &stage.way {
+            outside: &outside,
+            way: match &way {
                 Way::Network(net) => bundle::Way::Network(net),
                 Way::Socket(volume) => bundle::Way::Socket(volume),
             },
@@ -130,7 +121,7 @@ impl Launches {
     ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bottle");
-        let (stage, contained) = (self.stage(slug)?, contained(prepared)?);
+        let (way, contained) = (self.way(slug)?, contained(prepared)?);
         let image = match site.origin {
             Origin::New => contained.image.clone(),
             Origin::Snapshot(snapshot) => {
@@ -146,7 +137,7 @@ impl Launches {
             image: &image,
             user: (contained.uid, contained.gid),
             program: &contained.program,
-            way: match &stage.way {
+            way: match &way {
                 Way::Network(net) => agent::Way::Network(net),
                 Way::Socket(volume) => agent::Way::Socket(volume),
             },
@@ -196,11 +187,9 @@ impl Launches {
         Ok(Box::new(joined))
     }
 
-    fn stage(&self, slug: &Slug) -> Result<Stage, BackendError> {
-        let stage = locked(&self.stages).get(slug).cloned();
-        stage.ok_or_else(|| {
-            BackendError::failed(format!("the network of {slug} was not made by this process"))
-        })
+    fn way(&self, slug: &Slug) -> Result<Way, BackendError> {
+        let way = locked(&self.ways).get(slug).cloned();
+        way.ok_or_else(|| BackendError::failed(format!("the network of {slug} was not made by this process")))
     }
 }
 

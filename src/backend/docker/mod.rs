@@ -144,7 +144,7 @@ impl Backend for DockerBackend {
 
     async fn start_bundle(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let engine = self.engine("start the bundle").await?;
-        self.launches.start_bundle(engine, &self.names, site, prepared).await
+        self.launches.start_bundle(engine, &self.names, &self.settings()?, site, prepared).await
     }
 
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
