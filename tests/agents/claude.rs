@@ -3,19 +3,19 @@
 use anyhow::Result;
 use bottle_test_support::agents;
 
-use super::scene::{Scene, Template, agent};
+use super::scene::{Place, Scene, Template, agent};
 use super::terminal::{self, Typed};
 
 const HOST: &str = "api.anthropic.com";
 
-const API_KEY: Template<'static> =
+pub(crate) const API_KEY: Template<'static> =
     Template { name: "claude", key: "sk-ant-api03-", login: "auth_token: LLM_KEY", arguments: &[] };
 
 #[test]
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
 fn real_claude_does_a_task_with_an_api_key() -> Result<()> {
     let Some(claude) = agent("claude headless", agents::claude())? else { return Ok(()) };
-    let scene = Scene::of_template(&claude, &API_KEY)?;
+    let scene = Scene::of_template(&Place::Linux(claude), &API_KEY)?;
     let outcome = scene.start_headless("claude")?;
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
     scene.assert_played(0, HOST, true);
@@ -29,7 +29,7 @@ fn real_claude_does_a_task_with_an_api_key() -> Result<()> {
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
 fn real_claude_does_a_task_with_the_long_lived_login() -> Result<()> {
     let Some(claude) = agent("claude oauth", agents::claude())? else { return Ok(()) };
-    let scene = Scene::of_template(&claude, &Template { key: "sk-ant-oat01-", ..API_KEY })?;
+    let scene = Scene::of_template(&Place::Linux(claude), &Template { key: "sk-ant-oat01-", ..API_KEY })?;
     scene.start_headless("claude")?;
     scene.assert_played(0, HOST, true);
     scene.assert_sent("authorization");
@@ -41,10 +41,10 @@ fn real_claude_does_a_task_with_the_long_lived_login() -> Result<()> {
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
 fn real_claude_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
     let Some(claude) = agent("claude terminal", agents::claude())? else { return Ok(()) };
-    let scene = Scene::of_template(&claude, &API_KEY)?;
+    let scene = Scene::of_template(&Place::Linux(claude), &API_KEY)?;
     // Its status line is there, and its own words for what it would have asked about.
     let ready = &["bottle on-a-terminal", "bypass permissions on"];
-    terminal::converse(&scene, "claude", &Typed { ready, end: "/exit" })?;
+    terminal::converse(&scene, "claude", &Typed { ready, end: "/exit", choice: "keep" })?;
     scene.assert_played(0, HOST, true);
     scene.assert_key_not_on_disk();
     Ok(())

@@ -7,20 +7,20 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bottle_test_support::agents;
 use serde_json::json;
 
-use super::scene::{Scene, Template, agent};
+use super::scene::{Place, Scene, Template, agent};
 use super::terminal::{self, Typed};
 
 /// With another model its program alone is not enough.
 const MODEL: [&str; 2] = ["-m", "gpt-5.1-codex"];
 
-const API_KEY: Template<'static> =
+pub(crate) const API_KEY: Template<'static> =
     Template { name: "codex", key: "", login: "auth_token: LLM_KEY", arguments: &MODEL };
 
 #[test]
 #[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
 fn real_codex_does_a_task_with_an_api_key() -> Result<()> {
     let Some(codex) = agent("codex headless", agents::codex())? else { return Ok(()) };
-    let scene = Scene::of_template(&codex, &API_KEY)?;
+    let scene = Scene::of_template(&Place::Linux(codex), &API_KEY)?;
     let outcome = scene.start_headless("codex")?;
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
     // Nobody hears of the WebSocket, and of what else it would like to ask there is nothing.
@@ -44,7 +44,7 @@ fn real_codex_does_a_task_with_the_login_of_this_machine() -> Result<()> {
         arguments: &[&MODEL[..], &["-c", "features.enable_request_compression=false"]].concat(),
         ..API_KEY
     };
-    let mut scene = Scene::of_template(&codex, &template)?;
+    let mut scene = Scene::of_template(&Place::Linux(codex), &template)?;
     let login = tempfile::tempdir()?;
     let tokens = json!({"access_token": scene.llm.key(), "account_id": "account-1", "refresh_token": "none"});
     std::fs::write(login.path().join("auth.json"), json!({"tokens": tokens}).to_string())?;
@@ -63,9 +63,9 @@ fn real_codex_does_a_task_with_the_login_of_this_machine() -> Result<()> {
 #[ignore = "fetches codex once: 167 MB, 294 MB unpacked"]
 fn real_codex_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
     let Some(codex) = agent("codex terminal", agents::codex())? else { return Ok(()) };
-    let scene = Scene::of_template(&codex, &API_KEY)?;
+    let scene = Scene::of_template(&Place::Linux(codex), &API_KEY)?;
     let ready = &["YOLO mode", "Ask Codex to do anything"];
-    terminal::converse(&scene, "codex", &Typed { ready, end: "/exit" })?;
+    terminal::converse(&scene, "codex", &Typed { ready, end: "/exit", choice: "keep" })?;
     scene.assert_played(0, "api.openai.com", true);
     scene.assert_key_not_on_disk();
     Ok(())

@@ -1,4 +1,5 @@
-//! Real coding agents, unmodified, in real bottles on the Linux backend, against the fake model.
+//! Real coding agents, unmodified, in real bottles, against the fake model: on the Linux backend, and where an
+//! engine answers in containers.
 //!
 //! The agent holds a placeholder, the model takes one real key only, and nothing but the door leads
 //! from one to the other. So a script that is played to its end proves the whole way: the agent's
@@ -7,8 +8,8 @@
 //! exist, requests that arrived, a key that is nowhere.
 //!
 //! mini and pi are run as a command and asked for on every run, pi by its template too. Claude Code and
-//! codex are large: their tests are named `real_…` and ignored unless asked for,
-//! `cargo test --test agents -- --ignored real_`.
+//! codex are large: their tests are named `real_…` and ignored unless asked for, as are all agents in their
+//! images: `cargo test --test agents -- --ignored real_`.
 //!
 //! Each command goes both ways in: by the proxy variables, and with those unset, where only the
 //! bottle's resolver leads to the door.
@@ -16,6 +17,7 @@
 
 mod claude;
 mod codex;
+mod docker;
 mod mini;
 mod pi;
 mod scene;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use bottle_test_support::agents;
 
-use super::scene::{Scene, Setting, Template, agent};
+use super::scene::{Place, Scene, Setting, Template, agent};
 use super::terminal::{self, Typed};
 
 /// pi's name for a provider, a model it knows there, the host and path it asks, and how its key goes.
@@ -83,13 +83,13 @@ fn chat_completions_are_streamed_the_transparent_way() -> Result<()> {
     plays("pi chat transparent", &CHAT, false)
 }
 
-const TEMPLATE: Template<'static> =
+pub(crate) const TEMPLATE: Template<'static> =
     Template { name: "pi", key: "sk-ant-api03-", login: "auth_token: LLM_KEY", arguments: &[] };
 
 #[test]
 fn its_template_does_a_task() -> Result<()> {
     let Some(pi) = agent("pi template", agents::pi())? else { return Ok(()) };
-    let scene = Scene::of_template(&pi, &TEMPLATE)?;
+    let scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;
     let outcome = scene.start_headless("pi")?;
     assert!(!outcome.stderr.contains("the door refused"), "{}", outcome.stderr);
     scene.assert_played(0, "api.anthropic.com", true);
@@ -102,8 +102,8 @@ fn its_template_does_a_task() -> Result<()> {
 #[test]
 fn its_template_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
     let Some(pi) = agent("pi terminal", agents::pi())? else { return Ok(()) };
-    let scene = Scene::of_template(&pi, &TEMPLATE)?;
-    terminal::converse(&scene, "pi", &Typed { ready: &["pi v", "/workspace"], end: "\x04" })?;
+    let scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;
+    terminal::converse(&scene, "pi", &Typed { ready: &["pi v", "/workspace"], end: "\x04", choice: "keep" })?;
     scene.assert_played(0, "api.anthropic.com", true);
     scene.assert_key_not_on_disk();
     Ok(())

@@ -1,6 +1,7 @@
 //! A home with one agent in it, the fake model behind the door, and what every run has to show.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use bottle_test_support::agents::{Agent, Missing};
 use bottle_test_support::fake_llm::{FakeLlm, Options, Script, Seen};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::{Outcome, Program};
-use bottle_test_support::skip;
+use bottle_test_support::{engine, skip};
 use serde_json::Value;
 
 /// How long a bottle may take to get somewhere.
@@ -34,6 +35,39 @@ const PROXY_VARIABLES: [&str; 6] =
 pub(crate) struct Scene {
     pub(crate) home: TestHome,
     pub(crate) llm: FakeLlm,
+    /// Where its bottles run.
+    pub(crate) backend: &'static str,
+}
+
+/// Where a template's agent runs.
+pub(crate) enum Place {
+    /// On this machine, which has the agent.
+    Linux(Agent),
+    /// In containers, with the agent in their image; the model listens where they reach it.
+    Docker(IpAddr),
+}
+
+/// An engine, unless there is none, which is said aloud.
+pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
+    if let Err(missing) = engine::here() {
+        skip::aloud(test, &missing);
+        return Ok(None);
+    }
+    if let Some(why) = unusable("docker")? {
+        skip::aloud(test, &why);
+        return Ok(None);
+    }
+    let machine = engine::machine().context("the engine has no network of its own")?;
+    Ok(Some(Place::Docker(machine)))
+}
+
+/// Why no bottle runs on this backend here.
+fn unusable(backend: &str) -> Result<Option<String>> {
+    let doctor = TestHome::new()?.program(["doctor", "--json"])?.run()?.json()?;
+    let known = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == backend);
+    let known = known.with_context(|| format!("doctor does not know the {backend} backend"))?;
+    let why = || format!("the {backend} backend cannot run here: {}", known["findings"]);
+    Ok((known["usable"] != true).then(why))
 }
 
 /// The agent, unless it or the backend is not to be had here, which is said aloud.
@@ -45,11 +79,8 @@ pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<
             return Ok(None);
         }
     };
-    let doctor = TestHome::new()?.program(["doctor", "--json"])?.run()?.json()?;
-    let linux = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == "linux");
-    let linux = linux.context("doctor does not know the linux backend")?;
-    if linux["usable"] != true {
-        skip::aloud(test, &format!("the linux backend cannot run here: {}", linux["findings"]));
+    if let Some(why) = unusable("linux")? {
+        skip::aloud(test, &why);
         return Ok(None);
     }
     Ok(Some(agent))
@@ -66,18 +97,20 @@ impl Scene {
         llm.write_ca(&ca)?;
         home.agent(name, &format!("---\nbottle: {name}\n---\nDo what the task says.\n"))?;
         home.bottle(name, &setting.manifest(&llm, &ca))?;
-        let folders = agent.path.iter().map(|folder| folder.display().to_string());
-        let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
-        home.env("PATH", path.join(":")).env("LLM_KEY", llm.key());
-        Ok(Self { home, llm })
+        home.env("PATH", search_path(agent)).env("LLM_KEY", llm.key());
+        Ok(Self { home, llm, backend: "linux" })
     }
 
     /// A home with the agent and the bottle of a template, its own route taken to the model, a prompt and a
     /// skill.
-    pub(crate) fn of_template(agent: &Agent, template: &Template<'_>) -> Result<Self> {
+    pub(crate) fn of_template(place: &Place, template: &Template<'_>) -> Result<Self> {
         let key = format!("{}sk-real-{:032x}", template.key, rand::random::<u128>());
         let script = Script::new(&[WRITE, READ, SEARCH]);
-        let llm = FakeLlm::start(Options { key, script, ..Options::default() })?;
+        let address = match place {
+            Place::Linux(_) => Ipv4Addr::LOCALHOST.into(),
+            Place::Docker(machine) => *machine,
+        };
+        let llm = FakeLlm::start(Options { key, script, address, ..Options::default() })?;
         let mut home = TestHome::new()?;
         let ca = home.outside("llm-ca.pem");
         llm.write_ca(&ca)?;
@@ -85,15 +118,50 @@ impl Scene {
         home.agent(name, &format!("---\nbottle: {name}\nskills: [deploy]\n---\n{PROMPT}\n"))?;
         home.write("home/.bottle/skills/deploy/SKILL.md", SKILL)?;
         home.bottle(name, &template.manifest(&llm, &ca))?;
-        let folders = agent.path.iter().map(|folder| folder.display().to_string());
-        let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
-        home.env("PATH", path.join(":")).env("LLM_KEY", llm.key());
-        Ok(Self { home, llm })
+        home.env("LLM_KEY", llm.key());
+        let backend = match place {
+            Place::Linux(agent) => {
+                home.env("PATH", search_path(agent));
+                "linux"
+            }
+            Place::Docker(_) => "docker",
+        };
+        Ok(Self { home, llm, backend })
     }
 
-    /// Starts the agent of that name with a task and waits for its end.
+    /// Starts the agent of that name with a task, as the bottle `task`, and waits for its end.
     pub(crate) fn start_headless(&self, name: &str) -> Result<Outcome> {
-        self.bottle(&["start", name, "--backend", "linux", "--yes", "-p", "Do the scripted task."])
+        let start = ["start", name, "--backend", self.backend, "--yes", "--label", "task"];
+        let mut program = self.program(&start)?;
+        program.arguments(["-p", TASK]);
+        if self.backend == "docker" {
+            program.deadline(BUILT_WITHIN);
+        }
+        Ok(program.run()?.expect_code(0))
+    }
+
+    /// Goes on with the bottle `task` by one more task. Both stand in what the model sees.
+    pub(crate) fn go_on(&self, task: &str) -> Result<Outcome> {
+        let before = self.llm.seen().len();
+        let outcome = self.bottle(&["resume", "task", "--yes", "-p", task])?;
+        let calls = self.llm.seen();
+        let told = |call: &Seen| call.body.contains(TASK) && call.body.contains(task);
+        ensure!(
+            calls[before..].iter().any(told),
+            "the conversation did not go on:\n{}",
+            outcome.transcript()
+        );
+        Ok(outcome)
+    }
+
+    /// What this home has on the engine.
+    pub(crate) fn on_the_engine(&self) -> Vec<String> {
+        engine::left_of(&self.home_hash())
+    }
+
+    /// What its containers are called by.
+    pub(crate) fn home_hash(&self) -> String {
+        bottle::host::home_hash(&self.home.bottle_home())
     }
 
     /// The prompt, the skill and the task reached the model.
@@ -101,7 +169,7 @@ impl Scene {
     pub(crate) fn assert_prompted(&self, skills: &str) {
         let calls = self.llm.seen();
         let first = calls.iter().find(|call| call.step == Some(0)).map_or("", |call| call.body.as_str());
-        for words in [PROMPT, "MARK-OF-THE-SKILL", "Do the scripted task."] {
+        for words in [PROMPT, "MARK-OF-THE-SKILL", TASK] {
             assert!(first.contains(words), "{words:?} of {skills} is not in {first}");
         }
     }
@@ -180,6 +248,17 @@ impl Scene {
     }
 }
 
+/// Where the agent is, and what everybody has.
+fn search_path(agent: &Agent) -> String {
+    let folders = agent.path.iter().map(|folder| folder.display().to_string());
+    let path: Vec<String> = folders.chain(["/usr/local/bin:/usr/bin:/bin".to_owned()]).collect();
+    path.join(":")
+}
+
+/// What a headless agent is told.
+const TASK: &str = "Do the scripted task.";
+/// How long an agent may take whose image is built first.
+const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// The body of a template's agent, and its skill.
 const PROMPT: &str = "MARK-OF-THE-PROMPT: do what the task says.";
 const SKILL: &str = "---\nname: deploy\ndescription: MARK-OF-THE-SKILL, how to deploy\n---\nDo it.\n";
@@ -200,11 +279,11 @@ pub(crate) struct Template<'a> {
 impl Template<'_> {
     fn manifest(&self, llm: &FakeLlm, ca: &Path) -> String {
         let Self { name, login, .. } = self;
-        let port = llm.address().port();
+        let address = llm.address();
         let arguments = Value::from(self.arguments);
         let ca = Value::from(ca.display().to_string());
         format!(
-            "---\nagent_provider:\n  template: {name}\n  {login}\n  route: {{connect_to: \"127.0.0.1:{port}\"}}\n  \
+            "---\nagent_provider:\n  template: {name}\n  {login}\n  route: {{connect_to: \"{address}\"}}\n  \
              settings: {{startup_args: {arguments}}}\negress: {{ca_bundle: {ca}}}\n---\n"
         )
     }

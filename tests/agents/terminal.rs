@@ -10,6 +10,9 @@ use super::scene::Scene;
 /// How long an agent may take to be there, and to do its task.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long it may take to be there when its image is built first.
+const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
+
 /// Between a text and the key that sends it: agents take what comes at once for pasted.
 const BREATH: Duration = Duration::from_millis(500);
 
@@ -19,15 +22,18 @@ pub(crate) struct Typed<'a> {
     pub(crate) ready: &'a [&'a str],
     /// What ends the agent: a line, or a key.
     pub(crate) end: &'a str,
+    /// What becomes of the work.
+    pub(crate) choice: &'a str,
 }
 
 /// Starts `name`, gives it a task, sees the answer and ends it. The terminal is the person's again.
 pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
-    let arguments = ["start", name, "--backend", "linux", "--yes", "--label", "on-a-terminal"];
+    let arguments = ["start", name, "--backend", scene.backend, "--yes", "--label", "on-a-terminal"];
     let mut pty = Pty::spawn(scene.home.program(arguments)?.command(), 40, 100)?;
-    pty.patience(PATIENCE);
+    pty.patience(if scene.backend == "docker" { BUILT_WITHIN } else { PATIENCE });
     for words in typed.ready {
         pty.wait_for(words)?;
+        pty.patience(PATIENCE);
     }
     let before = scene.llm.seen().len();
     enter(&mut pty, "Do the scripted task that was typed.")?;
@@ -40,7 +46,7 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
     enter(&mut pty, typed.end)?;
     // The script wrote a file, and nobody took it out.
     pty.wait_for("[keep/pull/discard]")?;
-    enter(&mut pty, "keep")?;
+    enter(&mut pty, typed.choice)?;
     let code = pty.wait_exit()?;
     ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
     let end = Instant::now() + Duration::from_secs(5);

@@ -12,9 +12,11 @@
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
 //! - `picking`: what a person is asked who names no agent
+//! - `docker`: the same on a bottle in containers, where an engine answers
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 
 mod conversations;
+mod docker;
 mod freezing;
 mod home;
 mod looking;

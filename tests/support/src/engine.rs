@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::OpenOptions;
+use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -78,6 +79,28 @@ fn no<T>(why: impl Into<String>) -> Result<T, NoEngine> {
 
 fn answers() -> bool {
     docker(&["version", "--format", "{{.Server.Version}}"]).is_some()
+}
+
+/// This machine's address on the engine's own network, which every container with a way out reaches.
+#[must_use]
+pub fn machine() -> Option<IpAddr> {
+    let format = "{{range .IPAM.Config}}{{.Gateway}}{{end}}";
+    docker(&["network", "inspect", "--format", format, "bridge"])?.parse().ok()
+}
+
+/// Everything on the engine with the label of this home (its hash): `container x`, `network y`, `volume z`.
+#[must_use]
+pub fn left_of(home: &str) -> Vec<String> {
+    let label = format!("label=bottle.home={home}");
+    let listed = |what: &str, format: &str, arguments: &[&str]| -> Vec<String> {
+        let arguments = [arguments, &["--filter", &label, "--format", format]].concat();
+        let names = docker(&arguments).unwrap_or_else(|| "that cannot be listed".to_owned());
+        names.lines().map(|name| format!("{what} {name}")).collect()
+    };
+    let mut left = listed("container", "{{.Names}}", &["container", "ls", "--all"]);
+    left.extend(listed("network", "{{.Name}}", &["network", "ls"]));
+    left.extend(listed("volume", "{{.Name}}", &["volume", "ls"]));
+    left
 }
 
 /// What `docker` says to these arguments, when it succeeds.

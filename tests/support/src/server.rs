@@ -40,8 +40,16 @@ impl Server {
     /// # Errors
     /// When the port is taken or the thread cannot start.
     pub fn start(port: u16, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .with_context(|| format!("listen on 127.0.0.1:{port}"))?;
+        Self::start_on((Ipv4Addr::LOCALHOST, port).into(), tls, handler)
+    }
+
+    /// The same on another address of this machine.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; also when this machine has no such address.
+    pub fn start_on(address: SocketAddr, tls: Option<Arc<ServerConfig>>, handler: Handler) -> Result<Self> {
+        let listener =
+            std::net::TcpListener::bind(address).with_context(|| format!("listen on {address}"))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -20,7 +20,7 @@ mod script;
 mod sse;
 mod tool;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -50,7 +50,9 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// The protocols it offers.
     pub alpn: Alpn,
-    /// Port on 127.0.0.1; 0 takes any free one.
+    /// The address it listens on.
+    pub address: IpAddr,
+    /// Its port there; 0 takes any free one.
     pub port: u16,
 }
 
@@ -62,6 +64,7 @@ impl Default for Options {
             faults: Vec::new(),
             hosts: DEFAULT_HOSTS.map(str::to_owned).to_vec(),
             alpn: Alpn::default(),
+            address: Ipv4Addr::LOCALHOST.into(),
             port: 0,
         }
     }
@@ -102,17 +105,17 @@ pub struct FakeLlm {
 }
 
 impl FakeLlm {
-    /// Starts it over TLS on a loopback port under an authority of its own.
+    /// Starts it over TLS under an authority of its own.
     ///
     /// # Errors
-    /// When the port is taken or a host name is none.
+    /// When the address or the port is taken or a host name is none.
     pub fn start(options: Options) -> Result<Self> {
         let authority = Authority::new("fake llm")?;
         let hosts: Vec<&str> = options.hosts.iter().map(String::as_str).collect();
         let tls = authority.server_config(&hosts, Leaf::Valid, options.alpn)?;
-        let port = options.port;
+        let address = SocketAddr::new(options.address, options.port);
         let state = Arc::new(answer::State { options, seen: Mutex::default(), fault_uses: Mutex::default() });
-        let server = Server::start(port, Some(tls), handler(Arc::clone(&state), answer::answer))?;
+        let server = Server::start_on(address, Some(tls), handler(Arc::clone(&state), answer::answer))?;
         Ok(Self { options: state, authority, server })
     }
 

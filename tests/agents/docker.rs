@@ -1,0 +1,157 @@
+//! The same agents in containers, from their images: a task, the same conversation twice more, and a person
+//! on a terminal. At the end there is on the engine what was kept, and nothing else.
+
+use anyhow::Result;
+use bottle_test_support::engine::docker;
+use bottle_test_support::fake_llm::{FakeLlm, Options, Script};
+use bottle_test_support::home::TestHome;
+use serde_json::json;
+
+use super::scene::{Place, Scene, Template, engine};
+use super::terminal::{self, Typed};
+use super::{claude, codex, pi};
+
+/// One agent: its template, the model's host, where its skills lie, and the header of its key.
+struct Agent {
+    template: Template<'static>,
+    host: &'static str,
+    skills: &'static str,
+    header: &'static str,
+}
+
+const CLAUDE: Agent = Agent {
+    template: claude::API_KEY,
+    host: "api.anthropic.com",
+    skills: ".claude/skills",
+    header: "x-api-key",
+};
+const CODEX: Agent = Agent {
+    template: codex::API_KEY,
+    host: "api.openai.com",
+    skills: ".codex/skills",
+    header: "authorization",
+};
+const PI: Agent = Agent {
+    template: pi::TEMPLATE,
+    host: "api.anthropic.com",
+    skills: ".pi/agent/skills",
+    header: "x-api-key",
+};
+
+/// A task, which leaves work behind; then the same conversation in the kept container, and in a new one that
+/// gets it from the host.
+fn does_a_task_and_goes_on(test: &str, agent: &Agent) -> Result<()> {
+    let Some(place) = engine(test)? else { return Ok(()) };
+    let Agent { template, host, skills, header } = agent;
+    let scene = Scene::of_template(&place, template)?;
+    let outcome = scene.start_headless(template.name)?;
+    assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
+    assert!(!outcome.stderr.contains("the door refused"), "{}", outcome.stderr);
+    scene.assert_played(0, host, true);
+    scene.assert_prompted(skills);
+    scene.assert_sent(header);
+    let kept = format!("bottle-{}-agent-task", scene.home_hash());
+    assert_eq!(scene.on_the_engine(), [format!("container {kept}")], "{}", outcome.stderr);
+
+    let again = scene.go_on("Now the second task.")?;
+    assert!(again.stdout.contains("The scripted task is done."), "{}", again.stdout);
+    assert_eq!(scene.on_the_engine(), [format!("container {kept}")], "{}", again.stderr);
+
+    assert!(docker(&["rm", "--force", "--volumes", &kept]).is_some());
+    let anew = scene.go_on("And the third.")?;
+    assert!(anew.stderr.contains("built anew"), "{}", anew.stderr);
+    // Its workspace is empty, so there is nothing to keep.
+    assert_eq!(scene.on_the_engine(), [] as [String; 0], "{}", anew.stderr);
+    assert_eq!(scene.bottle(&["list"])?.stdout, "");
+    scene.assert_sent(header);
+    scene.assert_key_not_on_disk();
+    Ok(())
+}
+
+/// A person starts it, talks to it and ends it.
+fn works_on_a_terminal(test: &str, agent: &Agent, typed: &Typed<'_>) -> Result<()> {
+    let Some(place) = engine(test)? else { return Ok(()) };
+    let scene = Scene::of_template(&place, &agent.template)?;
+    terminal::converse(&scene, agent.template.name, typed)?;
+    scene.assert_played(0, agent.host, true);
+    scene.assert_key_not_on_disk();
+    let left = scene.on_the_engine();
+    let listed = scene.bottle(&["list"])?.stdout;
+    if typed.choice == "keep" {
+        assert_eq!(left, [format!("container bottle-{}-agent-on-a-terminal", scene.home_hash())]);
+        assert!(listed.contains("on-a-terminal") && listed.contains("preserved"), "{listed}");
+    } else {
+        assert_eq!((left, listed.as_str()), (Vec::new(), ""));
+        assert!(!scene.home.bottle_home().join("state/on-a-terminal").exists());
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_claude_on_docker_does_a_task_and_goes_on() -> Result<()> {
+    does_a_task_and_goes_on("claude on docker", &CLAUDE)
+}
+
+#[test]
+#[ignore = "builds an image of 570 MB once"]
+fn real_codex_on_docker_does_a_task_and_goes_on() -> Result<()> {
+    does_a_task_and_goes_on("codex on docker", &CODEX)
+}
+
+#[test]
+#[ignore = "builds an image of 600 MB once"]
+fn real_pi_on_docker_does_a_task_and_goes_on() -> Result<()> {
+    does_a_task_and_goes_on("pi on docker", &PI)
+}
+
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_claude_on_docker_works_on_a_terminal_and_its_work_is_discarded() -> Result<()> {
+    let ready = &["bottle on-a-terminal", "bypass permissions on"];
+    let typed = Typed { ready, end: "/exit", choice: "discard" };
+    works_on_a_terminal("claude on a terminal on docker", &CLAUDE, &typed)
+}
+
+#[test]
+#[ignore = "builds an image of 570 MB once"]
+fn real_codex_on_docker_works_on_a_terminal_and_its_work_is_kept() -> Result<()> {
+    let ready = &["YOLO mode", "Ask Codex to do anything"];
+    let typed = Typed { ready, end: "/exit", choice: "keep" };
+    works_on_a_terminal("codex on a terminal on docker", &CODEX, &typed)
+}
+
+/// Any command, with a key of its own, in the plain image.
+#[test]
+fn a_command_asks_the_model_and_leaves_nothing() -> Result<()> {
+    let Some(Place::Docker(machine)) = engine("a command on docker")? else { return Ok(()) };
+    let llm = FakeLlm::start(Options { script: Script::new(&[]), address: machine, ..Options::default() })?;
+    let mut home = TestHome::new()?;
+    let ca = home.outside("llm-ca.pem");
+    llm.write_ca(&ca)?;
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "Say it."}]}).to_string();
+    let url = "https://openrouter.ai/api/v1/chat/completions";
+    let route = json!({
+        "host": "openrouter.ai",
+        "connect_to": llm.address().to_string(),
+        "auth": {"scheme": "Bearer", "token_ref": "LLM_KEY"},
+    });
+    let bottle = json!({
+        "backend": "docker",
+        "agent_provider": {
+            "template": "command",
+            "command": ["curl", "-sS", url, "-H", "content-type: application/json", "-d", body],
+        },
+        "egress": {"ca_bundle": ca.display().to_string(), "routes": [route]},
+    });
+    home.agent("ask", "---\nbottle: ask\n---\n")?;
+    home.bottle("ask", &format!("---\n{bottle}\n---\n"))?;
+    home.env("LLM_KEY", llm.key());
+    let outcome = home.program(["start", "ask", "--yes", "--label", "ask"])?.run()?.expect_code(0);
+    assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.transcript());
+    assert!(llm.seen().iter().all(|seen| seen.key_accepted));
+    let left = bottle_test_support::engine::left_of(&bottle::host::home_hash(&home.bottle_home()));
+    assert_eq!(left, [] as [String; 0]);
+    assert_eq!(home.program(["list"])?.run()?.stdout, "");
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! The same commands on a bottle in containers, where one stream carries all that its keeper and its pid 1 say:
+//! side by side with a person at work, at the end, and going on with what was kept or committed.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bottle::host::home_hash;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use bottle_test_support::{engine, skip};
+
+use crate::home::run;
+
+/// Answers every line until `leave`, then runs the rest as a shell.
+const LISTEN: &str = "while read -r line && [ \"$line\" != leave ]; do echo \"heard $line.\"; done; exec sh";
+
+const GIT: &str = "git -c user.name=Agent -c user.email=agent@example.com";
+
+/// How long something on an engine may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A home with an agent `listen` and an agent `nap`, and a project that is a repository; nothing without an
+/// engine.
+fn docker_home(test: &str) -> Result<Option<TestHome>> {
+    if let Err(missing) = engine::here() {
+        skip::aloud(test, &missing);
+        return Ok(None);
+    }
+    let mut home = TestHome::new()?;
+    let doctor = run(&home, &["doctor", "--json"])?.json()?;
+    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "docker" && b["usable"] == true) {
+        skip::aloud(test, &"the docker backend cannot run here");
+        return Ok(None);
+    }
+    let listen = serde_json::to_string(&["sh", "-c", LISTEN])?;
+    for (agent, command) in [("listen", listen.as_str()), ("nap", "[sleep, '600']")] {
+        let provider = format!("{{template: command, command: {command}}}");
+        home.bottle(agent, &format!("---\nbackend: docker\nagent_provider: {provider}\n---\n"))?;
+        home.agent(agent, &format!("---\nbottle: {agent}\n---\n"))?;
+    }
+    home.write("project/code", "one\n")?;
+    for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        git(&home, arguments)?;
+    }
+    Ok(Some(home))
+}
+
+fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"])
+        .args(arguments)
+        .current_dir(home.project())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .output()
+        .context("git")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+fn succeeds(home: &TestHome, arguments: &[&str]) -> Result<String> {
+    let mut program = home.program(arguments.iter().copied())?;
+    Ok(program.deadline(PATIENCE).run()?.expect_code(0).stdout)
+}
+
+fn inside(home: &TestHome, script: &str) -> Result<String> {
+    succeeds(home, &["exec", "one", "--", "sh", "-ec", script])
+}
+
+fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
+    let mut pty = Pty::spawn(home.program(arguments.iter().copied())?.command(), 24, 100)?;
+    pty.patience(PATIENCE);
+    Ok(pty)
+}
+
+fn left(home: &TestHome) -> Vec<String> {
+    engine::left_of(&home_hash(&home.bottle_home()))
+}
+
+fn kept(home: &TestHome) -> Vec<String> {
+    vec![format!("container bottle-{}-agent-one", home_hash(&home.bottle_home()))]
+}
+
+#[test]
+fn a_person_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
+    let Some(home) = docker_home("a person on docker")? else { return Ok(()) };
+    let mut pty = on_terminal(&home, &["start", "listen", "--cwd", "--yes", "--label", "one"])?;
+    let mut said = 0;
+    let mut is_heard = |pty: &mut Pty, after: &str| -> Result<()> {
+        said += 1;
+        pty.type_keys(&format!("word-{said}\r"))?;
+        pty.wait_for(&format!("heard word-{said}.")).with_context(|| format!("after {after}"))?;
+        Ok(())
+    };
+    is_heard(&mut pty, "the start")?;
+    inside(&home, &format!("echo two >>code; {GIT} commit -qam more"))?;
+    home.write("project/note", "beside\n")?;
+    for beside in [
+        &["list", "active"][..],
+        &["diff", "one"],
+        &["pull", "one"],
+        &["cp", "note", "one:note"],
+        &["logs", "one"],
+        &["commit", "one", "-q"],
+        &["snapshots"],
+        &["cleanup", "--yes"],
+        &["exec", "one", "--", "cat", "note"],
+    ] {
+        succeeds(&home, beside)?;
+        is_heard(&mut pty, &beside.join(" "))?;
+    }
+    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\n");
+
+    // All of them at once.
+    std::thread::scope(|scope| -> Result<()> {
+        let beside: [&[&str]; 6] = [
+            &["diff", "one"],
+            &["pull", "one"],
+            &["commit", "one", "-q"],
+            &["list"],
+            &["exec", "one", "--", "seq", "20000"],
+            &["exec", "one", "--", "cat", "note"],
+        ];
+        let hands: Vec<_> = beside.map(|beside| scope.spawn(|| succeeds(&home, beside))).into();
+        for _ in 0..5 {
+            is_heard(&mut pty, "the beginning of all at once")?;
+        }
+        for hand in hands {
+            hand.join().map_err(|_| anyhow::anyhow!("a hand panicked"))??;
+        }
+        is_heard(&mut pty, "all at once")
+    })?;
+
+    // Somebody else ends it: the person is told, and has their terminal back.
+    succeeds(&home, &["stop", "one", "--time", "0"])?;
+    pty.wait_for("`bottle resume one` goes on with it")?;
+    pty.wait_exit()?;
+    assert!(pty.is_cooked()?);
+    assert_eq!(left(&home), kept(&home));
+    Ok(())
+}
+
+#[test]
+fn at_the_end_work_is_pulled_and_nothing_is_left() -> Result<()> {
+    let Some(home) = docker_home("the end on docker")? else { return Ok(()) };
+    let mut pty = on_terminal(&home, &["start", "listen", "--cwd", "--yes", "--label", "one"])?;
+    pty.type_keys("there\r")?;
+    pty.wait_for("heard there.")?;
+    pty.type_keys("leave\r")?;
+    pty.type_keys(&format!("echo two >>code; {GIT} commit -qam more; echo three >>code; exit\r"))?;
+    pty.wait_for("[keep/pull/discard]")?;
+    pty.type_keys("pull\r")?;
+    // What was not committed is still only there, so the question comes again.
+    pty.wait_until("the question again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
+    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\n");
+    pty.type_keys("keep\r")?;
+    pty.wait_for("`bottle resume one` goes on with it")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_eq!(left(&home), kept(&home));
+
+    let mut pty = on_terminal(&home, &["resume", "one", "--yes"])?;
+    pty.type_keys("there\r")?;
+    pty.wait_for("heard there.")?;
+    pty.type_keys("leave\r")?;
+    pty.type_keys(&format!("{GIT} commit -qam rest; exit\r"))?;
+    pty.wait_for("[keep/pull/discard]")?;
+    pty.type_keys("pull\r")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
+    assert_eq!(left(&home), [] as [String; 0], "{}", pty.screen());
+    assert_eq!(succeeds(&home, &["list"])?, "");
+    Ok(())
+}
+
+#[test]
+fn kept_files_and_a_snapshot_are_gone_on_with() -> Result<()> {
+    let Some(home) = docker_home("resume on docker")? else { return Ok(()) };
+    succeeds(&home, &["start", "nap", "--cwd", "--yes", "--detach", "--label", "one", "-q"])?;
+    inside(&home, "echo committed >note; echo also >~/of-the-home")?;
+    succeeds(&home, &["commit", "one", "-q"])?;
+    inside(&home, "echo kept >note")?;
+    succeeds(&home, &["stop", "one", "--time", "0"])?;
+    assert_eq!(left(&home), kept(&home));
+
+    succeeds(&home, &["resume", "one", "--yes", "--detach", "-q"])?;
+    assert_eq!(
+        inside(&home, "cat note ~/of-the-home code; pwd; id -u")?,
+        "kept\nalso\none\n/workspace\n1000\n"
+    );
+    inside(&home, "echo later >note")?;
+    succeeds(&home, &["stop", "one", "--time", "0"])?;
+    assert_eq!(left(&home), kept(&home));
+
+    succeeds(&home, &["resume", "one", "--snapshot", "--yes", "--detach", "-q"])?;
+    assert_eq!(inside(&home, "cat note ~/of-the-home code")?, "committed\nalso\none\n");
+    succeeds(&home, &["stop", "one", "--time", "0"])?;
+    succeeds(&home, &["snapshots", "rm", "one"])?;
+    let label = format!("label=bottle.snapshot={}", home_hash(&home.bottle_home()));
+    assert_eq!(engine::docker(&["images", "--quiet", "--filter", &label]).as_deref(), Some(""));
+    Ok(())
+}
