@@ -84,15 +84,20 @@ impl Committed {
     /// Bytes it adds to the image that bottles of its kind share.
     ///
     /// A bottle that goes on from an image of ours leaves that one as a layer of the next. Its bytes count here
-    /// too, unless it is a snapshot by itself that stays when this one goes.
+    /// too, unless it is a snapshot by itself, other than the one that this one takes the place of.
     ///
     /// # Errors
     /// [`EngineError`] when the engine cannot be asked.
-    pub(super) async fn own_size(&self, engine: &Engine, home: &str) -> Result<u64, EngineError> {
+    pub(super) async fn own_size(
+        &self,
+        engine: &Engine,
+        home: &str,
+        replaced: Option<&str>,
+    ) -> Result<u64, EngineError> {
         let layers = engine.ask(engine.docker().image_history(&self.id)).await?;
         let mut bytes = 0_u64;
         for (index, layer) in layers.iter().enumerate() {
-            if index > 0 && !is_below(engine, home, &layer.id).await? {
+            if index > 0 && !is_below(engine, home, replaced, &layer.id).await? {
                 break;
             }
             bytes = bytes.saturating_add(u64::try_from(layer.size).unwrap_or_default());
@@ -102,7 +107,12 @@ impl Committed {
 }
 
 /// Whether this layer's image is one of ours that nothing but the images on it holds.
-async fn is_below(engine: &Engine, home: &str, id: &str) -> Result<bool, EngineError> {
+async fn is_below(
+    engine: &Engine,
+    home: &str,
+    replaced: Option<&str>,
+    id: &str,
+) -> Result<bool, EngineError> {
     // An engine that does not know the image of a layer says `<missing>`.
     if !id.starts_with("sha256:") {
         return Ok(false);
@@ -114,6 +124,7 @@ async fn is_below(engine: &Engine, home: &str, id: &str) -> Result<bool, EngineE
     };
     let labels = image.config.and_then(|config| config.labels).unwrap_or_default();
     let ours = [freeze::HOME, kept::HOME].iter().any(|label| labels.get(*label).is_some_and(|of| of == home));
-    let stays = image.repo_tags.iter().flatten().any(|tag| tag.starts_with(freeze::REPOSITORY));
+    let mut tags = image.repo_tags.iter().flatten();
+    let stays = tags.any(|tag| tag.starts_with(freeze::REPOSITORY) && replaced != Some(tag.as_str()));
     Ok(ours && !stays)
 }

@@ -30,6 +30,7 @@ pub(super) async fn freeze(
     engine: &Engine,
     names: &Names,
     slug: &Slug,
+    previous: Option<&Snapshot>,
     told: &Told,
 ) -> Result<Frozen, BackendError> {
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
@@ -44,7 +45,8 @@ pub(super) async fn freeze(
     let image = images.into_iter().find(|image| image.id == id);
     let image =
         image.ok_or_else(|| BackendError::failed(format!("the snapshot of {slug} is gone already")))?;
-    let snapshot = read(engine, names.home(), image).await.map_err(failed)?;
+    let previous = previous.map(|previous| previous.reference.as_str());
+    let snapshot = read(engine, names.home(), image, previous).await.map_err(failed)?;
     let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;
     told.tell(Copied { files: 0, bytes: snapshot.bytes.unwrap_or_default() });
     Ok(Frozen { snapshot, notes: Vec::new() })
@@ -57,7 +59,7 @@ pub(super) async fn freeze(
 pub(super) async fn snapshots(engine: &Engine, names: &Names) -> Result<Vec<Snapshot>, EngineError> {
     let mut snapshots = Vec::new();
     for image in labelled(engine, HOME, names.home()).await? {
-        snapshots.extend(read(engine, names.home(), image).await?);
+        snapshots.extend(read(engine, names.home(), image, None).await?);
     }
     snapshots.sort_by_key(|snapshot| snapshot.made_at);
     Ok(snapshots)
@@ -126,8 +128,13 @@ pub(super) async fn not_frozen(
     Ok(volumes.into_iter().map(|path| format!("the volume {path}")).collect())
 }
 
-/// A snapshot by what its image says of itself.
-async fn read(engine: &Engine, home: &str, image: Committed) -> Result<Option<Snapshot>, EngineError> {
+/// A snapshot by what its image says of itself. See [`Committed::own_size`] for `replaced`.
+async fn read(
+    engine: &Engine,
+    home: &str,
+    image: Committed,
+    replaced: Option<&str>,
+) -> Result<Option<Snapshot>, EngineError> {
     let label = |name: &str| image.labels.get(name);
     let parsed = (|| {
         let slug: Slug = label(OF)?.parse().ok()?;
@@ -136,7 +143,7 @@ async fn read(engine: &Engine, home: &str, image: Committed) -> Result<Option<Sn
         Some((slug, made_at, reference))
     })();
     let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
-    let bytes = image.own_size(engine, home).await?;
+    let bytes = image.own_size(engine, home, replaced).await?;
     Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes) }))
 }
 

@@ -179,9 +179,14 @@ impl Backend for DockerBackend {
         freeze::not_frozen(engine, &self.names, slug).await
     }
 
-    async fn freeze(&self, slug: &Slug, _: Option<&Snapshot>, told: Told) -> Result<Frozen, BackendError> {
+    async fn freeze(
+        &self,
+        slug: &Slug,
+        previous: Option<&Snapshot>,
+        told: Told,
+    ) -> Result<Frozen, BackendError> {
         let engine = self.engine("make a snapshot").await?;
-        freeze::freeze(engine, &self.names, slug, &told).await
+        freeze::freeze(engine, &self.names, slug, previous, &told).await
     }
 
     async fn snapshots(&self) -> Result<Vec<Snapshot>, BackendError> {
