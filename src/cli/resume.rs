@@ -151,6 +151,12 @@ impl Going {
         let kept = record.kept && has_layers(&*backend, &self.slug).await?;
         let begins = |origin, discards| Ok(Beginning { origin, discards });
         match (self.how.snapshot, kept, snapshot) {
+            (true, kept, None) if named.is_some() => {
+                let goes_on = if kept { "goes on with what was kept" } else { "builds it anew" };
+                Err(CliError::new(Kind::State, format!("the snapshot of {} was deleted", self.slug))
+                    .about("--snapshot")
+                    .hint(format!("`bottle resume {}` {goes_on}", self.slug)))
+            }
             (true, _, None) => {
                 Err(CliError::new(Kind::State, format!("there is no snapshot of {}", self.slug))
                     .about("--snapshot")

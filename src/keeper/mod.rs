@@ -139,7 +139,7 @@ async fn keep_new(
         }
         Err(error) => {
             let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
-            let mut failure = failure_of(&error);
+            let mut failure = failure_of(&error, order.prepared.contained.is_some());
             failure.left = launch::undo(backend, &claim).await;
             failure.left.extend(unclaim(claim, order.resumed.is_some(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
@@ -196,7 +196,7 @@ async fn keep_adopted(
             let owned = Owned { host, backend, claim, running, first, secrets: Vec::new(), adopted: true };
             owned.keep(&report).await
         }
-        Err(error) => refuse(&first, &report, failure_of(&error)).await,
+        Err(error) => refuse(&first, &report, failure_of(&error, false)).await,
     }
 }
 
@@ -330,12 +330,14 @@ fn claim_failure(error: &ClaimError) -> LaunchFailure {
     LaunchFailure { exit: 1, message: error.to_string(), hint: Some(hint), left: Vec::new() }
 }
 
-/// The exit code is lifecycle.md's: what stopped the launch, not where it was stopped.
-fn failure_of(error: &LaunchError) -> LaunchFailure {
+/// The exit code is lifecycle.md's: what stopped the launch, not where it was stopped. `in_image` says whether
+/// the agent's programs are an image's.
+fn failure_of(error: &LaunchError, in_image: bool) -> LaunchFailure {
     let (exit, hint) = match error {
         LaunchError::Backend(error) => return backend_failure(error),
         LaunchError::ProgramMissing(_) => {
-            (127, Some("install it on this machine, or name its path in `agent_provider.command`".to_owned()))
+            let place = if in_image { "in its image" } else { "on this machine" };
+            (127, Some(format!("install it {place}, or name its path in `agent_provider.command`")))
         }
         LaunchError::ProgramRefused(_) => (126, None),
         LaunchError::Interrupted => (130, None),

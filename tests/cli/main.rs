@@ -4,6 +4,7 @@
 //! programs built into `bottle` itself. Every test has a home of its own; what differs from run to run is
 //! scrubbed before an output is compared with the one under `snapshots/`.
 //!
+//! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
@@ -17,8 +18,10 @@
 
 mod conversations;
 mod docker;
+mod engines;
 mod freezing;
 mod home;
+mod images;
 mod looking;
 mod manifests;
 mod picking;

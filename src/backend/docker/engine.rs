@@ -20,6 +20,9 @@ const OLDEST_API: u32 = 41;
 /// How long one call may take. Starting a container on a busy disk is the slowest of them.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
+/// What the person does about a disk that is full.
+pub(super) const FREE_SPACE: &str = "free space where the engine keeps its data; `docker system df` shows";
+
 /// An engine that answered.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -179,10 +182,7 @@ impl EngineError {
 
     fn hint_of_refusal(&self) -> Option<&'static str> {
         let hints = [
-            (
-                "no space left on device",
-                "free space where the engine keeps its data; `docker system df` shows",
-            ),
+            ("no space left on device", FREE_SPACE),
             ("is already in use by container", "`bottle cleanup` removes what an earlier launch left"),
             ("already exists", "`bottle cleanup` removes what an earlier launch left"),
             (

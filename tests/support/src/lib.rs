@@ -13,6 +13,7 @@
 //! skip                                a test that cannot run here says so
 //! agents                              the real coding agents, fetched once per machine
 //! engine                              a Docker engine that answers, or why there is none
+//! own_engine                          one that a test may stop and whose disk it may fill
 //! ```
 //!
 //! Every server listens on loopback only.
@@ -25,6 +26,7 @@ pub mod engine;
 pub mod fake_llm;
 pub mod home;
 pub mod measure;
+pub mod own_engine;
 pub mod program;
 pub mod pty;
 pub mod scrub;

@@ -14,6 +14,7 @@ use futures_util::StreamExt;
 use super::program::Program;
 use super::recipe::Recipe;
 use super::{IMAGE_LABEL, failed, stages};
+use crate::backend::docker::engine::{EngineError, FREE_SPACE};
 use crate::backend::{BackendError, Step, Told};
 use crate::host::Host;
 
@@ -71,13 +72,14 @@ pub(super) async fn build(
     let mut output = Output::default();
     let mut id = None;
     while let Some(event) = events.next().await {
-        let event = event.map_err(|error| output.failure(what, &cause(error)))?;
+        let event = event.map_err(|error| output.failure(what, &EngineError::from(error)))?;
         id = event.aux.and_then(|aux| aux.id).or(id);
         if let Some(text) = event.stream.or(event.status) {
             output.take(&text, &|step| told.tell(Step { of: what.name.to_owned(), ..step }));
         }
     }
-    id.ok_or_else(|| output.failure(what, "the engine ended the build without a result"))
+    let ended = || EngineError::Gone("it ended the build without a result".to_owned());
+    id.ok_or_else(|| output.failure(what, &ended()))
 }
 
 /// What is asked of [`build`] beside the recipe.
@@ -178,13 +180,6 @@ fn superseded(images: &[ImageSummary], home: &str, now: i64) -> Vec<String> {
     old.map(|(.., name)| name.clone()).collect()
 }
 
-fn cause(error: bollard::errors::Error) -> String {
-    match error {
-        bollard::errors::Error::DockerStreamError { error } => error,
-        other => other.to_string(),
-    }
-}
-
 /// A builder's output: shown line by line, kept for the case that it fails.
 #[derive(Debug, Default)]
 struct Output {
@@ -211,7 +206,10 @@ impl Output {
             return;
         }
         let begins = line.starts_with("Step ");
-        hear(Step { of: String::new(), line: line.to_owned(), begins });
+        // Labels of ours are nothing to a person.
+        if !(begins && line.contains(" : LABEL bottle.")) {
+            hear(Step { of: String::new(), line: line.to_owned(), begins });
+        }
         self.kept.push_str(line);
         self.kept.push('\n');
         if self.kept.len() > 2 * OUTPUT_KEPT {
@@ -228,16 +226,20 @@ impl Output {
         self.kept.drain(..from);
     }
 
-    fn failure(&mut self, what: &Order<'_>, cause: &str) -> BackendError {
+    fn failure(&mut self, what: &Order<'_>, cause: &EngineError) -> BackendError {
         self.end_line(&|_| ());
         self.shorten();
         let cut = if self.cut { "(the beginning is left out)\n" } else { "" };
         let output = format!("{cut}{}", self.kept);
+        let why = inert(&cause.to_string());
         let message = match output.trim_end() {
-            "" => format!("cannot build {}: {}", what.name, inert(cause)),
-            said => format!("cannot build {}: {}\n{said}", what.name, inert(cause)),
+            "" => format!("cannot build {}: {why}", what.name),
+            said => format!("cannot build {}: {why}\n{said}", what.name),
         };
-        BackendError::failed(message).with_hint(what.hint)
+        // A step that found the disk full says so in words of its own.
+        let full = self.kept.to_ascii_lowercase().contains("no space left on device");
+        let hint = cause.hint().or(full.then_some(FREE_SPACE)).unwrap_or(what.hint);
+        BackendError::failed(message).with_hint(hint)
     }
 }
 
@@ -285,12 +287,19 @@ mod tests {
         }
         let order =
             Order { name: "the image", hint: "look", home: "", tag: None, labels: vec![], proxies: vec![] };
-        let error = output.failure(&order, "it said 1");
+        let refused = |message: &str| EngineError::Refused { status: 500, message: message.to_owned() };
+        let error = output.failure(&order, &refused("it said 1"));
         let lines = ["> Step 1/2 : FROM base", " ---> 12", "10 %", "20 %", "\\u{1b}[2Jdone", "red"];
         assert_eq!(*shown.lock().expect("lock"), lines);
         assert!(error.message.starts_with("cannot build the image: it said 1\nStep 1/2"), "{error}");
         assert!(error.message.ends_with("done\nred\ncut"), "{error}");
         assert_eq!(error.hint.as_deref(), Some("look"));
+        // What is no fault of the Dockerfile's has another way out.
+        let gone = output.failure(&order, &EngineError::Gone("end of file".to_owned()));
+        assert!(gone.hint.is_some_and(|hint| hint.contains("journalctl")));
+        output.take("cc: write: No space left on device\n", &hear);
+        let full = output.failure(&order, &refused("returned a non-zero code: 1"));
+        assert_eq!(full.hint.as_deref(), Some(FREE_SPACE));
     }
 
     #[test]
@@ -346,7 +355,7 @@ mod tests {
         }
         output.take(&"x".repeat(10 * OUTPUT_KEPT), &|_| ());
         let order = Order { name: "it", hint: "", home: "", tag: None, labels: vec![], proxies: vec![] };
-        let message = output.failure(&order, "why").message;
+        let message = output.failure(&order, &EngineError::Late).message;
         assert!(
             message.len() < 3 * OUTPUT_KEPT && message.contains("the beginning is left out"),
             "{}",

@@ -53,6 +53,7 @@ use self::load::Local;
 use self::program::Program;
 use self::recipe::{Hash, Recipe};
 use self::volume::Maker;
+use crate::backend::docker::engine::EngineError;
 use crate::backend::{BackendError, BackendErrorKind, Step, Told};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
@@ -491,14 +492,11 @@ fn named<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
 }
 
-/// The engine refused; it says why.
+/// The engine refused, or went away; it says why.
 fn failed(what: impl Display, error: Error) -> BackendError {
-    let why = match error {
-        Error::DockerResponseServerError { message, .. } => message,
-        Error::DockerStreamError { error } => error,
-        other => other.to_string(),
-    };
-    BackendError::failed(format!("{what}: {}", inert(why.trim())))
+    let error = EngineError::from(error);
+    let failed = BackendError::failed(format!("{what}: {}", inert(error.to_string().trim())));
+    BackendError { hint: error.hint().map(str::to_owned), ..failed }
 }
 
 fn unsupported(message: String) -> BackendError {

@@ -1,0 +1,249 @@
+//! Images that people bring, on a real engine: what is built, what of them is left out, what is wrong with them.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use bottle_test_support::pty::Pty;
+use bottle_test_support::scrub::Scrub;
+use bottle_test_support::{engine, skip};
+
+use crate::home::snapshot;
+
+/// A home on the engine that answers here; what it builds goes with it.
+struct Built {
+    home: TestHome,
+    hash: String,
+}
+
+impl Built {
+    /// `None`, said aloud, where there is no engine. The guards' image is there already.
+    fn new(test: &str) -> Result<Option<Self>> {
+        if let Err(why) = engine::here() {
+            skip::aloud(test, &why);
+            return Ok(None);
+        }
+        let home = TestHome::new()?;
+        let hash = bottle::host::home_hash(&home.bottle_home());
+        let built = Self { home, hash };
+        built.write("warm", "FROM debian:bookworm-slim\n", "[\"true\"]")?;
+        let warm = built.run(&["start", "warm", "--label", "warm", "-q"])?;
+        if warm.stderr.contains("cargo xtask dist") {
+            skip::aloud(test, &"there is no dist/bottle: cargo xtask dist");
+            return Ok(None);
+        }
+        let _ = warm.expect_code(0);
+        Ok(Some(built))
+    }
+
+    /// An agent that is this command in the image of this Dockerfile.
+    fn write(&self, name: &str, dockerfile: &str, command: &str) -> Result<()> {
+        self.home.write(&format!("home/.bottle/{name}.Dockerfile"), dockerfile)?;
+        self.agent(name, &format!("dockerfile: {name}.Dockerfile"), command)
+    }
+
+    /// An agent that is this command in this image.
+    fn agent(&self, name: &str, image: &str, command: &str) -> Result<()> {
+        let provider = format!("{{template: command, command: {command}, {image}}}");
+        let bottle = format!("---\nbackend: docker\nagent_provider: {provider}\n---\n");
+        self.home.write(&format!("home/.bottle/bottles/{name}.md"), &bottle)?;
+        self.home.write(&format!("home/.bottle/agents/{name}.md"), &format!("---\nbottle: {name}\n---\n"))?;
+        Ok(())
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<Outcome> {
+        self.home.program(arguments.iter().copied())?.deadline(std::time::Duration::from_secs(180)).run()
+    }
+
+    fn transcript(&self, arguments: &[&str]) -> Result<String> {
+        let text = format!("$ bottle {}\n{}\n", arguments.join(" "), self.run(arguments)?.transcript());
+        Ok(self.scrub()?.apply(&text))
+    }
+
+    fn scrub(&self) -> Result<Scrub> {
+        let mut scrub = self.home.scrub()?;
+        scrub.add(&self.hash, "[HOME-HASH]")?.add(r"\b[0-9a-f]{12}\b", "[ID]")?;
+        scrub.add(r"\bamd64\b|\barm64\b", "[ARCH]")?.add(r"-\d{16}\b", "-[MOMENT]")?;
+        Ok(scrub)
+    }
+
+    /// Everything of this home that is on the engine and not an image of an agent's.
+    fn left(&self) -> String {
+        let ours = format!("name=bottle-{}", self.hash);
+        let stand_ins = format!("label=bottle.stand-in={}", self.hash);
+        let nameless = format!("label=bottle.built-by={}", self.hash);
+        let asked: [&[&str]; 5] = [
+            &["ps", "--all", "--quiet", "--filter", &ours],
+            &["ps", "--all", "--quiet", "--filter", &stand_ins],
+            &["network", "ls", "--quiet", "--filter", &ours],
+            &["volume", "ls", "--quiet", "--filter", &ours],
+            &["images", "--quiet", "--filter", "dangling=true", "--filter", &nameless],
+        ];
+        asked.iter().map(|arguments| engine::docker(arguments).unwrap_or_default()).collect()
+    }
+}
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        let label = format!("label=bottle.built-by={}", self.hash);
+        let ids = engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default();
+        for id in ids.lines() {
+            let _ = engine::docker(&["rmi", "--force", id]);
+        }
+    }
+}
+
+#[test]
+fn what_of_an_image_has_no_effect_is_said_and_it_works_all_the_same() -> Result<()> {
+    let Some(built) = Built::new("what_of_an_image_has_no_effect_is_said_and_it_works_all_the_same")? else {
+        return Ok(());
+    };
+    let text = "FROM debian:bookworm-slim\nENTRYPOINT [\"/bin/false\"]\nHEALTHCHECK CMD touch /ran\nVOLUME /data\nUSER root\n";
+    built.write("odd", text, "[sh, -c, \"id -un; ls /ran\"]")?;
+    // Somebody's home that they may not write to.
+    let text = "FROM debian:bookworm-slim\nRUN useradd -u 1234 -m locked && chmod 500 /home/locked && chown root /home/locked\nUSER locked\n";
+    built.write("locked", text, "[sh, -c, \"cd && pwd && touch here && stat -c %U here\"]")?;
+    let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
+    let mut text = format!("{:#}\n", serde_json::json!([dry["makes"], dry["changed"], dry["notes"]]));
+    assert_eq!(built.left(), "", "a dry run made something");
+    text += &built.transcript(&["start", "odd", "--label", "odd"])?;
+    let dry = built.run(&["start", "odd", "--dry-run", "--json"])?.json()?;
+    text += &format!("{:#}\n", serde_json::json!([dry["makes"], dry["changed"], dry["notes"]]));
+    text += &built.transcript(&["start", "locked", "--label", "locked", "-q"])?;
+    assert_eq!(built.left(), "");
+    snapshot!(built.scrub()?.apply(&text));
+    Ok(())
+}
+
+#[test]
+fn an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing() -> Result<()> {
+    let Some(built) = Built::new("an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing")? else {
+        return Ok(());
+    };
+    built.write("failing", "FROM debian:bookworm-slim\nRUN echo so far so good && exit 7\n", "[sh]")?;
+    built.write("empty", "FROM scratch\n", "[sh]")?;
+    built.write("nobody", "FROM debian:bookworm-slim\nUSER somebody\n", "[sh]")?;
+    built.agent("absent", "image: bottle.invalid/nothing:1", "[sh]")?;
+    built.agent("foreign", "image: ./foreign.tar", "[sh]")?;
+    foreign(&built.home.bottle_home().join("foreign.tar"))?;
+    built.agent("text", "image: ./text.Dockerfile", "[sh]")?;
+    built.home.write("home/.bottle/text.Dockerfile", "FROM debian\n")?;
+    let mut text = String::new();
+    for agent in ["failing", "empty", "nobody", "absent", "foreign", "text"] {
+        text += &built.transcript(&["start", agent, "--label", agent])?;
+    }
+    let mut scrub = built.scrub()?;
+    // What the engine's resolver says of a registry that is not there.
+    scrub.add(r"(cannot be pulled: ).*", "$1[CAUSE]")?;
+    snapshot!(scrub.apply(&text));
+    let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
+    let left = built.left();
+    // Steps of the build that failed stay for the next try, until they are cleaned up.
+    let steps = engine::docker(&["images", "--quiet", "--filter", "dangling=true"]).unwrap_or_default();
+    assert!(left.lines().all(|id| steps.contains(id)), "{left}");
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
+    let Some(mut built) = Built::new("a_snapshot_removed_by_hand_is_said_and_done_without")? else {
+        return Ok(());
+    };
+    built.home.without_cleanup();
+    built.write("work", "FROM debian:bookworm-slim\n", "[sleep, \"600\"]")?;
+    let _ = built.run(&["start", "work", "--label", "work", "--detach", "-q"])?.expect_code(0);
+    let write = "head -c 3000000 /dev/urandom > ~/three; echo written";
+    let _ = built.run(&["exec", "work", "--", "sh", "-c", write])?.expect_code(0);
+    let commit = built.run(&["commit", "work", "--json"])?.json()?;
+    let bytes = commit["bytes"].as_u64().unwrap_or_default();
+    assert!((3_000_000..3_100_000).contains(&bytes), "{commit}");
+    // Gone on with, it has the same under it.
+    let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
+    let _ = built.run(&["resume", "work", "--snapshot", "--yes", "--detach", "-q"])?.expect_code(0);
+    let again = built.run(&["commit", "work", "--json"])?.json()?;
+    let bytes = again["bytes"].as_u64().unwrap_or_default();
+    assert!((3_000_000..3_100_000).contains(&bytes), "{again}");
+    let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
+    let reference = again["reference"].as_str().unwrap_or_default();
+    engine::docker(&["rmi", reference]).expect("removed by hand");
+    let mut text = built.transcript(&["snapshots"])?;
+    text += &built.transcript(&["resume", "work", "--snapshot", "--yes", "--detach"])?;
+    let kept = format!("bottle-{}-agent-work", built.hash);
+    let _ = engine::docker(&["rm", "--volumes", &kept]);
+    text += &built.transcript(&["resume", "work", "--yes", "--detach"])?;
+    text += &built.transcript(&["exec", "work", "--", "sh", "-c", "ls ~ | wc -l"])?;
+    let _ = built.run(&["snapshots", "rm", "work"])?;
+    let _ = built.run(&["stop", "work", "--time", "0", "-q"])?;
+    let _ = built.run(&["cleanup", "--all", "--yes"])?;
+    let _ = engine::docker(&["rm", "--force", "--volumes", &kept]);
+    assert_eq!(built.left(), "");
+    snapshot!(text);
+    Ok(())
+}
+
+/// An image for a processor that no engine here has, as `docker save` writes it.
+fn foreign(path: &std::path::Path) -> Result<()> {
+    fn archive(files: &[(&str, &[u8])]) -> Result<Vec<u8>> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for (name, bytes) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(bytes.len() as u64);
+            archive.append_data(&mut header, name, *bytes)?;
+        }
+        Ok(archive.into_inner()?)
+    }
+    let layer = archive(&[("hello", b"hello")])?;
+    let digest = format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&layer)));
+    let config = serde_json::json!({
+        "architecture": "s390x", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [digest]},
+    });
+    let manifest = serde_json::json!([{"Config": "config.json", "RepoTags": [], "Layers": ["layer.tar"]}]);
+    let (config, manifest) = (config.to_string(), manifest.to_string());
+    let files =
+        [("config.json", config.as_bytes()), ("layer.tar", &layer), ("manifest.json", manifest.as_bytes())];
+    Ok(std::fs::write(path, archive(&files)?)?)
+}
+
+/// Whether a container of the engine runs this.
+fn runs(command: &str) -> bool {
+    let running = engine::docker(&["ps", "--quiet"]).unwrap_or_default();
+    // One of another test may be gone by now.
+    let commands =
+        running.lines().filter_map(|id| engine::docker(&["inspect", "--format", "{{.Config.Cmd}}", id]));
+    commands.into_iter().any(|running| running.contains(command))
+}
+
+#[test]
+fn a_person_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key() -> Result<()> {
+    let test = "a_person_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key";
+    let Some(built) = Built::new(test)? else { return Ok(()) };
+    let word = format!("slow-{}", built.hash);
+    let text = format!("FROM debian:bookworm-slim\nRUN echo {word} && sleep 300\n");
+    built.write("slow", &text, "[sh]")?;
+    let start = built.home.program(["start", "slow", "--label", "slow"])?;
+    let mut pty = Pty::spawn(start.command(), 40, 100)?;
+    pty.wait_for("made now")?;
+    pty.wait_for("the image of the Dockerfile slow.Dockerfile is built")?;
+    pty.wait_for("Start slow")?;
+    assert!(!runs(&word) && built.left().is_empty(), "it is built before the answer");
+    pty.type_keys("n\r")?;
+    pty.wait_for("nothing was started")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_eq!(built.left(), "");
+
+    let mut pty = Pty::spawn(start.command(), 40, 100)?;
+    pty.wait_for("Start slow")?;
+    pty.type_keys("y\r")?;
+    pty.wait_for(&format!("the image of the Dockerfile slow.Dockerfile: {word}"))?;
+    assert!(runs(&word));
+    pty.type_keys("\x03")?;
+    pty.wait_for("interrupted by signal 2")?;
+    pty.wait_for("`bottle cleanup` removes it")?;
+    assert_eq!(pty.wait_exit()?, 130);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while runs(&word) {
+        anyhow::ensure!(std::time::Instant::now() < end, "the build goes on without anybody");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    Ok(())
+}
