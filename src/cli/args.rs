@@ -7,8 +7,8 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    attach, cleanup, commit, cp, diff, doctor, exec, info, list, logs, policy, probe, pull, resume,
-    snapshots, start, stop,
+    attach, cleanup, commit, cp, diff, doctor, edit, exec, info, init, list, logs, policy, probe, pull,
+    resume, settings, snapshots, start, stop,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
@@ -56,6 +56,9 @@ pub(crate) enum Command {
     /// List what there is
     List(list::List),
     Info(info::Info),
+    Init(init::Init),
+    Edit(edit::Edit),
+    Settings(settings::Show),
     /// Questions about what the door lets through
     #[command(subcommand)]
     Policy(policy::Policy),

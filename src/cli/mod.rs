@@ -24,11 +24,13 @@ mod connect;
 mod cp;
 mod diff;
 mod doctor;
+mod edit;
 mod error;
 mod exec;
 mod exit;
 mod git;
 mod info;
+mod init;
 mod list;
 mod logs;
 mod output;
@@ -39,6 +41,7 @@ mod progress;
 mod pull;
 mod resume;
 mod session;
+mod settings;
 mod shapes;
 mod snapshots;
 mod start;
@@ -104,6 +107,9 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Snapshots(snapshots) => snapshots.run(&host, output),
         Command::List(list) => list.run(&host, output),
         Command::Info(info) => info.run(&host, output),
+        Command::Init(init) => init.run(&host, output),
+        Command::Edit(edit) => edit.run(&host, output),
+        Command::Settings(settings) => settings.run(&host, output),
         Command::Policy(policy) => policy.run(&host, output),
         Command::Probe(probe) => probe.run(&host, output),
         Command::Doctor(doctor) => doctor.run(&host, output),

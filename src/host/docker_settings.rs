@@ -27,6 +27,17 @@ pub enum DockerDoor {
     Socket,
 }
 
+impl DockerDoor {
+    /// As it is written.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Network => "network",
+            Self::Socket => "socket",
+        }
+    }
+}
+
 /// The range when nobody sets one: private, and in no engine's own pools.
 const SUBNETS: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(10, 213, 0, 0), 16);
 

@@ -20,6 +20,7 @@ use super::agent::AgentManifest;
 use super::bottle::BottleLayer;
 use super::error::ManifestError;
 use super::plain_file;
+use super::put::path_of;
 use super::shipped;
 use super::source::{Kind, Place, Source};
 use super::summary::summary;
@@ -104,7 +105,7 @@ impl Manifests {
         }
         for (place, root) in self.roots(kind).into_iter().rev() {
             for name in names_in(&root.join(kind.folder()), &mut warnings) {
-                let source = Source { place, path: file_path(&root, kind, &name).into() };
+                let source = Source { place, path: path_of(&root, kind, &name).into() };
                 let replaces = found.get(&name).map(|shadowed| shadowed.source.place);
                 found.insert(name.clone(), Entry { name, source, replaces });
             }
@@ -133,7 +134,7 @@ impl Manifests {
     pub fn find(&self, kind: Kind, name: &Name) -> Result<Option<Entry>, ManifestError> {
         let mut found: Option<Entry> = None;
         for (place, root) in self.roots(kind) {
-            let source = Source { place, path: file_path(&root, kind, name).into() };
+            let source = Source { place, path: path_of(&root, kind, name).into() };
             match source.path.symlink_metadata() {
                 Ok(_) => match &mut found {
                     None => found = Some(Entry { name: name.clone(), source, replaces: None }),
@@ -174,6 +175,14 @@ impl Manifests {
         self.load(Kind::Bottle, name, BottleLayer::parse)
     }
 
+    /// Every manifest that comes with the program: kind, name, text.
+    pub fn shipped() -> impl Iterator<Item = (Kind, Name, &'static str)> {
+        [Kind::Agent, Kind::Bottle].into_iter().flat_map(|kind| {
+            let named = move |(name, text): &(&str, &'static str)| Some((kind, (*name).parse().ok()?, *text));
+            shipped::all(kind).iter().filter_map(named)
+        })
+    }
+
     /// What a manifest is about, in one line: its first words, or its first comment. None when it has neither,
     /// or no file has the name.
     ///
@@ -197,12 +206,20 @@ impl Manifests {
         parse: impl Fn(Name, Source, &str) -> Result<T, ManifestError>,
     ) -> Result<Option<T>, ManifestError> {
         let Some(Entry { source, .. }) = self.find(kind, name)? else { return Ok(None) };
-        let text = match source.place {
-            Place::Shipped => shipped::text(kind, name.as_str()).unwrap_or_default().to_owned(),
-            Place::Home => read(&source, &self.homes.bottle_home)?,
-            Place::Project => read(&source, &self.homes.cwd)?,
-        };
+        let text = self.text(kind, name, &source)?;
         parse(name.clone(), source, &text).map(Some)
+    }
+
+    /// What stands in a manifest's file, as it is.
+    ///
+    /// # Errors
+    /// [`ManifestError`] when it cannot be read, is no text, or is too large.
+    pub fn text(&self, kind: Kind, name: &Name, source: &Source) -> Result<String, ManifestError> {
+        match source.place {
+            Place::Shipped => Ok(shipped::text(kind, name.as_str()).unwrap_or_default().to_owned()),
+            Place::Home => read(source, &self.homes.bottle_home),
+            Place::Project => read(source, &self.homes.cwd),
+        }
     }
 
     /// The folders that hold manifests of a kind, the strongest first.
@@ -215,12 +232,8 @@ impl Manifests {
     }
 }
 
-fn file_path(root: &Path, kind: Kind, name: &Name) -> PathBuf {
-    root.join(kind.folder()).join(format!("{name}.md"))
-}
-
 fn shipped_source(kind: Kind, name: &Name) -> Source {
-    Source { place: Place::Shipped, path: file_path(Path::new(""), kind, name).into() }
+    Source { place: Place::Shipped, path: path_of(Path::new(""), kind, name).into() }
 }
 
 /// Whether a path leads nowhere: nothing there, or a file where a folder should be.

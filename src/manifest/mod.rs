@@ -7,6 +7,7 @@
 //!   decode       tree → the wire types of schema, strictly
 //!   schema       what may be written: every key of both kinds; `keys` says what to offer instead
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
+//! put        a text → the person's own file; `import` reads another tool's home
 //! skills     a skill's name → the files it stands for
 //! ```
 //!
@@ -24,12 +25,14 @@ pub mod frontmatter;
 pub mod git_gate;
 pub mod git_key;
 pub mod host_path;
+pub mod import;
 mod keys;
 pub mod locate;
 pub mod located;
 mod placed;
 pub(crate) mod plain_file;
 pub mod provider;
+pub mod put;
 pub mod resources;
 mod schema;
 pub mod secret_ref;
@@ -43,6 +46,7 @@ mod yaml;
 pub use agent::AgentManifest;
 pub use bottle::BottleLayer;
 pub use error::ManifestError;
+pub use import::Imported;
 pub use locate::{Homes, Listing, Manifests};
 pub use located::{Located, Position};
 pub use source::{Kind, Place, Source};

@@ -15,6 +15,7 @@
 //! - `picking`: what a person is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
+//! - `writing`: manifests of one's own, and settings
 
 mod conversations;
 mod docker;
@@ -32,3 +33,4 @@ mod settings;
 mod state;
 mod terminal;
 mod usage;
+mod writing;

@@ -1,0 +1,150 @@
+//! `bottle init`: manifests of one's own to begin with, the shipped ones or another tool's.
+
+use std::path::{Path, PathBuf};
+
+use bottle_contract::names::Name;
+use serde::Serialize;
+
+use super::brief::from_home;
+use super::choice::manifests;
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::Output;
+use crate::host::Host;
+use crate::manifest::put::{path_of, put_new};
+use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
+use crate::resolve;
+
+/// Write out the manifests that come with bottle, to be changed
+///
+/// They go to `$BOTTLE_HOME`, where each takes the place of the shipped one of its name from then on. A file
+/// that is there already stays as it is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    /// Take over the manifests of a bot-bottle home instead, as they are (usually `~/.bot-bottle`)
+    #[arg(long, value_name = "DIR")]
+    import: Option<PathBuf>,
+}
+
+/// One manifest, for `--json`.
+#[derive(Debug, Serialize)]
+struct Written {
+    kind: ManifestKind,
+    name: Name,
+    file: PathBuf,
+    /// False when a file of that name was there.
+    written: bool,
+    /// What of it means something else here.
+    notes: Vec<&'static str>,
+    /// Why it cannot be used as it is.
+    problem: Option<String>,
+}
+
+impl Init {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let written = match &self.import {
+            Some(folder) => self::import(host, folder, output)?,
+            None => shipped(host)?,
+        };
+        if output.json {
+            output.print_json(&written)?;
+        } else {
+            report(&written, host, output)?;
+        }
+        if self.import.is_some() && written.iter().any(|one| one.problem.is_some()) {
+            Ok(exit::MANIFEST)
+        } else {
+            Ok(exit::DONE)
+        }
+    }
+}
+
+fn shipped(host: &Host) -> Result<Vec<Written>, CliError> {
+    Manifests::shipped().map(|(kind, name, text)| write(host, kind, name, text)).collect()
+}
+
+fn import(host: &Host, folder: &Path, output: &Output) -> Result<Vec<Written>, CliError> {
+    let folder = host.cwd.join(folder);
+    if !folder.is_dir() {
+        return Err(
+            CliError::usage(format!("there is no folder {}", folder.display())).about(folder.display())
+        );
+    }
+    let (found, warnings) = import::read(&folder, &Homes::from(host));
+    for warning in &warnings {
+        output.warn(warning);
+    }
+    if found.is_empty() {
+        return Err(CliError::new(
+            Kind::Manifest,
+            format!("there is neither an agent nor a bottle in {}", folder.display()),
+        )
+        .about(folder.display())
+        .hint("agents are `agents/NAME.md`, bottles `bottles/NAME.md`"));
+    }
+    let mut written: Vec<Written> =
+        found.into_iter().map(|imported| take(host, imported)).collect::<Result<_, _>>()?;
+    // Looked at when all are there, because they name each other.
+    let all = manifests(host);
+    for one in written.iter_mut().filter(|one| one.problem.is_none()) {
+        one.problem = problem(one, &all);
+    }
+    Ok(written)
+}
+
+fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
+    let Imported { kind, name, text, notes } = imported;
+    match text {
+        Ok(text) => Ok(Written { notes, ..write(host, kind, name, &text)? }),
+        Err(error) => {
+            let file = path_of(&host.home, kind, &name);
+            Ok(Written { kind, name, file, written: false, notes, problem: Some(error.to_string()) })
+        }
+    }
+}
+
+fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Written, CliError> {
+    let file = path_of(&host.home, kind, &name);
+    let written = put_new(&host.home, kind, &name, text).map_err(|error| {
+        CliError::failed(format!("cannot write {}: {error}", file.display()))
+            .about(file.display())
+            .hint("what was written before it stays; `bottle init` goes on where it stopped")
+    })?;
+    Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
+}
+
+/// Why one that was just written cannot be used.
+fn problem(one: &Written, all: &Manifests) -> Option<String> {
+    let error = match one.kind {
+        ManifestKind::Agent => all.agent(&one.name).err().map(resolve::ResolveError::from),
+        ManifestKind::Bottle => resolve::lineage(&one.name, all).err(),
+    }?;
+    Some(match error.hint() {
+        Some(hint) => format!("{}; {hint}", error.message()),
+        None => error.message(),
+    })
+}
+
+fn report(written: &[Written], host: &Host, output: &Output) -> Result<(), CliError> {
+    let short = |text: &str| from_home(text, &host.user_home);
+    for one in written.iter().filter(|one| one.written) {
+        output.print(&one.file.display().to_string())?;
+    }
+    let kept = written.iter().filter(|one| !one.written && one.problem.is_none()).count();
+    if kept > 0 {
+        output.note(format!("{kept} were there already and stay as they are"));
+    }
+    for one in written {
+        let name = format!("{} {}", one.kind, one.name);
+        for note in &one.notes {
+            output.note(format!("{name}: {note}"));
+        }
+        if let Some(problem) = &one.problem {
+            output.warn(short(&format!("{name} cannot be used as it is: {problem}")));
+        }
+    }
+    if written.iter().any(|one| one.written) {
+        output.note("`bottle edit NAME` changes one and looks it over");
+    }
+    Ok(())
+}

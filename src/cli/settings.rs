@@ -1,0 +1,95 @@
+//! `bottle settings`: every setting, what it is now, and whether a person set it.
+
+use serde::Serialize;
+
+use super::error::CliError;
+use super::exit;
+use super::output::{Output, inert};
+use crate::host::{Host, Settings};
+
+/// Show every setting and what it is now
+///
+/// They stand in `$BOTTLE_HOME/settings.yml`, which may be absent.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {}
+
+/// One setting.
+#[derive(Serialize)]
+struct Row {
+    key: &'static str,
+    value: String,
+    /// Whether it differs from what it is when nobody sets it.
+    changed: bool,
+    means: &'static str,
+}
+
+impl Show {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let rows = rows(&Settings::load(host)?);
+        if output.json {
+            output.print_json(&rows)?;
+            return Ok(exit::DONE);
+        }
+        let ink = output.ink();
+        let cells: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| {
+                let value = inert(&row.value);
+                let value = if row.changed { ink.bold(&value) } else { value };
+                vec![row.key.to_owned(), value, row.means.to_owned()]
+            })
+            .collect();
+        output.print_table(&["SETTING", "VALUE", "MEANS"], &cells)?;
+        output.note(format!("change them in {}", host.home.join("settings.yml").display()));
+        Ok(exit::DONE)
+    }
+}
+
+fn rows(settings: &Settings) -> Vec<Row> {
+    let defaults = Settings::default();
+    SETTINGS
+        .iter()
+        .map(|(key, means, value)| {
+            let now = value(settings);
+            Row { key, changed: now != value(&defaults), value: now, means }
+        })
+        .collect()
+}
+
+type Value = fn(&Settings) -> String;
+
+/// Key, meaning, and how it is written.
+const SETTINGS: &[(&str, &str, Value)] = &[
+    ("backend", "what isolates a bottle, where nothing else says", |s| {
+        s.backend.clone().unwrap_or_else(|| "the first that can run it".to_owned())
+    }),
+    ("detach_keys", "leave a session running", |s| {
+        s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
+    }),
+    ("docker.door", "how a bottle reaches its door on an engine", |s| s.docker.door.word().to_owned()),
+    ("docker.subnets", "where bottles' networks on an engine come from", |s| s.docker.subnets.to_string()),
+    ("docker.runtime", "what runs an agent's container", |s| {
+        s.docker.runtime.clone().unwrap_or_else(|| "the engine's own".to_owned())
+    }),
+    ("home_allow", "paths of your home that a bottle may see, read-only", |s| {
+        listed(s.home_allow.iter().map(|path| path.display().to_string()))
+    }),
+    ("logs.keep", "bytes of the door's log that are kept of each bottle", |s| {
+        indicatif::HumanBytes(s.log_keep).to_string()
+    }),
+    ("terminal.pass", "what an agent may do to your terminal beyond text", |s| {
+        let pass = s.terminal_pass;
+        let named = [
+            (pass.clipboard, "clipboard"),
+            (pass.notify, "notify"),
+            (pass.title, "title"),
+            (pass.images, "images"),
+        ];
+        listed(named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name.to_owned()))
+    }),
+];
+
+fn listed(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+}

@@ -1,0 +1,184 @@
+//! Manifests of one's own: written out, taken over from another tool, changed in an editor.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+
+use crate::home::{run, snapshot, transcript, transcripts};
+
+const OTHER: &str = "---\nextends: [base, tools]\negress:\n  routes: [{host: api.example.com, dlp: {outbound_detectors: [entropy]}}]\n\
+    git-gate: {repos: {app: {url: 'ssh://git@git.example.com/app.git', key: {provider: static, path: ~/.ssh/id}}}}\n\
+    agent_provider: {template: claude, dockerfile: agent.Dockerfile}\n---\n";
+
+#[test]
+fn the_shipped_manifests_are_written_once_and_yours_stay() -> Result<()> {
+    let mut home = TestHome::new()?;
+    home.agent("claude", "---\nbottle: claude\n---\nmine\n")?;
+    let text = transcripts(
+        &home,
+        &[&["init"], &["init"], &["list", "agents"], &["start", "shell", "--dry-run", "-q"]],
+    )?;
+    assert_eq!(
+        std::fs::read_to_string(home.bottle_home().join("agents/claude.md"))?,
+        "---\nbottle: claude\n---\nmine\n"
+    );
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn another_tools_home_is_taken_over_and_what_changes_is_said() -> Result<()> {
+    let home = TestHome::new()?;
+    home.write("home/.bot-bottle/bottles/base.md", "---\nenv: {A: b}\n---\n")?;
+    home.write("home/.bot-bottle/bottles/tools.md", "---\nsupervise: false\n---\n")?;
+    home.write("home/.bot-bottle/bottles/work.md", OTHER)?;
+    home.write(
+        "home/.bot-bottle/bottles/old.md",
+        "---\ngit-gate: {repos: {a: {url: 'ssh://git@a.example/a', identity: ~/.ssh/id}}}\n---\n",
+    )?;
+    home.write("home/.bot-bottle/bottles/Bad Name.md", "---\n---\n")?;
+    home.write("home/.bot-bottle/agents/worker.md", "---\nbottle: work\n---\nWork.\n")?;
+    home.write("home/.bot-bottle/agents/binary.md", "\u{0}")?;
+    let folder = home.home().join(".bot-bottle");
+    let folder = folder.to_str().expect("text");
+    let text = transcripts(
+        &home,
+        &[
+            &["init", "--import", folder],
+            &["init", "--import", folder, "--json"],
+            &["init", "--import", "nowhere"],
+            &["init", "--import", "."],
+        ],
+    )?;
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn a_full_or_closed_home_is_said_and_nothing_is_half_written() -> Result<()> {
+    let home = TestHome::new()?;
+    std::fs::remove_dir(home.bottle_home().join("bottles"))?;
+    home.write("home/.bottle/bottles", "a file in its way")?;
+    snapshot!(transcript(&home, &["init"])?);
+    Ok(())
+}
+
+/// A person's editor that does to the file what its script says.
+fn with_editor(script: &str) -> Result<TestHome> {
+    let mut home = TestHome::new()?;
+    let editor = home.write("home/editor", &format!("#!/bin/sh\n{script}\n"))?;
+    home.env("EDITOR", format!("/bin/sh {}", editor.display()));
+    Ok(home)
+}
+
+fn edit(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
+    Pty::spawn(home.program(arguments.iter().copied())?.command(), 24, 100)
+}
+
+#[test]
+fn a_shipped_manifest_is_changed_as_a_copy_of_ones_own() -> Result<()> {
+    let home = with_editor("echo 'More words.' >>\"$1\"")?;
+    let mut pty = edit(&home, &["edit", "claude", "--agent"])?;
+    pty.wait_for("wrote ~/.bottle/agents/claude.md")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let text = std::fs::read_to_string(home.bottle_home().join("agents/claude.md"))?;
+    assert!(text.contains("bottle: claude") && text.ends_with("More words.\n"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn nothing_changed_is_nothing_written() -> Result<()> {
+    let home = with_editor("true")?;
+    let mut pty = edit(&home, &["edit", "claude", "--bottle"])?;
+    pty.wait_for("nothing was changed")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert!(!home.bottle_home().join("bottles/claude.md").exists());
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_is_said_before_it_takes_its_place() -> Result<()> {
+    let mut home = with_editor("printf -- '---\\negres: {}\\n---\\n' >\"$1\"")?;
+    home.bottle("mine", "---\nenv: {A: b}\n---\n")?;
+    let file = home.bottle_home().join("bottles/mine.md");
+    let mut pty = edit(&home, &["edit", "mine"])?;
+    pty.wait_for("did you mean `egress`?")?;
+    pty.wait_for("[edit/keep/discard]")?;
+    pty.type_keys("e\r")?;
+    pty.wait_until("asked again", |screen| screen.matches("[edit/keep/discard]").count() == 2)?;
+    pty.type_keys("discard\r")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_eq!(std::fs::read_to_string(&file)?, "---\nenv: {A: b}\n---\n");
+    let mut pty = edit(&home, &["edit", "mine"])?;
+    pty.wait_for("[edit/keep/discard]")?;
+    pty.type_keys("k\r")?;
+    pty.wait_for("wrote ~/.bottle/bottles/mine.md")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_eq!(std::fs::read_to_string(&file)?, "---\negres: {}\n---\n");
+    Ok(())
+}
+
+#[test]
+fn a_new_name_is_asked_about_and_a_name_of_both_too() -> Result<()> {
+    let home = with_editor("sed -i 's/You are .*/Review./' \"$1\"")?;
+    let mut pty = edit(&home, &["edit", "claud"])?;
+    let screen = pty.wait_for("What is the new `claud` to be? [agent/bottle]")?;
+    assert!(screen.contains("did you mean `claude`?"), "{screen}");
+    pty.type_keys("agent\r")?;
+    pty.wait_for("wrote ~/.bottle/agents/claud.md")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let mut pty = edit(&home, &["edit", "claude"])?;
+    pty.wait_for("There is an agent `claude` and a bottle `claude`. Which?")?;
+    pty.type_keys("\x1b")?;
+    pty.wait_for("nothing was changed")?;
+    assert_eq!(pty.wait_exit()?, 130);
+    let mut pty = edit(&home, &["edit"])?;
+    pty.wait_for("Change which manifest?")?;
+    pty.type_keys("claud agent yours")?;
+    pty.wait_for("1 of ")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("nothing was changed")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
+
+#[test]
+fn an_editor_that_fails_or_is_not_there_changes_nothing() -> Result<()> {
+    let home = with_editor("exit 3")?;
+    let mut pty = edit(&home, &["edit", "claude", "--agent"])?;
+    pty.wait_for("the editor ended with exit status: 3; nothing was changed")?;
+    assert_eq!(pty.wait_exit()?, 1);
+    let mut home = TestHome::new()?;
+    home.env("VISUAL", "no-such-editor --wait");
+    let mut pty = edit(&home, &["edit", "claude", "--agent"])?;
+    pty.wait_for("set EDITOR")?;
+    assert_eq!(pty.wait_exit()?, 1);
+    assert!(!home.bottle_home().join("agents/claude.md").exists());
+    Ok(())
+}
+
+#[test]
+fn without_a_terminal_nothing_is_opened() -> Result<()> {
+    let home = with_editor("touch opened")?;
+    snapshot!(transcript(&home, &["edit", "claude"])?);
+    assert!(!home.project().join("opened").exists());
+    Ok(())
+}
+
+#[test]
+fn every_setting_is_shown_and_what_was_set_stands_out() -> Result<()> {
+    let home = TestHome::new()?;
+    home.write("home/.bottle/settings.yml", "docker: {door: socket}\nterminal: {pass: [title]}\n")?;
+    snapshot!(transcripts(&home, &[&["settings"], &["settings", "--json"]])?);
+    let outcome = run(&home, &["settings", "--json"])?;
+    let changed: Vec<_> = outcome
+        .json()?
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|row| row["changed"] == true)
+        .map(|row| row["key"].clone())
+        .collect();
+    assert_eq!(changed, ["docker.door", "terminal.pass"]);
+    Ok(())
+}
