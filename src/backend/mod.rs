@@ -174,6 +174,24 @@ pub trait Backend: Send + Sync {
         )))
     }
 
+    /// What bottles were made of and none will be any more, on backends that make such things. Never what
+    /// something uses, nor a snapshot. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`Backend::enumerate`].
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes what [`Backend::unused`] found, but for what has come into use since, and answers with it.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it cannot be removed.
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        drop(unused);
+        Ok(Vec::new())
+    }
+
     /// How the person moves a snapshot to another machine: a command to type, when there is one.
     fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
         let _ = snapshot;
@@ -245,6 +263,19 @@ pub struct Resource {
     pub kind: String,
     /// The backend's own id (`pid:start-time`, a path, an engine's id).
     pub id: String,
+}
+
+/// Something that no bottle needs any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unused {
+    /// The backend's own word for it (`image`).
+    pub kind: String,
+    /// The backend's own name or id.
+    pub id: String,
+    /// Why nobody needs it, as the rest of a sentence.
+    pub why: String,
+    /// Its size, with what it shares with others, where that is known.
+    pub bytes: Option<u64>,
 }
 
 /// What a backend can do beyond the promises.

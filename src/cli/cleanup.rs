@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use indicatif::HumanBytes;
 
 use super::connect::unlistable;
 use super::error::{CliError, Kind};
@@ -11,7 +12,7 @@ use super::exit;
 use super::output::{Output, inert};
 use super::shapes::{CleanupReport, Leftover};
 use super::terminal::{self, Person};
-use crate::backend::{Snapshot, registry};
+use crate::backend::{Snapshot, Unused, registry};
 use crate::host::Host;
 use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
 use crate::instance::{State, Store};
@@ -152,6 +153,11 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
         let _ =
             writeln!(text, "{slug} {verb} rid of the snapshot {reference}: nothing refers to it ({backend})");
     }
+    for (backend, unused) in &found.unused {
+        let Unused { kind, id, why, bytes } = unused;
+        let size = bytes.map(|bytes| format!(", {}", HumanBytes(bytes))).unwrap_or_default();
+        let _ = writeln!(text, "the {kind} {id} {verb} removed: {why} ({backend}{size})");
+    }
     for path in &found.litter {
         let _ = writeln!(text, "{} {verb} removed: nobody uses it", path.display());
     }
@@ -170,8 +176,36 @@ fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> 
         stopped: living.iter().map(ToString::to_string).collect(),
         removed: found.orphans.iter().map(leftover).collect(),
         snapshots: found.snapshots.iter().map(|unnamed| unnamed.snapshot.reference.clone()).collect(),
+        unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),
         files: found.litter.iter().map(|path| path.display().to_string()).collect(),
         left: found.left.clone(),
         errors: failures.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_bottle_needs_is_named_with_its_size_before_it_goes() {
+        let unused = |kind: &str, id: &str, why: &str, bytes| {
+            ("docker", Unused { kind: kind.to_owned(), id: id.to_owned(), why: why.to_owned(), bytes })
+        };
+        let found = Found {
+            unused: vec![
+                unused("image", "sha256:0a", "a build left it", Some(277 << 20)),
+                unused("volume", "bottle-program-1", "it holds the program of another version", None),
+            ],
+            ..Found::default()
+        };
+        assert!(!found.is_empty());
+        insta::assert_snapshot!(lines(&found, &[], "would be"), @r"
+        the image sha256:0a would be removed: a build left it (docker, 277.00 MiB)
+        the volume bottle-program-1 would be removed: it holds the program of another version (docker)
+        ");
+        let shown = serde_json::to_value(&shape(&found, &[], &[], true).unused[0]).expect("JSON");
+        let expected = serde_json::json!({"kind": "image", "id": "sha256:0a", "why": "a build left it", "bytes": 277 << 20});
+        assert_eq!(shown, expected);
     }
 }

@@ -5,7 +5,7 @@ use bottle_contract::session::guest::{Attempt, Reach};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::backend::Finding;
+use crate::backend::{Finding, Unused};
 
 /// One line of `bottle list active --json`.
 #[derive(Debug, Serialize)]
@@ -37,6 +37,8 @@ pub(crate) struct CleanupReport {
     pub(crate) removed: Vec<Leftover>,
     /// References of snapshots that nothing refers to.
     pub(crate) snapshots: Vec<String>,
+    /// Images, volumes and the like that no bottle needs any more.
+    pub(crate) unused: Vec<Unused>,
     /// Folders and sockets that nobody uses.
     pub(crate) files: Vec<String>,
     /// What was left alone, and why.

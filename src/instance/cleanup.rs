@@ -15,7 +15,7 @@ use super::freeze;
 use super::record::{Record, Status};
 use super::store::{ClaimError, State, Store, Unlistable};
 use super::transcripts;
-use crate::backend::{Backend, LAYERS, Resource, Snapshot};
+use crate::backend::{Backend, LAYERS, Resource, Snapshot, Unused};
 use crate::host::Host;
 
 /// What a cleanup would do.
@@ -25,6 +25,8 @@ pub struct Found {
     pub orphans: Vec<Orphan>,
     /// Snapshots that their bottle's state does not name: replaced by a newer one, or never recorded.
     pub snapshots: Vec<Unnamed>,
+    /// What bottles were made of and none will be any more, with its backend's name.
+    pub unused: Vec<(&'static str, Unused)>,
     /// Folders of claims that never finished, and sockets nobody listens on.
     pub litter: Vec<PathBuf>,
     /// What was left alone and why, a sentence each.
@@ -84,7 +86,10 @@ impl Found {
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.orphans.is_empty() && self.snapshots.is_empty() && self.litter.is_empty()
+        self.orphans.is_empty()
+            && self.snapshots.is_empty()
+            && self.unused.is_empty()
+            && self.litter.is_empty()
     }
 }
 
@@ -142,6 +147,12 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
         }));
     }
     look_at_snapshots(&store, backends, &mut found).await;
+    for backend in backends {
+        match backend.unused().await {
+            Ok(all) => found.unused.extend(all.into_iter().map(|unused| (backend.name(), unused))),
+            Err(error) => found.errors.push(format!("{}: {error}", backend.name())),
+        }
+    }
     found.litter.extend(stale_sockets(host, &store));
     let unfinished = transcripts::unfinished(&host.home).into_iter();
     let dead = unfinished.filter(|(slug, _)| !matches!(store.state(slug), Some(State::Alive(_))));
@@ -162,6 +173,16 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
     for orphan in &found.orphans {
         if let Err(failure) = remove_orphan(&store, backends, orphan).await {
             failures.push(format!("{}: {failure}", orphan.slug));
+        }
+    }
+    // After the bottles, which stand on it.
+    for backend in backends {
+        let own = found.unused.iter().filter(|(name, _)| *name == backend.name());
+        let own: Vec<Unused> = own.map(|(_, unused)| unused.clone()).collect();
+        if !own.is_empty()
+            && let Err(error) = backend.remove_unused(own).await
+        {
+            failures.push(format!("{}: {error}", backend.name()));
         }
     }
     for path in &found.litter {

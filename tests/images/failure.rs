@@ -113,3 +113,51 @@ async fn what_is_being_made_and_what_is_anothers_is_not_swept_away() {
     docker(&["volume", "inspect", &volume]);
     docker(&["image", "inspect", &guards]);
 }
+
+#[tokio::test]
+async fn what_a_build_left_is_shown_by_a_cleanup_before_it_goes() {
+    let Some(stand) = Stand::new("left by a build") else { return };
+    let made = |home: &str| {
+        let dockerfile = format!(
+            "FROM debian:bookworm-slim\nLABEL bottle.image=stage bottle.built-by={home} test={}\n",
+            stand.word()
+        );
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("Dockerfile"), dockerfile).expect("written");
+        docker(&["build", "--quiet", &folder.path().display().to_string()])
+    };
+    let [ours, used, anothers] =
+        [stand.host.home_hash(), stand.host.home_hash() + " more=1", "another".to_owned()]
+            .map(|home| made(&home));
+    let container = docker(&["create", &used, "true"]);
+    let left = |images: &[bottle::backend::Unused]| -> Vec<String> {
+        images.iter().map(|one| one.id.clone()).collect()
+    };
+    let found = stand.images().unused().await.expect("looked");
+    assert!(left(&found).contains(&ours), "{found:?}");
+    assert!(found.iter().all(|one| ![&used, &anothers].contains(&&one.id)), "{found:?}");
+    assert!(found.iter().find(|one| one.id == ours).is_some_and(|one| one.bytes > Some(1 << 20)));
+
+    // By the command: shown, and gone only after the yes.
+    let said = |arguments: &[&str]| {
+        let mut program = bottle_test_support::program::Program::bottle().expect("built");
+        program
+            .arguments(arguments)
+            .env("BOTTLE_HOME", &stand.host.home)
+            .env("XDG_RUNTIME_DIR", stand.runtime());
+        program.env("HOME", &stand.host.home).run().expect("run").expect_code(0).stdout
+    };
+    let shown = said(&["cleanup", "--dry-run"]);
+    assert!(
+        shown.contains(&format!("the image {ours} would be removed: a build left it (docker, ")),
+        "{shown}"
+    );
+    docker(&["image", "inspect", &ours]);
+    assert!(said(&["cleanup", "--yes", "--json"]).contains(&ours));
+    assert_eq!(engine::docker(&["image", "inspect", &ours]), None);
+    for image in [&used, &anothers] {
+        docker(&["image", "inspect", image]);
+    }
+    docker(&["rm", &container]);
+    docker(&["rmi", &used, &anothers]);
+}

@@ -143,8 +143,12 @@ async fn read(
         Some((slug, made_at, reference))
     })();
     let Some((slug, made_at, reference)) = parsed else { return Ok(None) };
-    let bytes = image.own_size(engine, home, replaced).await?;
-    Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes) }))
+    match image.own_size(engine, home, replaced).await {
+        Ok(bytes) => Ok(Some(Snapshot { slug, reference, made_at, bytes: Some(bytes) })),
+        // Removed since it was listed.
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the reference is one that this home gives to a snapshot of that slug; nothing else becomes part of

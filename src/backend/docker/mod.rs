@@ -52,11 +52,12 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use self::engine::Engine;
+use self::images::Images;
 use self::launch::Launches;
 use self::names::{Names, Part};
 use super::{
     Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Prepared, Preview, Resource, Site,
-    Snapshot, Step, Told,
+    Snapshot, Step, Told, Unused,
 };
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
@@ -198,6 +199,17 @@ impl Backend for DockerBackend {
     async fn remove_snapshot(&self, snapshot: &Snapshot) -> Result<(), BackendError> {
         let engine = self.engine("remove the snapshot").await?;
         freeze::remove(engine, &self.names, snapshot).await
+    }
+
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        let doing = "look for images that nobody needs";
+        let Some(engine) = self.engine_if_any(doing).await? else { return Ok(Vec::new()) };
+        Images::new(engine.docker(), &self.host).unused().await
+    }
+
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        let engine = self.engine("remove what nobody needs").await?;
+        Images::new(engine.docker(), &self.host).remove_unused(unused).await
     }
 
     fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {

@@ -5,27 +5,27 @@ use std::collections::HashMap;
 use bollard::Docker;
 use bollard::models::ImageSummary;
 use bollard::query_parameters::{
-    BuildImageOptionsBuilder, BuilderVersion, ListImagesOptionsBuilder, PruneImagesOptionsBuilder,
-    RemoveImageOptions,
+    BuildImageOptionsBuilder, BuilderVersion, ListContainersOptionsBuilder, ListImagesOptionsBuilder,
 };
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
 use super::program::Program;
 use super::recipe::Recipe;
-use super::{IMAGE_LABEL, failed, stages};
+use super::unused::IMAGE;
+use super::{IMAGE_LABEL, failed, is_missing, stages};
 use crate::backend::docker::engine::{EngineError, FREE_SPACE};
-use crate::backend::{BackendError, Step, Told};
+use crate::backend::{BackendError, Step, Told, Unused};
 use crate::host::Host;
 
 /// What of a failed build's output an error carries: its end, where the cause stands.
 const OUTPUT_KEPT: usize = 32 << 10;
 /// How long an image is kept that lost its name to another start's: that one may be about to use it.
-const RENAMED_KEPT: &str = "1h";
+const RENAMED_KEPT: i64 = 60 * 60;
 /// How long an unused image of another program's guards is kept: a week.
-const GUARDS_KEPT: &str = "168h";
+const GUARDS_KEPT: i64 = 7 * 24 * 60 * 60;
 /// How long an agent's image is kept that another has taken the place of, likewise.
-const AGENTS_KEPT: i64 = 7 * 24 * 60 * 60;
+const AGENTS_KEPT: i64 = GUARDS_KEPT;
 /// The home that an image was made by.
 pub(super) const HOME_LABEL: &str = "bottle.built-by";
 /// What an agent's image was made of, for the home that made it.
@@ -112,55 +112,74 @@ pub(super) fn mark(home: &str, kind: &str) -> String {
     format!("{IMAGE_LABEL}={kind} {HOME_LABEL}={home}")
 }
 
-/// Removes what builds of this home left behind, none of which goes on: stages, the last step of one that was
-/// given up, what could not be made ready for an agent; and images that others have taken the place of, once
-/// they are old and no container has them. Answers with the ids.
+/// What builds of this home left behind: stages, the last step of one that was given up, what could not be made
+/// ready for an agent; and images that others have taken the place of, once they are old. No container has them.
 ///
 /// # Errors
-/// [`BackendError`] when the engine refuses.
-pub(super) async fn sweep(
+/// [`BackendError`] when the engine cannot be asked.
+pub(super) async fn unused(
     docker: &Docker,
+    program: Option<&Program>,
     home: &str,
-    program: &Program,
-) -> Result<Vec<String>, BackendError> {
-    let label = |kind: &str| ("label", vec![format!("{IMAGE_LABEL}={kind}"), format!("{HOME_LABEL}={home}")]);
-    let dangling = ("dangling", vec!["true".to_owned()]);
-    let until = |age: &str| ("until", vec![age.to_owned()]);
-    let others = ("label!", vec![format!("{PROGRAM_LABEL}={}", program.hash)]);
-    let guards = ("label", vec![format!("{IMAGE_LABEL}={SIDECARS}")]);
-    let mut removed = Vec::new();
-    for filters in [
-        vec![dangling.clone(), label(STAGE)],
-        vec![dangling.clone(), label(BUILT)],
-        vec![dangling.clone(), label(AGENT), until(RENAMED_KEPT)],
-        vec![dangling, label(SIDECARS), until(RENAMED_KEPT)],
-        vec![("dangling", vec!["false".to_owned()]), guards, others, until(GUARDS_KEPT)],
-    ] {
-        let options = PruneImagesOptionsBuilder::new().filters(&HashMap::from_iter(filters)).build();
-        let pruned = docker
-            .prune_images(Some(options))
-            .await
-            .map_err(|error| failed("cannot remove what earlier builds left", error))?;
-        removed.extend(pruned.images_deleted.into_iter().flatten().filter_map(|item| item.deleted));
-    }
-    removed.extend(sweep_agents(docker, home).await?);
-    Ok(removed)
+) -> Result<Vec<Unused>, BackendError> {
+    let failed = |error| failed("cannot list what earlier builds left", error);
+    let filters = HashMap::from([("label", vec![IMAGE_LABEL.to_owned()])]);
+    let options = ListImagesOptionsBuilder::new().filters(&filters).build();
+    let images = match docker.list_images(Some(options.clone())).await {
+        // An engine fails over an image that goes while it lists.
+        Err(error) if is_missing(&error) => docker.list_images(Some(options)).await.map_err(failed)?,
+        images => images.map_err(failed)?,
+    };
+    let options = ListContainersOptionsBuilder::new().all(true).build();
+    let containers = docker.list_containers(Some(options)).await.map_err(failed)?;
+    let used: Vec<String> = containers.into_iter().filter_map(|container| container.image_id).collect();
+    let program = program.map(|program| program.hash.as_str());
+    Ok(left(&images, &used, home, program, jiff::Timestamp::now().as_second()))
 }
 
-async fn sweep_agents(docker: &Docker, home: &str) -> Result<Vec<String>, BackendError> {
-    let filters = HashMap::from([("label", vec![format!("{IMAGE_LABEL}={AGENT}")])]);
-    let images = docker
-        .list_images(Some(ListImagesOptionsBuilder::new().filters(&filters).build()))
-        .await
-        .map_err(|error| failed("cannot list the agents' images", error))?;
-    let mut removed = Vec::new();
-    for name in superseded(&images, home, jiff::Timestamp::now().as_second()) {
-        // By its name only: one that a container has is refused, one that a snapshot stands on stays under it.
-        if docker.remove_image(&name, None::<RemoveImageOptions>, None).await.is_ok() {
-            removed.push(name);
+/// Which of these images are [`unused`].
+fn left(
+    images: &[ImageSummary],
+    used: &[String],
+    home: &str,
+    program: Option<&str>,
+    now: i64,
+) -> Vec<Unused> {
+    let superseded = superseded(images, home, now);
+    let why = |image: &ImageSummary| {
+        let label = |name: &str| image.labels.get(name).map(String::as_str);
+        let older = |than: i64| now.saturating_sub(image.created) > than;
+        let nameless = image.repo_tags.iter().all(|name| name.ends_with(":<none>"));
+        match label(IMAGE_LABEL)? {
+            STAGE | BUILT if nameless && label(HOME_LABEL) == Some(home) => Some("a build left it"),
+            AGENT | SIDECARS if nameless && label(HOME_LABEL) == Some(home) && older(RENAMED_KEPT) => {
+                Some("another one has its name")
+            }
+            SIDECARS if !nameless && label(PROGRAM_LABEL) != program && older(GUARDS_KEPT) => {
+                Some("it holds the program of another version")
+            }
+            AGENT if image.repo_tags.iter().any(|name| superseded.contains(name)) => {
+                Some("a newer one of the same source is there")
+            }
+            _ => None,
         }
-    }
-    Ok(removed)
+    };
+    let free = images.iter().filter(|image| !used.contains(&image.id));
+    free.filter_map(|image| {
+        // By its name, so that another name of it, a snapshot's, stays what it is.
+        let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_of_guards(name));
+        Some(Unused {
+            kind: IMAGE.to_owned(),
+            id: name.unwrap_or(&image.id).clone(),
+            why: why(image)?.to_owned(),
+            bytes: u64::try_from(image.size).ok(),
+        })
+    })
+    .collect()
+}
+
+fn is_of_guards(name: &str) -> bool {
+    name.strip_prefix(super::SIDECARS).is_some_and(|rest| rest.starts_with(':'))
 }
 
 /// The names of old images of this home's that a newer one of the same source has taken the place of.
@@ -345,6 +364,41 @@ mod tests {
         };
         let expected = [("HTTPS_PROXY", "http://proxy.example:3128"), ("NO_PROXY", "localhost")];
         assert_eq!(proxies(&host), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn what_builds_left_is_told_from_what_is_used_anothers_or_young() {
+        let now = 100 * GUARDS_KEPT;
+        let image = |id: &str, kind: &str, home: &str, name: Option<&str>, age: i64| ImageSummary {
+            id: id.to_owned(),
+            repo_tags: vec![name.unwrap_or("<none>:<none>").to_owned()],
+            created: now - age,
+            size: 7,
+            labels: [(IMAGE_LABEL, kind), (HOME_LABEL, home), (PROGRAM_LABEL, id)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..ImageSummary::default()
+        };
+        let (ours, week) = ("0123abcd", GUARDS_KEPT + 1);
+        let images = [
+            image("stage", STAGE, ours, None, 0),
+            image("built", BUILT, ours, None, 0),
+            image("used", STAGE, ours, None, week),
+            image("named", STAGE, ours, Some("mine:1"), week),
+            image("anothers", STAGE, "ffffffff", None, week),
+            image("renamed", AGENT, ours, None, RENAMED_KEPT + 1),
+            image("just-renamed", AGENT, ours, None, RENAMED_KEPT),
+            image("guards", SIDECARS, "ffffffff", Some("bottle-sidecars:1"), week),
+            image("own-guards", SIDECARS, ours, Some("bottle-sidecars:2"), week),
+            image("young-guards", SIDECARS, ours, Some("bottle-sidecars:3"), week - 1),
+            image("used-guards", SIDECARS, ours, Some("bottle-sidecars:4"), week),
+            image("snapshot", AGENT, ours, Some("bottle-snapshot:0123abcd-a-1"), week),
+        ];
+        let used = ["used".to_owned(), "used-guards".to_owned()];
+        let left = left(&images, &used, ours, Some("own-guards"), now);
+        assert!(left.iter().all(|image| image.kind == IMAGE && image.bytes == Some(7)), "{left:?}");
+        let ids: Vec<&str> = left.iter().map(|image| image.id.as_str()).collect();
+        assert_eq!(ids, ["stage", "built", "renamed", "bottle-sidecars:1"]);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod program;
 mod recipe;
 mod stages;
 mod stand_in;
+mod unused;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -54,7 +55,7 @@ use self::program::Program;
 use self::recipe::{Hash, Recipe};
 use self::volume::Maker;
 use crate::backend::docker::engine::EngineError;
-use crate::backend::{BackendError, BackendErrorKind, Step, Told};
+use crate::backend::{BackendError, BackendErrorKind, Step, Told, Unused};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
 use crate::manifest::provider::Template;
@@ -189,23 +190,36 @@ impl Images {
         volume.await.cloned()
     }
 
-    /// Removes what starts of this home left that were killed while they made an image or a volume, and what
-    /// builds leave behind, unless one goes on; and volumes and images that others have taken the place of, once
-    /// they are old and no container has them. Answers with what was removed.
+    /// What starts of this home left that were killed while they made an image or a volume, and what builds leave
+    /// behind, unless one goes on; and volumes and images that others have taken the place of, once they are old
+    /// and no container has them. Changes nothing.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be asked.
+    pub async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        // Without one there is none that a start is about to use.
+        let program = self.program_file().await.ok();
+        let home = self.host.home_hash();
+        let mut unused = stand_in::left(&self.docker, &home).await?;
+        unused.extend(volume::unused(&self.docker, program, &home).await?);
+        unused.extend(build::unused(&self.docker, program, &home).await?);
+        Ok(unused)
+    }
+
+    /// Removes what [`Images::unused`] found, as far as nobody has come to use it since, and answers with it.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine refuses.
+    pub async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        unused::remove(&self.docker, &self.host, unused).await
+    }
+
+    /// Both at once.
     ///
     /// # Errors
     /// [`BackendError`] when the engine cannot be asked, or refuses.
-    pub async fn sweep(&self) -> Result<Vec<String>, BackendError> {
-        let program = self.program_file().await?;
-        let home = self.host.home_hash();
-        let mut removed = stand_in::sweep(&self.docker, &home).await?;
-        removed.extend(volume::sweep(&self.docker, program, &home).await?);
-        let alone = building::none_goes_on(&self.host)
-            .map_err(|error| BackendError::failed(format!("cannot lock the builds of this home: {error}")))?;
-        if alone.is_some() {
-            removed.extend(build::sweep(&self.docker, &home, program).await?);
-        }
-        Ok(removed)
+    pub async fn sweep(&self) -> Result<Vec<Unused>, BackendError> {
+        self.remove_unused(self.unused().await?).await
     }
 
     async fn of_provider(&self, template: Template, told: &Told<Step>) -> Result<AgentImage, BackendError> {

@@ -10,8 +10,8 @@ use bollard::query_parameters::{
 };
 use jiff::Timestamp;
 
-use super::{failed, is_missing, maker};
-use crate::backend::BackendError;
+use super::{failed, is_missing, maker, unused};
+use crate::backend::{BackendError, Unused};
 
 /// On each of them: the home whose process made it.
 pub(super) const STAND_IN_LABEL: &str = "bottle.stand-in";
@@ -19,7 +19,7 @@ pub(super) const STAND_IN_LABEL: &str = "bottle.stand-in";
 /// where it does not say which.
 const CUT_OFF: Duration = Duration::from_secs(5 * 60);
 
-/// See the module. Removed by [`StandIn::remove`], or by [`sweep`] when its process died.
+/// See the module. Removed by [`StandIn::remove`], or found by [`left`] when its process died.
 #[derive(Debug)]
 pub(super) struct StandIn {
     /// Its id.
@@ -70,7 +70,11 @@ impl StandIn {
     }
 }
 
-async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError> {
+/// Removes one of this id, and its volumes without a name.
+///
+/// # Errors
+/// [`BackendError`] when the engine refuses; one that is gone already is no error.
+pub(super) async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError> {
     let options = RemoveContainerOptionsBuilder::new().force(true).v(true).build();
     match docker.remove_container(id, Some(options)).await {
         Err(error) if !is_missing(&error) => Err(failed(format!("cannot remove the container {id}"), error)),
@@ -78,11 +82,11 @@ async fn remove(docker: &Docker, id: &str) -> Result<(), BackendError> {
     }
 }
 
-/// Removes those of this home that a process left which died. Answers with their ids.
+/// Those of this home that a process left which died.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked, or refuses.
-pub(super) async fn sweep(docker: &Docker, home: &str) -> Result<Vec<String>, BackendError> {
+/// [`BackendError`] when the engine cannot be asked.
+pub(super) async fn left(docker: &Docker, home: &str) -> Result<Vec<Unused>, BackendError> {
     let filters = HashMap::from([
         ("label", vec![format!("{STAND_IN_LABEL}={home}")]),
         ("status", vec!["created".to_owned()]),
@@ -94,15 +98,15 @@ pub(super) async fn sweep(docker: &Docker, home: &str) -> Result<Vec<String>, Ba
         .map_err(|error| failed("cannot list the containers that were made for files", error))?;
     let now = Timestamp::now().as_second();
     let limit = i64::try_from(CUT_OFF.as_secs()).unwrap_or(i64::MAX);
-    let mut removed = Vec::new();
+    let mut all = Vec::new();
     for container in listed {
         let old = container.created.is_some_and(|made| now.saturating_sub(made) > limit);
         let labels = container.labels.unwrap_or_default();
         let left = labels.get(maker::LABEL).map_or(Some(old), |label| maker::is_gone(label, home));
         if let Some(id) = container.id.filter(|_| left == Some(true)) {
-            remove(docker, &id).await?;
-            removed.push(id);
+            let why = "a start that was cut off made it to look into an image".to_owned();
+            all.push(Unused { kind: unused::CONTAINER.to_owned(), id, why, bytes: None });
         }
     }
-    Ok(removed)
+    Ok(all)
 }

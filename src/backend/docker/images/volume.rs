@@ -21,8 +21,9 @@ use rand::RngExt as _;
 
 use super::program::Program;
 use super::stand_in::StandIn;
+use super::unused::{VOLUME, remove_one};
 use super::{failed, is_missing, maker, recipe};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Unused};
 
 /// Which volume is full, on the one that says so.
 const FULL_LABEL: &str = "bottle.program";
@@ -57,7 +58,9 @@ pub(super) async fn filled(
     let made = make(docker, program, maker, &mark, &name).await;
     if made.as_ref().is_ok_and(|chosen| *chosen == name) {
         // What others left; that it fails is no failure of a start.
-        let _ = sweep(docker, program, maker.home).await;
+        for volume in unused(docker, Some(program), maker.home).await.unwrap_or_default() {
+            let _ = remove_one(docker, &volume).await;
+        }
     } else {
         // Lost against another start, or failed.
         let _ = docker.remove_volume(&name, None::<RemoveVolumeOptions>).await;
@@ -135,33 +138,42 @@ async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) 
     uploaded.and(stand_in.remove(docker).await)
 }
 
-/// Removes volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a
-/// cut-off attempt left, once its process ended, or after [`CUT_OFF`] where that is not known. Answers with their
-/// names.
+/// Volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a
+/// cut-off attempt left, once its process ended, or after [`CUT_OFF`] where that is not known. In the order in
+/// which they have to go.
 ///
 /// # Errors
-/// [`BackendError`] when the engine cannot be asked. A volume that the engine keeps is in use.
-pub(super) async fn sweep(
+/// [`BackendError`] when the engine cannot be asked.
+pub(super) async fn unused(
     docker: &Docker,
-    program: &Program,
+    program: Option<&Program>,
     home: &str,
-) -> Result<Vec<String>, BackendError> {
-    let filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
-    let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
-    let listed = docker
-        .list_volumes(Some(options))
-        .await
-        .map_err(|error| failed("cannot list the program's volumes", error))?
-        .volumes
-        .unwrap_or_default();
-    let mut removed = Vec::new();
+) -> Result<Vec<Unused>, BackendError> {
+    let (all, free) = tokio::try_join!(list(docker, false), list(docker, true))?;
+    let used = |name: &str| !free.iter().any(|volume| volume.name == name);
+    let mark = program.map(mark_of).unwrap_or_default();
     // A mark goes before what it marks: a start that does not find it fills anew.
-    for name in given_up(&listed, &mark_of(program), home, Timestamp::now()) {
-        if docker.remove_volume(&name, None::<RemoveVolumeOptions>).await.is_ok() {
-            removed.push(name);
-        }
+    let mut names = given_up(&all, &mark, home, Timestamp::now());
+    let of_used = |name: &str| {
+        let full = all.iter().find(|volume| volume.name == name).and_then(|v| v.labels.get(FULL_LABEL));
+        full.is_some_and(|full| all.iter().any(|volume| volume.name == *full) && used(full))
+    };
+    names.retain(|name| !used(name) && !of_used(name));
+    let why = "it holds the program of another version, or a part of one";
+    let one = |id| Unused { kind: VOLUME.to_owned(), id, why: why.to_owned(), bytes: None };
+    Ok(names.into_iter().map(one).collect())
+}
+
+/// Every volume with a program, or those that no container has.
+async fn list(docker: &Docker, free: bool) -> Result<Vec<Volume>, BackendError> {
+    let mut filters = HashMap::from([("label", vec![ROLE_LABEL.to_owned()])]);
+    if free {
+        filters.insert("dangling", vec!["true".to_owned()]);
     }
-    Ok(removed)
+    let options = ListVolumesOptionsBuilder::new().filters(&filters).build();
+    let listed = docker.list_volumes(Some(options)).await;
+    let listed = listed.map_err(|error| failed("cannot list the program's volumes", error))?;
+    Ok(listed.volumes.unwrap_or_default())
 }
 
 /// Which volumes to give up, in order. The one of this mark is about to be used, however old it is.
