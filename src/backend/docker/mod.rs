@@ -74,6 +74,8 @@ pub struct DockerBackend {
     names: Names,
     engine: OnceCell<Engine>,
     launches: Launches,
+    /// What a preview found out holds for the making that follows.
+    images: OnceCell<Images>,
 }
 
 impl DockerBackend {
@@ -85,6 +87,7 @@ impl DockerBackend {
             names: Names::of(host.home_hash()),
             engine: OnceCell::new(),
             launches: Launches::default(),
+            images: OnceCell::new(),
         }
     }
 
@@ -100,6 +103,11 @@ impl DockerBackend {
             Err(error) if error.is_no_engine() => Ok(None),
             Err(error) => Err(error.during(doing)),
         }
+    }
+
+    async fn images(&self) -> Result<&Images, BackendError> {
+        let engine = self.engine("find the bottle's images").await?;
+        Ok(self.images.get_or_init(async || Images::new(engine.docker(), &self.host)).await)
     }
 
     fn settings(&self) -> Result<DockerSettings, BackendError> {
@@ -129,13 +137,11 @@ impl Backend for DockerBackend {
     }
 
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
-        let engine = self.engine("find the bottle's images").await?;
-        prepare::preview(engine, &self.host, plan).await
+        self.images().await?.preview(plan).await
     }
 
     async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError> {
-        let engine = self.engine("find the bottle's images").await?;
-        prepare::prepare(engine, &self.host, plan, told).await
+        prepare::prepare(self.images().await?, plan, told).await
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {

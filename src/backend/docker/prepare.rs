@@ -2,25 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::engine::Engine;
 use super::images::Images;
-use crate::backend::{BackendError, Contained, Prepared, Preview, Step, Told};
-use crate::host::Host;
+use crate::backend::{BackendError, Contained, Prepared, Step, Told};
 use crate::plan::Plan;
-
-/// See [`crate::backend::Backend::preview`].
-pub(super) async fn preview(engine: &Engine, host: &Host, plan: &Plan) -> Result<Preview, BackendError> {
-    Images::new(engine.docker(), host).preview(plan).await
-}
 
 /// See [`crate::backend::Backend::prepare`].
 pub(super) async fn prepare(
-    engine: &Engine,
-    host: &Host,
+    images: &Images,
     plan: &Plan,
     told: &Told<Step>,
 ) -> Result<Prepared, BackendError> {
-    let images = Images::new(engine.docker(), host);
     // The program is in both, so it is found once.
     let (agent, sidecars, program) =
         tokio::try_join!(images.agent(plan, told), images.sidecars(told), images.program())?;
