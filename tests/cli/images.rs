@@ -1,5 +1,7 @@
 //! Images that people bring, on a real engine: what is built, what of them is left out, what is wrong with them.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
@@ -51,7 +53,7 @@ impl Built {
     }
 
     fn run(&self, arguments: &[&str]) -> Result<Outcome> {
-        self.home.program(arguments.iter().copied())?.deadline(std::time::Duration::from_secs(180)).run()
+        self.home.program(arguments.iter().copied())?.deadline(Duration::from_secs(180)).run()
     }
 
     fn transcript(&self, arguments: &[&str]) -> Result<String> {
@@ -124,7 +126,7 @@ fn an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing() -> Result<()> 
     built.write("nobody", "FROM debian:bookworm-slim\nUSER somebody\n", "[sh]")?;
     built.agent("absent", "image: bottle.invalid/nothing:1", "[sh]")?;
     built.agent("foreign", "image: ./foreign.tar", "[sh]")?;
-    foreign(&built.home.bottle_home().join("foreign.tar"))?;
+    let loaded = foreign(&built.home.bottle_home().join("foreign.tar"), &built.hash)?;
     built.agent("text", "image: ./text.Dockerfile", "[sh]")?;
     built.home.write("home/.bottle/text.Dockerfile", "FROM debian\n")?;
     let mut text = String::new();
@@ -135,11 +137,10 @@ fn an_image_that_is_wrong_is_one_clear_cause_and_leaves_nothing() -> Result<()> 
     // What the engine's resolver says of a registry that is not there.
     scrub.add(r"(cannot be pulled: ).*", "$1[CAUSE]")?;
     snapshot!(scrub.apply(&text));
-    let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
-    let left = built.left();
+    assert_eq!(engine::docker(&["image", "inspect", "--format", "{{.Id}}", &loaded]), None);
     // Steps of the build that failed stay for the next try, until they are cleaned up.
-    let steps = engine::docker(&["images", "--quiet", "--filter", "dangling=true"]).unwrap_or_default();
-    assert!(left.lines().all(|id| steps.contains(id)), "{left}");
+    let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
+    assert_eq!(built.left(), "");
     Ok(())
 }
 
@@ -181,7 +182,8 @@ fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
 }
 
 /// An image for a processor that no engine here has, as `docker save` writes it.
-fn foreign(path: &std::path::Path) -> Result<()> {
+/// Answers with its id; `word` makes it another's than that of any other test.
+fn foreign(path: &std::path::Path, word: &str) -> Result<String> {
     fn archive(files: &[(&str, &[u8])]) -> Result<Vec<u8>> {
         let mut archive = tar::Builder::new(Vec::new());
         for (name, bytes) in files {
@@ -193,20 +195,35 @@ fn foreign(path: &std::path::Path) -> Result<()> {
         Ok(archive.into_inner()?)
     }
     let layer = archive(&[("hello", b"hello")])?;
-    let digest = format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&layer)));
+    let hash =
+        |bytes: &[u8]| format!("sha256:{}", hex::encode(<sha2::Sha256 as sha2::Digest>::digest(bytes)));
+    let digest = hash(&layer);
     let config = serde_json::json!({
-        "architecture": "s390x", "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [digest]},
+        "architecture": "s390x", "os": "linux", "config": {"Labels": {"test": word}}, "rootfs": {"type": "layers", "diff_ids": [digest]},
     });
     let manifest = serde_json::json!([{"Config": "config.json", "RepoTags": [], "Layers": ["layer.tar"]}]);
     let (config, manifest) = (config.to_string(), manifest.to_string());
     let files =
         [("config.json", config.as_bytes()), ("layer.tar", &layer), ("manifest.json", manifest.as_bytes())];
-    Ok(std::fs::write(path, archive(&files)?)?)
+    std::fs::write(path, archive(&files)?)?;
+    Ok(hash(config.as_bytes()))
+}
+
+/// Waits until this is so.
+fn until(what: &str, condition: impl Fn() -> bool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        anyhow::ensure!(Instant::now() < end, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// Whether a container of the engine runs this.
 fn runs(command: &str) -> bool {
-    let running = engine::docker(&["ps", "--quiet"]).unwrap_or_default();
+    // A list fails when something on it goes at that moment.
+    let list = || engine::docker(&["ps", "--quiet"]);
+    let running = (0..50).find_map(|_| list()).unwrap_or_default();
     // One of another test may be gone by now.
     let commands =
         running.lines().filter_map(|id| engine::docker(&["inspect", "--format", "{{.Config.Cmd}}", id]));
@@ -235,15 +252,13 @@ fn a_person_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key() -
     pty.wait_for("Start slow")?;
     pty.type_keys("y\r")?;
     pty.wait_for(&format!("the image of the Dockerfile slow.Dockerfile: {word}"))?;
-    assert!(runs(&word));
+    until("the step runs", || runs(&word))?;
     pty.type_keys("\x03")?;
     pty.wait_for("interrupted by signal 2")?;
     pty.wait_for("`bottle cleanup` removes it")?;
     assert_eq!(pty.wait_exit()?, 130);
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    while runs(&word) {
-        anyhow::ensure!(std::time::Instant::now() < end, "the build goes on without anybody");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    until("the build ends in the engine too", || !runs(&word))?;
+    let _ = built.run(&["cleanup", "--yes"])?.expect_code(0);
+    assert_eq!(built.left(), "");
     Ok(())
 }

@@ -32,7 +32,7 @@ mod stand_in;
 mod unused;
 mod volume;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
+use bollard::query_parameters::{ListImagesOptionsBuilder, RemoveImageOptions};
 use bottle_contract::terminal::inert;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -301,8 +302,23 @@ impl Images {
         if let Some(image) = self.made(&local.hash).await? {
             return Ok(image);
         }
+        let before = self.nameless().await?;
         let loaded = local.load(&self.patient(), &name, told).await?;
-        self.adopt(&loaded, &name, &local.hash).await
+        let adopted = self.adopt(&loaded, &name, &local.hash).await;
+        if adopted.is_err() && !before.contains(&loaded) && self.nameless().await?.contains(&loaded) {
+            // It came for this alone, and nobody could find it again.
+            let _ = self.docker.remove_image(&loaded, None::<RemoveImageOptions>, None).await;
+        }
+        adopted
+    }
+
+    /// The ids of images that have neither a name nor another one made on them.
+    async fn nameless(&self) -> Result<Vec<String>, BackendError> {
+        let filters = HashMap::from([("dangling", vec!["true"])]);
+        let options = ListImagesOptionsBuilder::new().filters(&filters).build();
+        let images = self.docker.list_images(Some(options)).await;
+        let images = images.map_err(|error| failed("cannot list the images", error))?;
+        Ok(images.into_iter().map(|image| image.id).collect())
     }
 
     /// The folder or archive at this path of the home.
