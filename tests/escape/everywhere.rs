@@ -1,0 +1,238 @@
+//! The places of a machine and its engine where a secret could lie, searched again and again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// Where the runtime and the engine keep their files of containers.
+const RUNTIME: [&str; 3] = ["/run/docker", "/run/containerd", "/var/lib/docker/containers"];
+/// Of a file that is longer no more is read: what is looked for would stand in a configuration.
+const FILE_MAX: u64 = 4 << 20;
+
+/// A kind of place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Containers,
+    Images,
+    History,
+    Networks,
+    Volumes,
+    Logs,
+    Events,
+    CommandLines,
+    Environments,
+    Runtime,
+    Layers,
+    Home,
+}
+
+impl Place {
+    /// All of them.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Containers,
+        Self::Images,
+        Self::History,
+        Self::Networks,
+        Self::Volumes,
+        Self::Logs,
+        Self::Events,
+        Self::CommandLines,
+        Self::Environments,
+        Self::Runtime,
+        Self::Layers,
+        Self::Home,
+    ];
+}
+
+/// What is looked for, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct Search {
+    /// The home's hash, by which its things on the engine are found.
+    pub(crate) home: String,
+    /// Folders of the person's that are looked through.
+    pub(crate) folders: Vec<PathBuf>,
+    /// The secrets.
+    pub(crate) needles: Vec<String>,
+    /// In the environment of an agent's process there may be these: it is given them.
+    pub(crate) agents_own: Vec<String>,
+}
+
+/// What was found: needle, kind of place, and where exactly.
+pub(crate) type Found = BTreeMap<(String, Place), BTreeSet<String>>;
+
+/// A search that goes on until it is ended.
+pub(crate) struct Searching {
+    ends: Arc<AtomicBool>,
+    found: Arc<Mutex<Found>>,
+    rounds: [JoinHandle<usize>; 3],
+    events: Child,
+    hearing: JoinHandle<()>,
+}
+
+impl Searching {
+    /// Begins it. Events are heard from here on.
+    pub(crate) fn begin(search: Search) -> Self {
+        let (ends, found) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Found>>::default());
+        let mut command = Command::new("docker");
+        command.args(["events", "--format", "{{json .}}"]).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut events = command.spawn().expect("docker events");
+        let heard = BufReader::new(events.stdout.take().expect("its output"));
+        let hearing = {
+            let (search, found) = (search.clone(), found.clone());
+            std::thread::spawn(move || {
+                for line in heard.lines().map_while(Result::ok) {
+                    search.look(&found, Place::Events, "docker events", line.as_bytes());
+                }
+            })
+        };
+        // What was there before takes its time, and none of what is looked for happens meanwhile.
+        let mut before = BTreeSet::new();
+        search.engine(&found, &mut before);
+        let rounds: [fn(&Search, &Mutex<Found>, &mut BTreeSet<String>); 3] =
+            [Search::engine, Search::processes, Search::disk];
+        let rounds = rounds.map(|round| {
+            let (search, ends, found) = (search.clone(), ends.clone(), found.clone());
+            let mut known = before.clone();
+            std::thread::spawn(move || {
+                let mut rounds = 0;
+                while !ends.load(Ordering::Relaxed) {
+                    round(&search, &found, &mut known);
+                    rounds += 1;
+                }
+                rounds
+            })
+        });
+        Self { ends, found, rounds, events, hearing }
+    }
+
+    /// Ends it: what was found, and how many times engine, processes and files were looked through.
+    pub(crate) fn end(mut self) -> (Found, [usize; 3]) {
+        self.ends.store(true, Ordering::Relaxed);
+        let rounds = self.rounds.map(|rounds| rounds.join().expect("searched"));
+        self.events.kill().expect("ended");
+        self.events.wait().expect("ended");
+        self.hearing.join().expect("heard");
+        (self.found.lock().expect("lock").clone(), rounds)
+    }
+}
+
+impl Search {
+    fn look(&self, found: &Mutex<Found>, place: Place, at: &str, bytes: &[u8]) {
+        for needle in self.needles.iter().filter(|needle| contains(bytes, needle.as_bytes())) {
+            let mut found = found.lock().expect("lock");
+            found.entry((needle.clone(), place)).or_default().insert(at.to_owned());
+        }
+    }
+
+    /// What the engine shows. An image never changes, so that a known one is not looked at again.
+    fn engine(&self, found: &Mutex<Found>, known: &mut BTreeSet<String>) {
+        let label = format!("label=bottle.home={}", self.home);
+        let of_home = |list: &[&str]| ids(&[list, &["--quiet", "--filter", &label]].concat());
+        let containers = of_home(&["ps", "--all", "--no-trunc"]);
+        self.inspected(found, Place::Containers, &containers);
+        for id in &containers {
+            self.look(found, Place::Logs, id, &said(&["logs", id]));
+        }
+        self.inspected(found, Place::Networks, &of_home(&["network", "ls", "--no-trunc"]));
+        self.inspected(found, Place::Volumes, &of_home(&["volume", "ls"]));
+        let mut images = ids(&["images", "--quiet", "--no-trunc", "--filter", "label=bottle.image"]);
+        images.extend(ids(&["images", "--quiet", "--no-trunc", "--filter", &label]));
+        images.retain(|image| known.insert(image.clone()));
+        self.inspected(found, Place::Images, &images);
+        for image in &images {
+            self.look(found, Place::History, image, &said(&["history", "--no-trunc", image]));
+        }
+    }
+
+    /// What lies on the disk: the runtime's files, the containers' own, the person's.
+    fn disk(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
+        for folder in RUNTIME {
+            self.files(found, Place::Runtime, Path::new(folder));
+        }
+        for folder in &self.folders {
+            self.files(found, Place::Home, folder);
+        }
+        let label = format!("label=bottle.home={}", self.home);
+        for id in ids(&["ps", "--all", "--quiet", "--filter", &label]) {
+            let folder = said_text(&["inspect", "--format", "{{.GraphDriver.Data.UpperDir}}", &id]);
+            self.files(found, Place::Layers, Path::new(folder.trim()));
+        }
+    }
+
+    fn inspected(&self, found: &Mutex<Found>, place: Place, ids: &[String]) {
+        if !ids.is_empty() {
+            let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+            self.look(found, place, &ids.join(" "), &said(&[&["inspect"], &ids[..]].concat()));
+        }
+    }
+
+    /// Of every process that may be looked at, but this one and the commands that it gave the secrets to.
+    fn processes(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
+        for entry in fs::read_dir("/proc").expect("/proc").filter_map(Result::ok) {
+            let path = entry.path();
+            let [command, environment] =
+                ["cmdline", "environ"].map(|file| fs::read(path.join(file)).unwrap_or_default());
+            let name = format!("{} {}", path.display(), String::from_utf8_lossy(&command).replace('\0', " "));
+            self.look(found, Place::CommandLines, &name, &command);
+            let given = contains(&environment, GIVEN.as_bytes());
+            let allowed =
+                if contains(&environment, b"BOTTLE_PROMPT_FILE=") { &self.agents_own[..] } else { &[] };
+            if !given {
+                let needles =
+                    self.needles.iter().filter(|needle| !allowed.contains(needle)).cloned().collect();
+                let search = Self { needles, ..self.clone() };
+                search.look(found, Place::Environments, &name, &environment);
+            }
+        }
+    }
+
+    fn files(&self, found: &Mutex<Found>, place: Place, folder: &Path) {
+        for entry in fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok) {
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                self.files(found, place, &entry.path());
+            } else if kind.is_file()
+                && let Ok(file) = fs::File::open(entry.path())
+            {
+                let mut bytes = Vec::new();
+                // One that goes meanwhile has been read as far as it was there.
+                let _ = file.take(FILE_MAX).read_to_end(&mut bytes);
+                self.look(found, place, &entry.path().display().to_string(), &bytes);
+            }
+        }
+    }
+}
+
+/// A variable of the commands that the secrets are given to by their environment.
+pub(crate) const GIVEN: &str = "BOTTLE_TEST_GIVES_SECRETS=";
+
+fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    let Some(first) = needle.first() else { return false };
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        rest = &rest[at..];
+        if rest.starts_with(needle) {
+            return true;
+        }
+        rest = &rest[1..];
+    }
+    false
+}
+
+fn said(arguments: &[&str]) -> Vec<u8> {
+    let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().expect("docker");
+    [output.stdout, output.stderr].concat()
+}
+
+fn said_text(arguments: &[&str]) -> String {
+    String::from_utf8_lossy(&said(arguments)).into_owned()
+}
+
+fn ids(list: &[&str]) -> Vec<String> {
+    said_text(list).lines().map(str::to_owned).collect()
+}

@@ -1,0 +1,192 @@
+//! A launch with secrets: they get to where they are for, and are found nowhere else at any moment of it.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bottle::host::home_hash;
+use bottle_test_support::engine::{self, docker};
+use bottle_test_support::fake_llm::{FakeLlm, Options};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+
+use crate::everywhere::{Found, GIVEN, Place, Search, Searching};
+
+/// How long the agent may take to use what it has.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks the model with a placeholder, and says that it has its own variable.
+const AGENT: &str = "curl -s -o /dev/null -d '{}' https://api.anthropic.com/v1/messages; \
+    echo has ${#TOKEN} bytes; sleep 600";
+
+/// One for each way in which a secret comes to a bottle.
+struct Secrets {
+    /// A route's, from the person's environment; the door's alone.
+    route: String,
+    /// Another route's, from a program; likewise.
+    program: String,
+    /// A variable of the agent's.
+    variable: String,
+}
+
+impl Secrets {
+    fn new() -> Self {
+        let [route, program, variable] =
+            ["route", "program", "variable"].map(|way| format!("{way}-{:032x}", rand::random::<u128>()));
+        Self { route, program, variable }
+    }
+
+    fn all(&self) -> Vec<String> {
+        [&self.route, &self.program, &self.variable].map(Clone::clone).into()
+    }
+}
+
+fn home(settings: &str, secrets: &Secrets, llm: &FakeLlm) -> TestHome {
+    let mut home = TestHome::new().expect("a home");
+    let ca = home.outside("llm-ca.pem");
+    llm.write_ca(&ca).expect("written");
+    let kept = home.write("given/secret", &secrets.program).expect("written");
+    home.write("home/.bottle/settings.yml", settings).expect("settings");
+    home.write("tmp/note", "the folder for temporary files").expect("made");
+    home.agent("user", "---\nbottle: user\n---\n").expect("agent");
+    let bottle = format!(
+        "---\nbackend: docker\nenv: {{TOKEN: $GIVEN_TOKEN}}\n\
+         agent_provider: {{template: command, command: [/bin/sh, -c, {:?}]}}\n\
+         egress:\n  ca_bundle: {:?}\n  routes:\n    \
+           - {{host: api.anthropic.com, connect_to: \"{}\", auth: {{scheme: header, header: X-Api-Key, token_ref: GIVEN_KEY}}}}\n    \
+           - {{host: other.example, auth: {{scheme: Bearer, token_ref: {:?}}}}}\n---\n",
+        AGENT,
+        ca.display().to_string(),
+        llm.address(),
+        format!("cmd:/bin/cat {}", kept.display()),
+    );
+    home.bottle("user", &bottle).expect("bottle");
+    let (name, value) = GIVEN.split_once('=').map(|(name, _)| (name, "1")).expect("a variable");
+    home.env(name, value).env("GIVEN_KEY", &secrets.route).env("GIVEN_TOKEN", &secrets.variable);
+    home.env("TMPDIR", home.outside("tmp"));
+    home
+}
+
+/// A needle in each kind of place, so that what is found nowhere was looked for.
+struct Planted {
+    needle: String,
+    home: String,
+    container: String,
+    process: Child,
+    file: std::path::PathBuf,
+}
+
+impl Planted {
+    fn new(home: &str, state: &Path) -> Self {
+        let needle = format!("planted-{:032x}", rand::random::<u128>());
+        let [label, planted] = [format!("bottle.home={home}"), format!("planted={needle}")];
+        let made = |arguments: &[&str]| docker(arguments).unwrap_or_else(|| panic!("docker {arguments:?}"));
+        let (name, write) = (format!("planted-{home}"), format!("echo {needle} | tee /file; sleep 600"));
+        let labels = ["--label", label.as_str(), "--label", planted.as_str()];
+        made(&[&["network", "create"], &labels[..], &["--internal", &name]].concat());
+        made(&[&["volume", "create"], &labels[..], &[&name]].concat());
+        let base = engine::BASE_IMAGE;
+        let run = ["run", "--detach", "--network", "none"];
+        let container = made(&[&run, &labels[..], &[base, "/bin/sh", "-c", &write]].concat());
+        made(&["commit", "--message", &needle, &container, &name]);
+        let mut process = Command::new("/bin/sh");
+        process.args(["-c", "read line", &needle]).env("PLANTED", &needle).stdin(Stdio::piped());
+        let process = process.spawn().expect("a process");
+        let file = state.join("planted");
+        std::fs::create_dir_all(state).expect("folder");
+        std::fs::write(&file, &needle).expect("written");
+        Self { needle, home: home.to_owned(), container, process, file }
+    }
+
+    fn remove(mut self) {
+        self.process.kill().expect("ended");
+        self.process.wait().expect("ended");
+        std::fs::remove_file(&self.file).expect("removed");
+        let name = format!("planted-{}", self.home);
+        for arguments in [
+            &["rm", "--force", &self.container][..],
+            &["rmi", &name],
+            &["network", "rm", &name],
+            &["volume", "rm", &name],
+        ] {
+            assert!(docker(arguments).is_some(), "{arguments:?}");
+        }
+    }
+}
+
+/// Launches, lets the agent use what it has, and ends it, all of it looked at.
+fn searched(settings: &str, test: &str) -> Option<()> {
+    let machine = match engine::here() {
+        Ok(()) => engine::machine()?,
+        Err(why) => {
+            skip::aloud(test, &why);
+            return None;
+        }
+    };
+    if !rustix::process::geteuid().is_root() {
+        skip::aloud(test, &"only root may look at the engine's files and at other users' processes");
+        return None;
+    }
+    let secrets = Secrets::new();
+    let options = Options { key: secrets.route.clone(), address: machine, ..Options::default() };
+    let llm = FakeLlm::start(options).expect("a model");
+    let home = home(settings, &secrets, &llm);
+    let run =
+        |arguments: &[&str]| home.program(arguments.iter().copied()).expect("program").run().expect("run");
+    let hash = home_hash(&home.bottle_home());
+    let state = home.bottle_home().join("state");
+
+    let search = |needles: Vec<String>| Search {
+        home: hash.clone(),
+        folders: vec![home.bottle_home(), home.outside("tmp"), home.runtime()],
+        needles,
+        agents_own: vec![secrets.variable.clone()],
+    };
+    let searching = Searching::begin(search(secrets.all()));
+    let started = run(&["start", "user", "--label", "one", "--detach", "--yes", "-q"]);
+    if started.code == 4 {
+        searching.end();
+        skip::aloud(test, &started.stderr);
+        return None;
+    }
+    assert_eq!(started.code, 0, "{}", started.stderr);
+    let end = Instant::now() + PATIENCE;
+    let has_all = format!("has {} bytes", secrets.variable.len());
+    while !(llm.seen().iter().any(|call| call.key_accepted)
+        && run(&["logs", "one"]).stdout.contains(&has_all))
+    {
+        assert!(Instant::now() < end, "{:?} {}", llm.seen(), run(&["logs", "one"]).stdout);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let _ = run(&["exec", "one", "--", "true"]).expect_code(0);
+    let _ = run(&["commit", "one", "-q"]).expect_code(0);
+    let _ = run(&["stop", "one", "--time", "0"]).expect_code(0);
+    let (found, rounds) = searching.end();
+    assert_eq!(found, Found::new(), "{settings}");
+    assert!(rounds.iter().all(|rounds| *rounds >= 3), "everything was looked through {rounds:?} times only");
+
+    // The control: the same search finds what is there, in every kind of place.
+    let planted = Planted::new(&hash, &state);
+    let searching = Searching::begin(search(vec![planted.needle.clone()]));
+    // Events are of what happens now.
+    assert!(docker(&["restart", "--time", "0", &planted.container]).is_some());
+    std::thread::sleep(Duration::from_secs(1));
+    let (found, _) = searching.end();
+    let key = |place| (planted.needle.clone(), place);
+    let missed: Vec<Place> =
+        Place::ALL.into_iter().filter(|place| !found.contains_key(&key(*place))).collect();
+    planted.remove();
+    assert_eq!(missed, [], "{found:#?}");
+    let _ = run(&["snapshots", "rm", "one"]);
+    Some(())
+}
+
+#[test]
+fn no_secret_is_anywhere_at_any_moment_of_a_launch_by_network() {
+    searched("{}\n", "no_secret_is_anywhere_at_any_moment_of_a_launch_by_network");
+}
+
+#[test]
+fn no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket() {
+    searched("docker: {door: socket}\n", "no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket");
+}
