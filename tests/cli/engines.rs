@@ -202,26 +202,32 @@ fn an_engine_that_stops_or_fills_up_on_the_way_is_one_clear_cause_and_leaves_not
     engine.empty()?;
     let _ = patiently(&home, START)?.expect_code(0);
 
-    // An engine that is gone from one moment to the next.
-    let running = home.program(START.iter().copied())?;
-    let mut start = running.command().stderr(std::process::Stdio::piped()).spawn()?;
-    let end = Instant::now() + Duration::from_secs(60);
-    while engine
-        .docker(&["network", "ls", "--quiet", "--filter", "name=bottle-"])
-        .is_none_or(|ids| ids.is_empty())
-    {
-        anyhow::ensure!(Instant::now() < end && start.try_wait()?.is_none(), "it never made a network");
+    // An engine that is gone from one moment to the next, while it builds and while it launches.
+    agent(&mut home, "slow", "FROM debian:bookworm-slim\nRUN sleep 300\n")?;
+    for (agent, asked) in [
+        ("slow", ["ps", "--quiet", "--filter", "label=bottle.image=stage"]),
+        ("work", ["network", "ls", "--quiet", "--filter=name=bottle-"]),
+        ("work", ["ps", "--all", "--quiet", "--filter=name=bottle-"]),
+    ] {
+        let running = home.program(["start", agent, "--label", agent])?;
+        let mut start = running.command().stderr(std::process::Stdio::piped()).spawn()?;
+        let end = Instant::now() + Duration::from_secs(60);
+        while engine.docker(&asked).is_none_or(|ids| ids.is_empty()) {
+            anyhow::ensure!(Instant::now() < end && start.try_wait()?.is_none(), "never there: {asked:?}");
+        }
+        engine.stop()?;
+        let output = start.wait_with_output().context("it ended")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("the container engine went away"), "{said}");
+        assert!(said.contains("hint: see the engine's own log"), "{said}");
+        if agent == "slow" {
+            text += &scrub.apply(&format!("without the engine\n{}", patiently(&home, START)?.transcript()));
+        }
+        engine.start_again()?;
+        let cleaned = patiently(&home, &["cleanup", "--yes"])?.expect_code(0);
+        assert_eq!(left(&engine), [""; 0], "{}", cleaned.transcript());
     }
-    engine.stop()?;
-    let output = start.wait_with_output().context("it ended")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("container engine"), "{said}");
-    assert!(said.contains("hint: "), "{said}");
-    text += &scrub.apply(&format!("without the engine\n{}", patiently(&home, START)?.transcript()));
-    engine.start_again()?;
-    let cleaned = patiently(&home, &["cleanup", "--yes"])?.expect_code(0);
-    assert_eq!(left(&engine), [""; 0], "{}", cleaned.transcript());
     let _ = patiently(&home, START)?.expect_code(0);
     snapshot!(text);
     Ok(())

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bollard::Docker;
-use bollard::models::ImageSummary;
+use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ImageSummary};
 use bollard::query_parameters::{
     BuildImageOptionsBuilder, BuilderVersion, ListContainersOptionsBuilder, ListImagesOptionsBuilder,
 };
@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 
 use super::program::Program;
 use super::recipe::Recipe;
-use super::unused::IMAGE;
+use super::unused::{IMAGE, STEP};
 use super::{IMAGE_LABEL, failed, is_missing, stages};
 use crate::backend::docker::engine::{EngineError, FREE_SPACE};
 use crate::backend::{BackendError, Step, Told, Unused};
@@ -132,9 +132,28 @@ pub(super) async fn unused(
     };
     let options = ListContainersOptionsBuilder::new().all(true).build();
     let containers = docker.list_containers(Some(options)).await.map_err(failed)?;
-    let used: Vec<String> = containers.into_iter().filter_map(|container| container.image_id).collect();
+    let (steps, others): (Vec<_>, Vec<_>) =
+        containers.into_iter().partition(|container| is_step_left(container, home));
+    let used: Vec<String> = others.into_iter().filter_map(|container| container.image_id).collect();
     let program = program.map(|program| program.hash.as_str());
-    Ok(left(&images, &used, home, program, jiff::Timestamp::now().as_second()))
+    // Before the images that they stand on.
+    let steps = steps.into_iter().filter_map(|step| {
+        let why = "a build that was cut off ran a step in it".to_owned();
+        Some(Unused { kind: STEP.to_owned(), id: step.id?, why, bytes: None })
+    });
+    Ok(steps.chain(left(&images, &used, home, program, jiff::Timestamp::now().as_second())).collect())
+}
+
+/// Whether a container is one of a build's steps and does not run: the builder removes its own, but for those of
+/// an engine that was killed.
+fn is_step_left(container: &ContainerSummary, home: &str) -> bool {
+    let label =
+        |name: &str| container.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
+    let runs = matches!(
+        container.state,
+        Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
+    );
+    label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && !runs
 }
 
 /// Which of these images are [`unused`].

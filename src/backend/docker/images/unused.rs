@@ -11,11 +11,13 @@ use crate::host::Host;
 pub(super) const CONTAINER: &str = "container";
 /// [`Unused::kind`] of a volume with a program in it, or of one that says so.
 pub(super) const VOLUME: &str = "volume";
+/// [`Unused::kind`] of a container that a step of a build ran in.
+pub(super) const STEP: &str = "build-container";
 /// [`Unused::kind`] of an image.
 pub(super) const IMAGE: &str = "image";
 
 /// Removes these, one after the other, and answers with those that are gone now. What came into use since it
-/// was found stays, and so do images while a start of this home makes one.
+/// was found stays, and so does what builds left while a start of this home makes one.
 ///
 /// # Errors
 /// [`BackendError`] when the engine refuses for another reason.
@@ -31,7 +33,9 @@ pub(super) async fn remove(
         .map_err(|error| BackendError::failed(format!("cannot lock the builds of this home: {error}")))?;
     let mut removed = Vec::new();
     for one in unused {
-        if (one.kind != IMAGE || alone.is_some()) && remove_one(docker, &one).await? {
+        if (![STEP, IMAGE].contains(&one.kind.as_str()) || alone.is_some())
+            && remove_one(docker, &one).await?
+        {
             removed.push(one);
         }
     }
@@ -42,7 +46,7 @@ pub(super) async fn remove(
 pub(super) async fn remove_one(docker: &Docker, unused: &Unused) -> Result<bool, BackendError> {
     let id = &unused.id;
     let removed = match unused.kind.as_str() {
-        CONTAINER => return stand_in::remove(docker, id).await.map(|()| true),
+        CONTAINER | STEP => return stand_in::remove(docker, id).await.map(|()| true),
         VOLUME => docker.remove_volume(id, None::<RemoveVolumeOptions>).await,
         _ => docker.remove_image(id, None::<RemoveImageOptions>, None).await.map(drop),
     };
