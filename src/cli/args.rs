@@ -7,14 +7,14 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::output::Color;
 use super::{
-    attach, cleanup, commit, cp, diff, doctor, edit, exec, info, init, list, logs, policy, probe, pull,
-    resume, settings, snapshots, start, stop,
+    attach, cleanup, commit, completions, cp, diff, doctor, edit, exec, help, info, init, list, logs, man,
+    policy, probe, pull, resume, settings, snapshots, start, stop,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
 #[derive(Debug, Parser)]
 #[command(name = "bottle", version, arg_required_else_help = true, after_help = EXIT_CODES)]
-#[command(max_term_width = 100)]
+#[command(max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -65,6 +65,9 @@ pub(crate) enum Command {
     Probe(probe::Probe),
     Doctor(doctor::Doctor),
     Cleanup(cleanup::Cleanup),
+    Completions(completions::Completions),
+    Man(man::Man),
+    Help(help::Help),
 }
 
 const EXIT_CODES: &str = "\

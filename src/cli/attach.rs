@@ -8,6 +8,7 @@ use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit,
 
 use bottle_contract::terminal::Pass;
 
+use super::completions;
 use super::connect::{connect, lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -39,6 +40,7 @@ const HANGUP: u8 = 1;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Attach {
     /// The bottle, as `bottle list` names it; asked for when it is left out
+    #[arg(add = completions::running())]
     slug: Option<Slug>,
     /// Watch only; Ctrl-C leaves
     #[arg(long)]

@@ -6,6 +6,7 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::attach::catch;
+use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -27,6 +28,7 @@ use crate::keeper::protocol::{Committed, KeeperEvent, KeeperRequest};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Commit {
     /// The bottle, as `bottle list` names it; asked for when it is left out
+    #[arg(add = completions::bottles_there())]
     slug: Option<Slug>,
 }
 

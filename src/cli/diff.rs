@@ -2,6 +2,7 @@
 
 use bottle_contract::names::Slug;
 
+use super::completions;
 use super::connect::connect;
 use super::error::CliError;
 use super::exit;
@@ -18,6 +19,7 @@ use crate::host::Host;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
     /// The bottle, as `bottle list` names it
+    #[arg(add = completions::running())]
     slug: Slug,
 }
 

@@ -9,6 +9,7 @@ use bottle_contract::names::Name;
 
 use super::brief::from_home;
 use super::choice::manifests;
+use super::completions;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
@@ -28,6 +29,7 @@ use crate::nearest::nearest;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Edit {
     /// The agent or the bottle; asked for when it is left out
+    #[arg(add = completions::manifests())]
     name: Option<Name>,
     /// The agent of that name, not the bottle
     #[arg(long, conflicts_with = "bottle")]

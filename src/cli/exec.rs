@@ -7,6 +7,7 @@ use bottle_contract::session::guest::{GuestRequest, Process};
 use bottle_contract::terminal::Pass;
 
 use super::attach::catch;
+use super::completions;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -21,6 +22,7 @@ use crate::host::{Host, Settings};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
     /// The bottle, as `bottle list` names it
+    #[arg(add = completions::running())]
     slug: Slug,
     /// Give it a terminal
     #[arg(short, long)]

@@ -4,6 +4,7 @@ use bottle_contract::names::Name;
 
 use super::brief::{Brief, Tone, from_home};
 use super::choice::{manifests, resolved};
+use super::completions;
 use super::error::CliError;
 use super::exit;
 use super::output::{Ink, Output};
@@ -14,9 +15,10 @@ use crate::resolve::{Resolved, explain};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Info {
     /// The agent
+    #[arg(add = completions::agents())]
     agent: Name,
     /// A bottle to fold in, instead of the agent's own; in order, may be repeated
-    #[arg(long = "bottle", value_name = "BOTTLE")]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// Show the whole resolved manifest, with the file and line of every value
     #[arg(long)]

@@ -20,6 +20,7 @@ mod brief;
 mod choice;
 mod cleanup;
 mod commit;
+mod completions;
 mod connect;
 mod cp;
 mod diff;
@@ -29,10 +30,12 @@ mod error;
 mod exec;
 mod exit;
 mod git;
+mod help;
 mod info;
 mod init;
 mod list;
 mod logs;
+mod man;
 mod output;
 mod picker;
 mod policy;
@@ -73,6 +76,9 @@ use crate::host::Host;
 /// Runs the command that was typed and answers with its exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if let Some(code) = completions::answer(&arguments) {
+        return code;
+    }
     terminal::restore_on_panic();
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -113,6 +119,9 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Policy(policy) => policy.run(&host, output),
         Command::Probe(probe) => probe.run(&host, output),
         Command::Doctor(doctor) => doctor.run(&host, output),
+        Command::Completions(completions) => completions.run(output),
+        Command::Man(man) => man.run(&host, output),
+        Command::Help(help) => help.run(output),
         Command::Cleanup(cleanup) => cleanup.run(&host, output),
     }
 }

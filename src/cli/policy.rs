@@ -11,6 +11,7 @@ use clap::{ArgGroup, Subcommand};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::choice::{manifests, resolved};
+use super::completions;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, inert};
@@ -40,13 +41,13 @@ pub(crate) struct Check {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
     /// Ask a bottle that is there; the one that runs, when there is only one
-    #[arg(long)]
+    #[arg(long, add = completions::bottles_there())]
     slug: Option<Slug>,
     /// Ask what this agent would be started with
-    #[arg(long)]
+    #[arg(long, add = completions::agents())]
     agent: Option<Name>,
     /// A bottle to fold in, instead of the agent's own; in order, may be repeated
-    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent")]
+    #[arg(long = "bottle", value_name = "BOTTLE", requires = "agent", add = completions::bottles())]
     bottles: Vec<Name>,
 }
 

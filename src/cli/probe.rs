@@ -13,6 +13,7 @@ use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe as ProbeRequest, Reach};
 
 use super::args::Global;
+use super::completions;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
 use super::exit;
@@ -29,6 +30,7 @@ const PROBED_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Probe {
     /// The bottle, as `bottle list` names it
+    #[arg(add = completions::running())]
     slug: Slug,
 }
 

@@ -3,6 +3,7 @@
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
+use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -22,6 +23,7 @@ use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Pull {
     /// The bottle, as `bottle list` names it
+    #[arg(add = completions::running())]
     slug: Slug,
     /// A branch in the bottle, instead of what is checked out there
     #[arg(long, value_name = "BRANCH")]

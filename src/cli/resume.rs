@@ -13,6 +13,7 @@ use similar::TextDiff;
 use super::attach::catch;
 use super::choice::{manifests, resolved};
 use super::commit::backend_of;
+use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -36,6 +37,7 @@ use crate::resolve::Resolved;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Resume {
     /// The bottle, as `bottle list` names it; asked for when it is left out
+    #[arg(add = completions::kept())]
     slug: Option<Slug>,
     #[command(flatten)]
     how: How,
@@ -48,7 +50,7 @@ struct How {
     #[arg(long)]
     snapshot: bool,
     /// A bottle to fold in, instead of those it was started with; in order, may be repeated
-    #[arg(long = "bottle", value_name = "BOTTLE")]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// The colour of its name in lists
     #[arg(long, value_enum, value_name = "COLOUR")]

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use indicatif::HumanBytes;
 
 use super::commit::{backend_of, not_frozen, taken};
+use super::completions;
 use super::connect::{connect, lost, unlistable};
 use super::error::{CliError, Kind};
 use super::exit;
@@ -30,6 +31,7 @@ enum What {
     /// Remove a bottle's snapshot; work that was kept beside it stays
     Rm {
         /// The bottle, as `bottle snapshots` names it
+        #[arg(add = completions::kept())]
         slug: Slug,
     },
 }

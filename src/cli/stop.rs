@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bottle_contract::names::Slug;
 
+use super::completions;
 use super::connect::{connect, lost};
 use super::error::CliError;
 use super::exit;
@@ -19,6 +20,7 @@ const TEARDOWN: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Stop {
     /// The bottle, as `bottle list` names it; asked for when it is left out
+    #[arg(add = completions::running())]
     slug: Option<Slug>,
     /// Seconds the agent gets to end by itself
     #[arg(long, default_value_t = 10, value_name = "SECONDS")]

@@ -47,7 +47,7 @@ pub use agent::AgentManifest;
 pub use bottle::BottleLayer;
 pub use error::ManifestError;
 pub use import::Imported;
-pub use locate::{Homes, Listing, Manifests};
+pub use locate::{Entry, Homes, Listing, Manifests};
 pub use located::{Located, Position};
 pub use source::{Kind, Place, Source};
 

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::home::{home, run, snapshot, transcripts};
+use crate::home::{home, run, snapshot, transcript, transcripts};
 
 #[test]
 fn the_help_lists_what_works() -> Result<()> {
@@ -80,5 +80,76 @@ fn a_reader_that_goes_away_ends_the_command_quietly() -> Result<()> {
     drop(child.stdout.take());
     let output = child.wait_with_output()?;
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    Ok(())
+}
+
+#[test]
+fn help_knows_commands_and_topics() -> Result<()> {
+    let home = home()?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["help", "exit-codes"],
+            &["help", "snapshots", "rm"],
+            &["help", "exit-code"],
+            &["help", "nothing-like-it"]
+        ]
+    )?);
+    let short = run(&home, &["help"])?.expect_code(0);
+    for words in ["start ", "Topics:", "exit-codes"] {
+        assert!(short.stdout.contains(words), "{words:?} is missing:\n{}", short.stdout);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_shell_is_answered_with_commands_and_names() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "sleeper", "-q"])?.expect_code(0);
+    let completed = |words: &[&str]| -> Result<String> {
+        let mut program = home.program(["--", "bottle"].into_iter().chain(words.iter().copied()))?;
+        program.env("BOTTLE_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", words.len().to_string());
+        Ok(program.run()?.expect_code(0).stdout)
+    };
+    assert_eq!(completed(&["sto"])?.trim(), "stop");
+    assert_eq!(completed(&["stop", ""])?.lines().next(), Some("sleeper"));
+    assert_eq!(completed(&["start", "nap"])?.trim(), "nap");
+    assert!(completed(&["start", "--bottle", ""])?.contains("offline"));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&home, &["completions", shell])?.expect_code(0).stdout;
+        assert!(script.contains("BOTTLE_COMPLETE"), "{shell}: {script}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_real_shell_completes_what_is_typed() -> Result<()> {
+    let home = home()?;
+    let program = home.program(["completions", "bash"])?;
+    let script = program.run()?.expect_code(0).stdout;
+    let folder = program.path().parent().expect("a folder").display().to_string();
+    let lines = format!(
+        "PATH={folder}:$PATH; {script}\nCOMP_WORDS=(bottle start --bottle off); COMP_CWORD=3; COMP_TYPE=9\n\
+         _clap_complete_bottle bottle off --bottle; echo \"completed ${{COMPREPLY[*]}}\"\n"
+    );
+    let environment = program.command();
+    let mut bash = std::process::Command::new("bash");
+    bash.env_clear().envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let answer = bash.arg("--norc").arg("-c").arg(lines).output()?;
+    assert_eq!(String::from_utf8_lossy(&answer.stdout).trim(), "completed offline", "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn manual_pages_are_written_for_every_command() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["man", "pages"])?.expect_code(0);
+    let folder = home.project().join("pages");
+    for page in ["bottle.1", "bottle-start.1", "bottle-snapshots-rm.1"] {
+        let text = std::fs::read_to_string(folder.join(page))?;
+        assert!(text.contains(".TH") && text.contains(".SH DESCRIPTION"), "{page}: {text}");
+    }
+    home.write("project/in-the-way", "a file")?;
+    snapshot!(transcript(&home, &["man", "in-the-way/pages"])?);
     Ok(())
 }

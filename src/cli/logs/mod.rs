@@ -24,6 +24,7 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, closed};
 use crate::backend::GUARD_LOGS;
+use crate::cli::completions;
 use crate::host::Host;
 use crate::instance::{State, Store};
 
@@ -34,6 +35,7 @@ const SAVED_MAX: u64 = 8 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
     /// The bottle, as `bottle list` names it
+    #[arg(add = completions::bottles_there())]
     slug: Slug,
     /// The door's log: one JSON object a line (how much is written, `egress.log` in the bottle says)
     #[arg(long)]

@@ -24,6 +24,7 @@ use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal::{self, Decision};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
+use crate::cli::completions;
 use crate::host::{Host, Settings};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{LaunchOrder, Resumed};
@@ -38,9 +39,10 @@ use crate::resolve::{BottleChoice, Resolved};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Start {
     /// The agent; asked for when it is left out
+    #[arg(add = completions::agents())]
     agent: Option<Name>,
     /// A bottle to fold in, instead of the agent's own; in order, may be repeated
-    #[arg(long = "bottle", value_name = "BOTTLE")]
+    #[arg(long = "bottle", value_name = "BOTTLE", add = completions::bottles())]
     bottles: Vec<Name>,
     /// What isolates the bottle; otherwise the manifest, the settings, or the first that can run it
     #[arg(long, env = "BOTTLE_BACKEND", hide_env_values = true)]

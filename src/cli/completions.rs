@@ -1,0 +1,113 @@
+//! Completions: the shell asks the program itself, so that names of agents, bottles and running ones are filled in.
+//!
+//! `bottle completions SHELL` prints what connects the two; the shell then calls with [`ASKED`] set.
+
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::env::{CompleteEnv, Shells};
+use clap_complete::{ArgValueCandidates, CompletionCandidate};
+
+use super::args::Cli;
+use super::choice;
+use super::error::CliError;
+use super::exit;
+use super::output::Output;
+use crate::host::Host;
+use crate::instance::{State, Store};
+use crate::manifest::Kind;
+
+/// The variable by which a shell asks; its value is the shell's name.
+const ASKED: &str = "BOTTLE_COMPLETE";
+
+/// Print what makes a shell complete bottle's commands and names
+///
+/// bash, in ~/.bashrc: `source <(bottle completions bash)`; zsh, in ~/.zshrc: `source <(bottle completions zsh)`;
+/// fish, in ~/.config/fish/config.fish: `bottle completions fish | source`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(SHELLS))]
+    shell: String,
+}
+
+/// Those that completions are made for.
+const SHELLS: [&str; 5] = ["bash", "elvish", "fish", "powershell", "zsh"];
+
+impl Completions {
+    pub(crate) fn run(self, output: &Output) -> Result<u8, CliError> {
+        let shells = Shells::builtins();
+        let Some(shell) = shells.completer(&self.shell) else {
+            return Err(CliError::usage(format!("there are no completions for {}", self.shell)));
+        };
+        let mut text = Vec::new();
+        shell
+            .write_registration(ASKED, "bottle", "bottle", "bottle", &mut text)
+            .map_err(|error| CliError::failed(format!("cannot write completions: {error}")))?;
+        output.print(&String::from_utf8_lossy(&text))?;
+        Ok(exit::DONE)
+    }
+}
+
+/// Answers a shell that asks what could come next; none when no shell asks.
+pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
+    std::env::var_os(ASKED).filter(|shell| !shell.is_empty() && shell != OsStr::new("0"))?;
+    let here = std::env::current_dir().ok();
+    let complete = CompleteEnv::with_factory(Cli::command).var(ASKED).bin("bottle").completer("bottle");
+    match complete.try_complete(arguments.iter().cloned(), here.as_deref()) {
+        Ok(true) => Some(ExitCode::from(exit::DONE)),
+        Ok(false) => None,
+        // The shell shows nothing then, and says nothing either.
+        Err(_) => Some(ExitCode::from(exit::FAILED)),
+    }
+}
+
+/// Names of agents, with the file's place.
+pub(crate) fn agents() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| named(&[Kind::Agent]))
+}
+
+/// Names of bottle manifests.
+pub(crate) fn bottles() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| named(&[Kind::Bottle]))
+}
+
+/// Names of both.
+pub(crate) fn manifests() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| named(&[Kind::Agent, Kind::Bottle]))
+}
+
+/// Slugs of bottles that run.
+pub(crate) fn running() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| slugs(super::which::is_running))
+}
+
+/// Slugs of bottles that were kept or committed.
+pub(crate) fn kept() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| slugs(|state| matches!(state, State::Preserved(_))))
+}
+
+/// Slugs of all.
+pub(crate) fn bottles_there() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| slugs(|_| true))
+}
+
+fn named(kinds: &[Kind]) -> Vec<CompletionCandidate> {
+    let Ok(host) = Host::of_this_process() else { return Vec::new() };
+    let all = choice::manifests(&host);
+    let entries =
+        kinds.iter().flat_map(|kind| all.list(*kind).entries.into_iter().map(move |entry| (kind, entry)));
+    let candidate = |(kind, entry): (&Kind, crate::manifest::Entry)| {
+        CompletionCandidate::new(entry.name.to_string())
+            .help(Some(format!("{kind}, {}", entry.source.place.word()).into()))
+    };
+    entries.map(candidate).collect()
+}
+
+fn slugs(wanted: impl Fn(&State) -> bool) -> Vec<CompletionCandidate> {
+    let Ok(host) = Host::of_this_process() else { return Vec::new() };
+    let listed = Store::of(&host).list().unwrap_or_default();
+    let candidate = |listed: crate::instance::Listed| CompletionCandidate::new(listed.slug.to_string());
+    listed.into_iter().filter(|listed| wanted(&listed.state)).map(candidate).collect()
+}

@@ -1,0 +1,73 @@
+//! `bottle help`: what the program is, a command's flags, or a topic; topics are the pages under `docs/`.
+
+use clap::CommandFactory;
+
+use super::args::Cli;
+use super::error::CliError;
+use super::exit;
+use super::output::Output;
+use crate::nearest::nearest;
+
+/// Show help: all commands, one of them, or a topic
+#[derive(Debug, clap::Args)]
+#[command(after_help = topics())]
+pub(crate) struct Help {
+    /// A command or a topic
+    words: Vec<String>,
+}
+
+/// A page of `docs/`, compiled in.
+struct Topic {
+    name: &'static str,
+    about: &'static str,
+    text: &'static str,
+}
+
+/// One row for each page that is of use at a prompt.
+macro_rules! topics {
+    ($($name:literal: $about:literal),+ $(,)?) => {
+        &[$(Topic { name: $name, about: $about, text: include_str!(concat!("../../docs/", $name, ".md")) }),+]
+    };
+}
+
+const TOPICS: &[Topic] = topics!(
+    "exit-codes": "what a command ends with",
+);
+
+impl Help {
+    pub(crate) fn run(self, output: &Output) -> Result<u8, CliError> {
+        let mut command = Cli::command();
+        command.build();
+        match self.words.first() {
+            None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,
+            Some(word) => match TOPICS.iter().find(|topic| topic.name == word) {
+                Some(topic) => output.print(topic.text)?,
+                None => output.print(&of_command(&command, &self.words)?)?,
+            },
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn of_command(root: &clap::Command, words: &[String]) -> Result<String, CliError> {
+    let mut command = root;
+    for word in words {
+        command = command.find_subcommand(word).ok_or_else(|| unknown(command, word))?;
+    }
+    Ok(command.clone().render_long_help().to_string())
+}
+
+fn unknown(command: &clap::Command, word: &str) -> CliError {
+    let commands = command.get_subcommands().map(clap::Command::get_name);
+    let known: Vec<&str> = commands.chain(TOPICS.iter().map(|topic| topic.name)).collect();
+    let hint = match nearest(word, known.iter().copied()) {
+        Some(near) => format!("did you mean `bottle help {near}`?"),
+        None => "`bottle help` lists commands and topics".to_owned(),
+    };
+    CliError::usage(format!("there is neither a command nor a topic `{word}`")).about(word).hint(hint)
+}
+
+fn topics() -> String {
+    let lines = TOPICS.iter().map(|topic| format!("\n  {:<12} {}", topic.name, topic.about));
+    format!("Topics:{}", lines.collect::<String>())
+}

@@ -1,0 +1,34 @@
+//! `bottle man`: manual pages, made from the same words as `--help`.
+
+use std::path::PathBuf;
+
+use clap::CommandFactory;
+
+use super::args::Cli;
+use super::error::CliError;
+use super::exit;
+use super::output::Output;
+use crate::host::Host;
+
+/// Write manual pages into a folder, one for each command
+#[derive(Debug, clap::Args)]
+pub(crate) struct Man {
+    /// The folder, as in `~/.local/share/man/man1`; made when it is not there
+    folder: PathBuf,
+}
+
+impl Man {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let folder = host.cwd.join(self.folder);
+        let mut command = Cli::command();
+        command.build();
+        std::fs::create_dir_all(&folder).and_then(|()| clap_mangen::generate_to(command, &folder)).map_err(
+            |error| {
+                CliError::failed(format!("cannot write into {}: {error}", folder.display()))
+                    .about(folder.display())
+            },
+        )?;
+        output.note(format!("wrote manual pages to {}; `man bottle` shows the first", folder.display()));
+        Ok(exit::DONE)
+    }
+}
