@@ -39,7 +39,9 @@ impl Built {
 
     /// An agent that is this command in the image of this Dockerfile.
     fn write(&self, name: &str, dockerfile: &str, command: &str) -> Result<()> {
-        self.home.write(&format!("home/.bottle/{name}.Dockerfile"), dockerfile)?;
+        // A label of its own, or another test's image would do as well, and go with that test.
+        let text = format!("{dockerfile}LABEL test={}\n", self.hash);
+        self.home.write(&format!("home/.bottle/{name}.Dockerfile"), &text)?;
         self.agent(name, &format!("dockerfile: {name}.Dockerfile"), command)
     }
 
@@ -86,10 +88,14 @@ impl Built {
 
 impl Drop for Built {
     fn drop(&mut self) {
-        let label = format!("label=bottle.built-by={}", self.hash);
-        let ids = engine::docker(&["images", "--quiet", "--filter", &label]).unwrap_or_default();
-        for id in ids.lines() {
-            let _ = engine::docker(&["rmi", "--force", id]);
+        // The guards' image is everybody's, whoever built it.
+        for kind in ["agent", "built", "stage"] {
+            let (kind, home) =
+                (format!("label=bottle.image={kind}"), format!("label=bottle.built-by={}", self.hash));
+            let ids = engine::docker(&["images", "--quiet", "--filter", &kind, "--filter", &home]);
+            for id in ids.unwrap_or_default().lines() {
+                let _ = engine::docker(&["rmi", "--force", id]);
+            }
         }
     }
 }
@@ -150,7 +156,7 @@ fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
         return Ok(());
     };
     built.home.without_cleanup();
-    built.write("work", "FROM debian:bookworm-slim\n", "[sleep, \"600\"]")?;
+    built.write("work", "FROM debian:bookworm-slim\nVOLUME /data\n", "[sleep, \"600\"]")?;
     let _ = built.run(&["start", "work", "--label", "work", "--detach", "-q"])?.expect_code(0);
     let write = "head -c 3000000 /dev/urandom > ~/three; echo written";
     let _ = built.run(&["exec", "work", "--", "sh", "-c", write])?.expect_code(0);
@@ -163,10 +169,12 @@ fn a_snapshot_removed_by_hand_is_said_and_done_without() -> Result<()> {
     let again = built.run(&["commit", "work", "--json"])?.json()?;
     let bytes = again["bytes"].as_u64().unwrap_or_default();
     assert!((3_000_000..3_100_000).contains(&bytes), "{again}");
+    // What it does not hold is said before it is made.
+    let mut text = built.transcript(&["commit", "work"])?;
+    let listed = built.run(&["list", "snapshots", "--json"])?.json()?;
     let _ = built.run(&["stop", "work", "--time", "0", "-q"])?.expect_code(0);
-    let reference = again["reference"].as_str().unwrap_or_default();
-    engine::docker(&["rmi", reference]).expect("removed by hand");
-    let mut text = built.transcript(&["snapshots"])?;
+    engine::docker(&["rmi", listed[0]["reference"].as_str().unwrap_or_default()]).expect("removed by hand");
+    text += &built.transcript(&["snapshots"])?;
     text += &built.transcript(&["resume", "work", "--snapshot", "--yes", "--detach"])?;
     let kept = format!("bottle-{}-agent-work", built.hash);
     let _ = engine::docker(&["rm", "--volumes", &kept]);
