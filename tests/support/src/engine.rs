@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 pub const BASE_IMAGE: &str = "debian:bookworm-slim";
 /// How long an engine takes to answer after it was started.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
+/// The one static program, which containers need.
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bottle");
 /// What a started engine says.
 const LOG: &str = "/var/log/bottle-test-dockerd.log";
 
@@ -25,7 +27,7 @@ impl fmt::Display for NoEngine {
     }
 }
 
-/// Makes sure of an engine that answers and has [`BASE_IMAGE`]. One that is installed and not running is
+/// Makes sure of an engine that answers and has [`BASE_IMAGE`], and of the program that goes into containers. One that is installed and not running is
 /// started, where that is allowed, and left running: other test programs use it at the same time.
 ///
 /// # Errors
@@ -39,12 +41,13 @@ fn look() -> Result<(), NoEngine> {
     if !answers() {
         start()?;
     }
-    let base = docker(&["image", "inspect", "--format", "{{.Id}}", BASE_IMAGE]);
-    if base.is_some() {
-        Ok(())
-    } else {
-        no(format!("the engine has no {BASE_IMAGE}: run scripts/base-image"))
+    if docker(&["image", "inspect", "--format", "{{.Id}}", BASE_IMAGE]).is_none() {
+        return no(format!("the engine has no {BASE_IMAGE}: run scripts/base-image"));
     }
+    if !std::path::Path::new(PROGRAM).exists() {
+        return no("there is no dist/bottle to put into containers: run cargo xtask dist");
+    }
+    Ok(())
 }
 
 fn start() -> Result<(), NoEngine> {
