@@ -65,6 +65,9 @@ pub(crate) struct Search {
 /// What was found: needle, kind of place, and where exactly.
 pub(crate) type Found = BTreeMap<(String, Place), BTreeSet<String>>;
 
+/// Looks through some of the places once; the set is for what need not be looked at again.
+type Round = fn(&Search, &Mutex<Found>, &mut BTreeSet<String>);
+
 /// A search that goes on until it is ended.
 pub(crate) struct Searching {
     ends: Arc<AtomicBool>,
@@ -93,8 +96,7 @@ impl Searching {
         // What was there before takes its time, and none of what is looked for happens meanwhile.
         let mut before = BTreeSet::new();
         search.engine(&found, &mut before);
-        let rounds: [fn(&Search, &Mutex<Found>, &mut BTreeSet<String>); 3] =
-            [Search::engine, Search::processes, Search::disk];
+        let rounds: [Round; 3] = [Search::engine, Search::processes, Search::disk];
         let rounds = rounds.map(|round| {
             let (search, ends, found) = (search.clone(), ends.clone(), found.clone());
             let mut known = before.clone();
