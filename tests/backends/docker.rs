@@ -39,6 +39,159 @@ fn is_a_door(target: SocketAddr) -> bool {
     String::from_utf8_lossy(&answer).to_ascii_lowercase().contains("x-bottle-reason")
 }
 
+/// Asks each address for a page, at this port, and prints what is answered.
+const ASK: &str = "import sys, socket\n\
+    for a in sys.argv[2:]:\n\
+    \x20 s = socket.socket(); s.settimeout(2)\n\
+    \x20 try:\n\
+    \x20   s.connect((a, int(sys.argv[1])))\n\
+    \x20   s.sendall(b'GET http://198.51.100.1/ HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n')\n\
+    \x20   print(s.recv(4096))\n\
+    \x20 except OSError as e: print(e)\n";
+
+/// Says hello to each `kind/address/port`, and prints those that answer.
+const GREET: &str = "import sys, socket\n\
+    for t in sys.argv[1:]:\n\
+    \x20 kind, a, p = t.split('/')\n\
+    \x20 s = socket.socket(type=socket.SOCK_STREAM if kind == 'tcp' else socket.SOCK_DGRAM); s.settimeout(0.5)\n\
+    \x20 try:\n\
+    \x20   s.connect((a, int(p))); s.send(b'hello')\n\
+    \x20   if s.recv(9) == b'here': print(t, flush=True)\n\
+    \x20 except OSError: pass\n";
+
+/// Answers at these addresses, over TCP and UDP, at this port; says when it does.
+const ANSWER: &str = "import sys, socket, threading\n\
+    p = int(sys.argv[1])\n\
+    def tcp(s):\n\
+    \x20 while True: c = s.accept()[0]; c.send(b'here'); c.close()\n\
+    def udp(s):\n\
+    \x20 while True: s.sendto(b'here', s.recvfrom(9)[1])\n\
+    for a in sys.argv[2:]:\n\
+    \x20 u = socket.socket(type=socket.SOCK_DGRAM); u.bind((a, p))\n\
+    \x20 s = socket.socket(); s.bind((a, p)); s.listen()\n\
+    \x20 for f, x in [(tcp, s), (udp, u)]: threading.Thread(target=f, args=(x,)).start()\n\
+    print('up', flush=True)\n";
+
+/// Something that answers, in the network of a process or of this machine. Ends with it.
+struct Answering(std::process::Child);
+
+impl Answering {
+    fn begin(pid: Option<&str>, addresses: &[String], port: u16) -> Self {
+        let enter: Vec<&str> = pid.iter().flat_map(|pid| ["nsenter", "--net", "--target", pid]).collect();
+        let port = port.to_string();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let words = [&enter[..], &["python3", "-c", ANSWER, &port], &addresses].concat();
+        let mut command = Command::new(words[0]);
+        let mut child =
+            command.args(&words[1..]).stdout(std::process::Stdio::piped()).spawn().expect("python3");
+        let mut up = [0; 3];
+        std::io::Read::read_exact(child.stdout.as_mut().expect("its output"), &mut up).expect("it answers");
+        Self(child)
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The addresses of a container, and the process that its network can be entered by.
+fn network_of(container: &str) -> (String, Vec<String>) {
+    let format = "{{.State.Pid}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}";
+    let text = said(&["inspect", "--format", format, container]);
+    let mut words = text.split_whitespace().map(str::to_owned);
+    (words.next().expect("a process"), words.collect())
+}
+
+/// This machine's own addresses on a container's networks.
+fn gateways_of(container: &str) -> Vec<IpAddr> {
+    let text =
+        said(&["inspect", "--format", "{{range .NetworkSettings.Networks}} {{.Gateway}}{{end}}", container]);
+    text.split_whitespace().filter_map(|address| address.parse().ok()).collect()
+}
+
+fn greeted(enter: &[&str], targets: &[String]) -> Vec<String> {
+    let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
+    let words = [enter, &["python3", "-c", GREET], &targets].concat();
+    let output = Command::new(words[0]).args(&words[1..]).output().expect("python3");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Host, resolvers, the bundle's outer side and another bottle: each answers over TCP and UDP where it may be
+/// reached, at the same port at the same moment, and the agent gets to none of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_answers_elsewhere_does_not_answer_the_agent() {
+    const PORT: u16 = 41_953;
+    if !rustix::process::getuid().is_root() {
+        skip::aloud("what answers elsewhere", &"only root may enter a container's network");
+        return;
+    }
+    for stand in docker().await {
+        let (bottle, other) = (stand.bottle("asks").await, stand.bottle("answers").await);
+        bottle.start_bundle().await;
+        other.start_bundle().await;
+        let containers =
+            [id(&bottle, "bundle-process"), id(&other, "bundle-process"), id(&other, "guest-process")];
+        let own = bottle::host::addresses::of_this_host().expect("addresses");
+        let of_host = own.iter().filter(|address| address.is_ipv4() && !address.is_loopback());
+        // Bridges of other tests' bottles come and go.
+        let gateways: Vec<IpAddr> = containers.iter().flat_map(|container| gateways_of(container)).collect();
+        let of_host: Vec<String> = of_host
+            .filter(|address| TcpListener::bind((**address, 0)).is_ok())
+            .filter(|address| !is_of_bottles(address) || gateways.contains(address))
+            .map(ToString::to_string)
+            .collect();
+        let _of_this_machine = Answering::begin(None, &of_host, PORT);
+        let host = targets(of_host.into_iter(), PORT);
+        assert_eq!(greeted(&[], &host), host, "control");
+        let (mut all, mut answering) = (host, Vec::new());
+        for container in &containers {
+            let (pid, addresses) = network_of(container);
+            answering.push(Answering::begin(Some(&pid), &addresses, PORT));
+            let there = targets(addresses.into_iter(), PORT);
+            assert_eq!(greeted(&["nsenter", "--net", "--target", &pid], &there), there, "control");
+            all.extend(there);
+        }
+        // The outer side of a bundle is reached from this machine, as its own network has it.
+        let (_, outer) = network_of(&containers[0]);
+        assert!(!greeted(&[], &targets(outer.into_iter(), PORT)).is_empty(), "control");
+        // What the agent may reach of them: the bundle, on the network that is theirs.
+        let (_, own_bundle) = network_of(&containers[0]);
+        let channel = bottle.provisioned().await;
+        let words: Vec<&str> =
+            ["python3", "-c", GREET].into_iter().chain(all.iter().map(String::as_str)).collect();
+        let (output, _) = run(&channel, &words).await.expect("ran");
+        let reached: Vec<&str> = output.lines().collect();
+        let agents = network_of(&id(&bottle, "guest-process")).1;
+        let neighbour = |target: &&str| {
+            let address = target.split('/').nth(1).unwrap_or_default();
+            let same_net = |one: &String| {
+                one.rsplit_once('.').map(|(net, _)| net) == address.rsplit_once('.').map(|(net, _)| net)
+            };
+            agents.iter().any(same_net) && own_bundle.iter().any(|own| own == address)
+        };
+        let (neighbours, others): (Vec<&str>, Vec<&str>) = reached.into_iter().partition(neighbour);
+        assert_eq!(others, [] as [&str; 0], "{}", stand.name());
+        // The control of the asking itself.
+        assert_eq!(neighbours.is_empty(), !stand.is_networked(), "{output}");
+        drop(answering);
+        bottle.remove().await;
+        other.remove().await;
+    }
+}
+
+/// Whether it is in the range that bottles get their networks from; this test's own are among its targets.
+fn is_of_bottles(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V4(four) if four.octets()[..2] == [10, 213])
+}
+
+fn targets(addresses: impl Iterator<Item = String>, port: u16) -> Vec<String> {
+    let each = addresses.filter(|address| !address.is_empty());
+    each.flat_map(|address| ["tcp", "udp"].map(|kind| format!("{kind}/{address}/{port}"))).collect()
+}
+
 /// Runs a program of this machine in the network of the bottle's agent.
 fn in_its_network(bottle: &Bottle<'_>, program: &[&str]) -> String {
     let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(bottle, "guest-process")]);
@@ -185,6 +338,19 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
             let port = listener.local_addr().expect("address").port().to_string();
             let refused = bottle.shell(&format!("python3 -c \"{inside}\" {address} {port}")).await;
             assert_ne!(refused.trim(), "0", "{}: reached {address}", stand.name());
+            // The control: with IPv6 switched on from outside, the same attempt gets there. So it is the switch
+            // that the agent cannot turn which closes it.
+            let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
+            if enable_ipv6(&pid) {
+                let arguments = ["python3", "-c", inside, &address.to_string(), &port];
+                let reached = (0..40).any(|_| {
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    in_its_network(&bottle, &arguments).trim() == "0"
+                });
+                assert!(reached, "control: {address} is not reached with IPv6 either");
+            } else {
+                skip::aloud("link-local addresses: the control", &"IPv6 cannot be switched on in a network");
+            }
             assert!(listener.as_raw_fd() >= 0);
         }
         // Nor is there an address of version 4 on it.
@@ -193,6 +359,16 @@ async fn without_ipv6_inside_no_link_local_address_of_the_host_is_reached() {
         assert_eq!(String::from_utf8_lossy(&addresses.stdout), "", "{bridge}");
         bottle.remove().await;
     }
+}
+
+/// Switches IPv6 on in a container's network, from outside; whether an address came of it.
+fn enable_ipv6(pid: &str) -> bool {
+    let script = "for f in all default eth0; do echo 0 >/proc/sys/net/ipv6/conf/$f/disable_ipv6; done; \
+        ip link set eth0 down && ip link set eth0 up; sleep 0.2; ip -6 addr show dev eth0 | grep -q fe80";
+    let mount = "mount -t proc proc /proc 2>/dev/null; ";
+    let enter = ["--net", "--target", pid, "unshare", "--mount", "--pid", "--fork", "/bin/sh", "-c"];
+    let entered = Command::new("nsenter").args(enter).arg(format!("{mount}{script}")).status();
+    entered.is_ok_and(|status| status.success())
 }
 
 fn link_local(interface: &str) -> Option<IpAddr> {
@@ -235,10 +411,28 @@ async fn the_doors_ports_are_the_bottles_alone() {
         // From the host, as any user of it could: neither side of the bundle answers. A machine's own network
         // may answer for addresses that lead nowhere, so what counts is that it is not the door.
         for address in addresses.lines() {
-            for port in [9099, 80, 443] {
+            for port in [53, 80, 443, 9099, 9100, 9420] {
                 let target = SocketAddr::new(address.parse().expect("an address"), port);
                 assert!(!is_a_door(target), "{target}");
             }
+        }
+        let ask_as = |program: &[&str], port: &str| {
+            let mut command = Command::new(program[0]);
+            command.args(&program[1..]).args(["/usr/bin/python3", "-c", ASK, port]).args(addresses.lines());
+            String::from_utf8_lossy(&command.output().expect("asked").stdout).into_owned()
+        };
+        if rustix::process::getuid().is_root() {
+            let plain = ["setpriv", "--reuid", "64242", "--regid", "64242", "--clear-groups"];
+            for port in ["9099", "9100", "9420", "80"] {
+                let said = ask_as(&plain, port);
+                assert!(!said.to_ascii_lowercase().contains("x-bottle-reason"), "{port}: {said}");
+            }
+            // That user gets an answer where there is one.
+            let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(&bottle, "guest-process")]);
+            let control = ["nsenter", "--net", "--target", &pid];
+            let as_user = [&control[..], &plain].concat();
+            let answer = ask_as(&as_user, "9099").to_ascii_lowercase();
+            assert!(answer.contains("x-bottle-reason"), "control: {answer}");
         }
         // The control: from the bottle's own network it does.
         let ask = "import sys, socket\n\
