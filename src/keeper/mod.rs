@@ -48,6 +48,9 @@ use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchOrder, Phase};
 /// How long the command that started a keeper may take to say what for.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
+/// How often a running bottle is connected to anew.
+const CONNECTED_AGAIN: usize = 3;
+
 /// How long an interrupted launch lets the phase it is in come to its own end.
 const PHASE_ENDS_WITHIN: Duration = Duration::from_secs(3);
 
@@ -246,8 +249,19 @@ async fn launch_watched(
     }
 }
 
-/// Both channels of a bottle that runs, and a watch on its agent.
+/// Both channels of a bottle that runs, and a watch on its agent. Where all keepers share one stream, what the
+/// last one had under way may still come out behind the answer to this one, and costs that connection.
 async fn connect_both(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
+    for _ in 0..CONNECTED_AGAIN {
+        match connect_once(backend, slug).await {
+            Err(LaunchError::Peer { who, what }) => tracing::debug!("the {who} {what}; connecting again"),
+            connected => return connected,
+        }
+    }
+    connect_once(backend, slug).await
+}
+
+async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, LaunchError> {
     let greet = |who, error: bottle_channel::ChannelError| LaunchError::Peer {
         who,
         what: format!("did not greet: {error}"),

@@ -20,6 +20,10 @@ use super::engine::{Engine, EngineError};
 use super::names::Names;
 use crate::backend::BackendError;
 
+/// How often pid 1 is asked anew: what a killed keeper had left in the engine's buffers may come out amid the
+/// answer, and costs that connection.
+const ASKED_AGAIN: usize = 3;
+
 /// How long the look may take: millions of files.
 const LOOKED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -61,8 +65,16 @@ pub(super) async fn holds_work(
 
 /// An answer of pid 1 as it is; an error when it has none to give.
 async fn ask_running(engine: &Engine, id: &str, since: Timestamp) -> Result<bool, String> {
-    let attached = attach(engine, id, None).await.map_err(|error| error.to_string())?;
-    ask(attached, since).await
+    let mut asked = Err(String::new());
+    for _ in 0..=ASKED_AGAIN {
+        let attached = attach(engine, id, None).await.map_err(|error| error.to_string())?;
+        asked = ask(attached, since).await;
+        match &asked {
+            Ok(_) => break,
+            Err(why) => tracing::debug!("pid 1 does not say whether there is work: {why}"),
+        }
+    }
+    asked
 }
 
 /// Resolves when the container does not run; with an engine that cannot say so, never.
