@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, missing_docs, reason = "a bench prints what it measured")]
 
 mod commit;
+mod engine;
 mod many;
 mod memory;
 mod processes;
@@ -16,11 +17,12 @@ use anyhow::{Result, bail};
 /// A name, what it is, and what runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 5] = [
+const BENCHES: [Bench; 6] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
+    ("engine", "bottles on a container engine, against the engine alone", engine::run),
     ("many", "two hundred bottles at once", many::run),
 ];
 

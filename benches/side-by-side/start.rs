@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// From `before` to the nanoseconds since the epoch that an agent printed.
-fn since(before: SystemTime, printed: &str) -> Result<Duration> {
+pub(crate) fn since(before: SystemTime, printed: &str) -> Result<Duration> {
     let nanoseconds = printed.trim().parse().with_context(|| format!("the agent printed {printed:?}"))?;
     let ran = SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds);
     ran.duration_since(before).context("the clock went back")
