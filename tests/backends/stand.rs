@@ -174,6 +174,21 @@ impl Stand {
     }
 }
 
+impl Drop for Stand {
+    fn drop(&mut self) {
+        if self.name() != "docker" {
+            return;
+        }
+        // A snapshot outlives its bottle, and would outlive this home on the engine.
+        let label = format!("label=bottle.snapshot={}", self.host.home_hash());
+        let format = "{{.Repository}}:{{.Tag}}";
+        let names = engine::docker(&["images", "--filter", &label, "--format", format]).unwrap_or_default();
+        for name in names.lines() {
+            let _ = engine::docker(&["rmi", "--force", name]);
+        }
+    }
+}
+
 /// A bottle. Its processes are killed when it is dropped, so that a test that fails leaves none.
 pub(crate) struct Bottle<'a> {
     pub(crate) stand: &'a Stand,
