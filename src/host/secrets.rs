@@ -4,6 +4,7 @@
 //! and no message here ever holds a value.
 
 mod codex_login;
+mod kept;
 
 use std::collections::BTreeMap;
 use std::fs::{Metadata, OpenOptions};
@@ -18,7 +19,9 @@ use bottle_contract::session::guest::SecretText;
 use tokio::io::AsyncReadExt;
 use zeroize::Zeroizing;
 
+use self::kept::Kept;
 use super::Host;
+use crate::manifest::secret_ref::SecretRef;
 use crate::plan::{SecretNeed, SecretSource};
 
 /// No token, key or certificate is larger; a reference to something that is stops here.
@@ -111,7 +114,7 @@ pub async fn resolve(
         let value = match known.iter().find(|(source, _)| **source == need.source) {
             Some((_, value)) => Some(value.clone()),
             None => match &need.source {
-                SecretSource::Env(name) => from_env(host, name, need)?,
+                SecretSource::Env(name) => from_env_or_kept(host, name, need, &mut secrets.warnings).await?,
                 SecretSource::File(path) => Some(from_file(host, path, need, &mut secrets.warnings)?),
                 SecretSource::Command(argv) => Some(from_command(host, argv, need).await?),
                 SecretSource::CodexLogin { file, part } => Some(codex_login::part(file, *part, need)?),
@@ -120,7 +123,7 @@ pub async fn resolve(
         };
         let value = match (value, ask.as_deref_mut()) {
             (Some(value), _) => value,
-            (None, Some(person)) => asked(person, need)?,
+            (None, Some(person)) => asked(host, person, need, &mut secrets.warnings).await?,
             (None, None) => {
                 absent.push(need.clone());
                 continue;
@@ -132,19 +135,70 @@ pub async fn resolve(
     if absent.is_empty() { Ok(secrets) } else { Err(SecretError::Missing(absent)) }
 }
 
-fn asked(person: &mut dyn Ask, need: &SecretNeed) -> Result<Secret, SecretError> {
+async fn asked(
+    host: &Host,
+    person: &mut dyn Ask,
+    need: &SecretNeed,
+    warnings: &mut Vec<String>,
+) -> Result<Secret, SecretError> {
     let question = match &need.source {
         SecretSource::Prompt(text) => text.clone(),
         SecretSource::Login(text) => format!("{text} ({})", need.purpose),
-        SecretSource::Env(name) => format!("{name} ({})", need.purpose),
+        SecretSource::Env(name) => {
+            format!("{name} ({}); or file:PATH or cmd:COMMAND, to be read from now on", need.purpose)
+        }
         SecretSource::File(_) | SecretSource::Command(_) | SecretSource::CodexLogin { .. } => {
             need.purpose.clone()
         }
     };
-    match person.secret(&question) {
-        Ok(Some(value)) if !value.expose().is_empty() => Ok(value),
-        Ok(_) => Err(SecretError::Cancelled(need.purpose.clone())),
-        Err(error) => Err(unreadable(need, format!("the terminal: {error}"), None)),
+    let value = match person.secret(&question) {
+        Ok(Some(value)) if !value.expose().is_empty() => value,
+        Ok(_) => return Err(SecretError::Cancelled(need.purpose.clone())),
+        Err(error) => return Err(unreadable(need, format!("the terminal: {error}"), None)),
+    };
+    let SecretSource::Env(name) = &need.source else { return Ok(value) };
+    let Some(reference) = kept::reference(value.expose()) else { return Ok(value) };
+    let reference = reference.map_err(|why| unreadable(need, format!("what was typed {why}"), None))?;
+    // Kept once it was seen to work.
+    let value = from_reference(host, &reference, need, warnings).await?;
+    let known = Kept::load(host).map_err(|why| unreadable(need, why, None))?;
+    match known.keep(host, name, reference) {
+        Ok(path) => warnings.push(format!("{name} is read from there from now on: {}", path.display())),
+        Err(error) => warnings.push(format!("where {name} is read from could not be kept: {error}")),
+    }
+    Ok(value)
+}
+
+/// A variable of the host, else what is kept in its place.
+async fn from_env_or_kept(
+    host: &Host,
+    name: &str,
+    need: &SecretNeed,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Secret>, SecretError> {
+    if let Some(value) = from_env(host, name, need)? {
+        return Ok(Some(value));
+    }
+    let kept = Kept::load(host)
+        .map_err(|why| unreadable(need, why, Some("mend the file, or remove it".to_owned())))?;
+    match kept.get(name) {
+        Some(reference) => from_reference(host, reference, need, warnings).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn from_reference(
+    host: &Host,
+    reference: &SecretRef,
+    need: &SecretNeed,
+    warnings: &mut Vec<String>,
+) -> Result<Secret, SecretError> {
+    match reference {
+        SecretRef::File(path) => from_file(host, path, need, warnings),
+        SecretRef::Command(argv) => from_command(host, argv, need).await,
+        SecretRef::Variable(name) => {
+            from_env(host, name, need)?.ok_or_else(|| unreadable(need, format!("{name} is not set"), None))
+        }
     }
 }
 

@@ -98,7 +98,8 @@ async fn a_person_is_asked_once_for_one_source_and_may_cancel() {
     let mut person = Person { answer: Some("typed"), questions: Vec::new() };
     let secrets = resolve(&host, &needs, Some(&mut person)).await.expect("secrets");
     assert_eq!((value(&secrets, "a"), value(&secrets, "b")), ("typed", "typed"));
-    assert_eq!(person.questions, ["T (route a)"]);
+    assert_eq!(person.questions.len(), 1);
+    assert!(person.questions[0].starts_with("T (route a); or file:PATH"), "{:?}", person.questions);
     for answer in [None, Some("")] {
         let mut person = Person { answer, questions: Vec::new() };
         let error = resolve(&host, &needs, Some(&mut person)).await.expect_err("cancelled");
@@ -128,5 +129,60 @@ async fn what_cannot_be_a_secret_is_refused_and_never_shown() {
         let message = problem(&host, source).await;
         assert!(message.contains(word), "{message}");
         assert!(!message.contains("hush"), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_reference_that_was_typed_is_read_now_and_from_then_on() {
+    let home = tempfile::tempdir().expect("folder");
+    let host = host(&[("PATH", "/usr/bin:/bin")], home.path());
+    let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("U".into()))];
+    let mut person = Person { answer: Some("cmd:printf 's3cret value'"), questions: Vec::new() };
+    let secrets = resolve(&host, &needs, Some(&mut person)).await.expect("secrets");
+    assert_eq!(value(&secrets, "a"), "s3cret value");
+    assert!(secrets.warnings[0].contains("T is read from there from now on"), "{:?}", secrets.warnings);
+    let file = home.path().join(".bottle/secrets.yml");
+    let text = std::fs::read_to_string(&file).expect("kept");
+    assert!(text.contains("T: cmd:printf") && text.contains("U: cmd:printf"), "{text}");
+    assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+
+    // Nobody has to be asked any more, and a variable that is set goes before it.
+    let secrets = resolve(&host, &needs, None).await.expect("secrets");
+    assert_eq!(value(&secrets, "b"), "s3cret value");
+    let host =
+        Host { env: [("T".into(), "set".into()), ("PATH".into(), "/usr/bin:/bin".into())].into(), ..host };
+    let secrets = resolve(&host, &needs, None).await.expect("secrets");
+    assert_eq!((value(&secrets, "a"), value(&secrets, "b")), ("set", "s3cret value"));
+}
+
+#[tokio::test]
+async fn a_reference_that_leads_nowhere_is_not_kept() {
+    let home = tempfile::tempdir().expect("folder");
+    let host = host(&[], home.path());
+    for typed in ["file:/no/such/file", "file:relative", "cmd:", "cmd:no-such-program-here"] {
+        let mut person = Person { answer: Some(typed), questions: Vec::new() };
+        let needs = [need("a", SecretSource::Env("T".into()))];
+        let error = resolve(&host, &needs, Some(&mut person)).await.expect_err(typed);
+        assert!(matches!(error, SecretError::Unreadable { .. }), "{typed}: {error}");
+        assert!(!home.path().join(".bottle/secrets.yml").exists(), "{typed}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_references_that_cannot_be_used_is_named_and_no_value_of_it_shown() {
+    let home = tempfile::tempdir().expect("folder");
+    let host = host(&[], home.path());
+    std::fs::create_dir(home.path().join(".bottle")).expect("made");
+    for text in [
+        "T: hunter2-hunter2\n",
+        "T: env:U\n",
+        "- hunter2-hunter2\n",
+        "T: {a: hunter2-hunter2}\n",
+        "T: 'file:hunter2-hunter2'\n",
+    ] {
+        std::fs::write(home.path().join(".bottle/secrets.yml"), text).expect("written");
+        let message = problem(&host, SecretSource::Env("T".into())).await;
+        assert!(message.contains("secrets.yml"), "{text}: {message}");
+        assert!(!message.contains("hunter2"), "{text}: {message}");
     }
 }
