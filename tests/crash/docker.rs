@@ -1,6 +1,7 @@
 //! The same on an engine: whoever calls it is killed at every call, before the engine hears it and after it has
 //! done it, and a detached bottle beside works all the time.
 
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -167,12 +168,15 @@ impl World {
         assert_eq!(status(&self.home, "beside").as_deref(), Some("running"));
         let mut attach = self.home.program(["attach", "beside"]).expect("program").command();
         attach.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let attached = attach.spawn().expect("attached");
+        let mut attached = attach.spawn().expect("attached");
+        let mut output = BufReader::new(attached.stdout.take().expect("its output"));
+        let mut said = String::new();
+        output.read_line(&mut said).expect("read");
         self.done(&["exec", "beside", "--", "touch", "end"]);
+        output.read_to_string(&mut said).expect("read");
         let ended = attached.wait_with_output().expect("an end");
-        let (said, complained) =
-            (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-        assert!(ended.status.success() && said.contains("here\nended well"), "{said}\n{complained}");
+        let complained = String::from_utf8_lossy(&ended.stderr);
+        assert!(ended.status.success() && said == "here\nended well\n", "{said}\n{complained}");
         let end = Instant::now() + GONE_WITHIN;
         while status(&self.home, "beside").as_deref() == Some("running") {
             assert!(Instant::now() < end, "it does not end");
