@@ -36,6 +36,8 @@ const PROGRAM_LABEL: &str = "bottle.program";
 pub(super) const SIDECARS: &str = "sidecars";
 /// The label of a stage.
 const STAGE: &str = "stage";
+/// What the builder runs a step with, unless its Dockerfile names another shell.
+const STEP_COMMAND: &str = "/bin/sh -c ";
 /// The label of an image that is yet to be made ready.
 pub(super) const BUILT: &str = "built";
 /// The label of an image that an agent works in.
@@ -153,7 +155,9 @@ fn is_step_left(container: &ContainerSummary, home: &str) -> bool {
         container.state,
         Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
     );
-    label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && !runs
+    // What a person runs by hand on a stage is theirs.
+    let is_step = container.command.as_ref().is_some_and(|command| command.starts_with(STEP_COMMAND));
+    label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && is_step && !runs
 }
 
 /// Which of these images are [`unused`].
