@@ -18,7 +18,7 @@ use crate::{clean_up, said, status};
 
 /// An agent that ends well when it is asked to.
 const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command, command: [/bin/sh, -c, \
-    'echo here; while [ ! -e end ]; do sleep 0.1; done; echo ended well']}\n---\n";
+    'echo here; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ended well']}\n---\n";
 /// How long all of a home's leftovers may take to be gone: an engine takes its time, and several are cleaned
 /// up after at once.
 const GONE_WITHIN: Duration = Duration::from_secs(60);
@@ -172,7 +172,7 @@ impl World {
         let mut output = BufReader::new(attached.stdout.take().expect("its output"));
         let mut said = String::new();
         output.read_line(&mut said).expect("read");
-        self.done(&["exec", "beside", "--", "touch", "end"]);
+        self.done(&["exec", "beside", "--", "touch", "/tmp/end"]);
         output.read_to_string(&mut said).expect("read");
         let ended = attached.wait_with_output().expect("an end");
         let complained = String::from_utf8_lossy(&ended.stderr);
@@ -378,9 +378,12 @@ fn a_resume_is_killed_at_every_call() {
     for world in worlds {
         world.done(&again);
         assert_eq!(world.done(&["exec", "one", "--", "cat", "note"]).stdout, "here\n");
-        world.done(&["exec", "one", "--", "rm", "note"]);
         world.done(&["stop", "one", "--time", "0"]);
+        // It is kept, as it must be, and there is nobody to ask whether to discard it.
+        let kept = format!("bottle-{}-agent-one", home_hash(&world.home.bottle_home()));
+        assert!(engine::docker(&["rm", "--force", "--volumes", &kept]).is_some(), "{kept}");
         world.done(&["cleanup", "--yes"]);
+        assert_eq!(world.on_the_engine(), [] as [&str; 0]);
         world.beside_ends_well();
     }
 }
