@@ -3,6 +3,7 @@
 //! `cargo bench --bench side-by-side` runs all, `-- NAME…` some.
 #![allow(clippy::print_stdout, missing_docs, reason = "a bench prints what it measured")]
 
+mod commands;
 mod commit;
 mod engine;
 mod many;
@@ -17,9 +18,10 @@ use anyhow::{Result, bail};
 /// A name, what it is, and what runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
+    ("commands", "commands that a person waits for", commands::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
     ("engine", "bottles on a container engine, against the engine alone", engine::run),

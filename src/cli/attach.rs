@@ -165,6 +165,10 @@ impl Joined {
     /// The detach keys: the bottle lives on.
     async fn left(self, output: &Output) -> Result<u8, CliError> {
         self.detach().await?;
+        if terminal::is_here() && !output.quiet {
+            // The cursor is wherever the agent had it.
+            output.say("");
+        }
         output.note(format!("{0} runs on; `bottle attach {0}` comes back", self.slug));
         Ok(exit::DONE)
     }

@@ -12,6 +12,7 @@
 //! - `freezing`: snapshots made, listed and removed
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
+//! - `newcomer`: a person's first hour, as they see it
 //! - `picking`: what a person is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
@@ -25,6 +26,7 @@ mod home;
 mod images;
 mod looking;
 mod manifests;
+mod newcomer;
 mod picking;
 mod pulling;
 mod resuming;

@@ -131,6 +131,23 @@ impl Pty {
         }
     }
 
+    /// The screen as it stays: everything that was printed is on it, because the output ended.
+    ///
+    /// # Errors
+    /// When the output does not end in time: something still has the terminal open.
+    pub fn last_screen(&self) -> Result<String> {
+        let end = Instant::now() + self.patience;
+        let mut state = self.screen.lock();
+        while !state.ended {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                bail!("something still has the terminal open:\n{}", state.parser.screen().contents());
+            }
+            state = self.screen.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(state.parser.screen().contents())
+    }
+
     /// Types this.
     ///
     /// # Errors

@@ -1,0 +1,105 @@
+//! A newcomer with nothing but the program and a repository: from the first command to the work pulled out and
+//! everything cleaned up. What they typed and saw is under `snapshots/`, to be read.
+
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use bottle_test_support::skip;
+
+use crate::home::{run, snapshot};
+
+/// The keys that leave a session running.
+const DETACH: &str = "\x1dd";
+
+/// What was typed and what the screen showed.
+struct Story<'a> {
+    home: &'a TestHome,
+    text: String,
+}
+
+impl Story<'_> {
+    /// Runs a command on a terminal. A step waits until the screen shows its words, then types its keys.
+    fn run(&mut self, arguments: &[&str], steps: &[(&str, &str)]) -> Result<i32> {
+        self.text += &format!("$ bottle {}\n", arguments.join(" "));
+        let mut pty = Pty::spawn(self.home.program(arguments.iter().copied())?.command(), 24, 80)?;
+        for (words, keys) in steps {
+            let screen = pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
+            // A list covers the screen, and is gone with its answer. What of the agents is installed differs.
+            if screen.contains("Esc leaves") && !screen.starts_with("Which agent?\n> type to filter") {
+                self.text += &format!("{}\n\n", screen.trim_end());
+            }
+            pty.type_keys(keys)?;
+        }
+        let code = pty.wait_exit()?;
+        let screen = pty.last_screen()?;
+        self.text += &format!("{}\n\n", screen.trim_end());
+        Ok(code)
+    }
+}
+
+#[test]
+fn from_nothing_to_the_work_pulled_out() -> Result<()> {
+    let home = TestHome::new()?;
+    let doctor = run(&home, &["doctor", "--json"])?.json()?;
+    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true) {
+        skip::aloud("the newcomer's first hour", &"the linux backend cannot be used here");
+        return Ok(());
+    }
+    home.write("project/README", "A small project.\n")?;
+    for arguments in [&["init", "-q", "-b", "main"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
+        git(&home, arguments)?;
+    }
+    let mut story = Story { home: &home, text: String::new() };
+    let commit = |word: &str| {
+        format!(
+            "echo {word} >answer; git add -A; \
+             git -c user.name=Agent -c user.email=agent@example.com commit -qm {word}; echo do''ne\r"
+        )
+    };
+    let first = commit("hello");
+    let code = story.run(
+        &["start", "--cwd", "--backend", "linux"],
+        &[
+            ("Esc leaves", "shell"),
+            ("1 of 6", "\r"),
+            ("1 shell", "\r"),
+            ("Its name, or Enter", "first\r"),
+            ("The colour of its name?", "green\r"),
+            ("[y/N/e/?]", "y\r"),
+            ("$ ", &first),
+            ("done", DETACH),
+        ],
+    )?;
+    assert_eq!(code, 0, "{}", story.text);
+    assert_eq!(story.run(&["list"], &[])?, 0);
+    let attached = [("done", "tr a-z A-Z <answer\r"), ("HELLO", DETACH)];
+    assert_eq!(story.run(&["attach", "first"], &attached)?, 0, "{}", story.text);
+    assert_eq!(story.run(&["commit", "first"], &[])?, 0, "{}", story.text);
+    assert_eq!(story.run(&["stop", "first"], &[])?, 0, "{}", story.text);
+    let again = commit("goodbye");
+    let resumed = [("$ ", &*again), ("done", "exit\r"), ("[keep/pull/discard]", "pull\r")];
+    assert_eq!(story.run(&["resume", "first"], &resumed)?, 0, "{}", story.text);
+    assert_eq!(git(&home, &["show", "bottle/first:answer"])?, "goodbye\n");
+    assert_eq!(story.run(&["snapshots", "rm", "first"], &[])?, 0, "{}", story.text);
+    assert_eq!(story.run(&["cleanup"], &[])?, 0, "{}", story.text);
+    let mut scrub = home.scrub()?;
+    scrub.add(r"\d+(\.\d+)? (B|KiB|MiB)\b", "[SIZE]")?.add(r"\b[0-9a-f]{7,12}\b", "[COMMIT]")?;
+    snapshot!(scrub.apply(&story.text));
+    Ok(())
+}
+
+fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
+        .args(arguments)
+        .current_dir(home.project())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .output()
+        .context("git")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
+    Ok(String::from_utf8(output.stdout)?)
+}
