@@ -2,6 +2,7 @@
 //! everything cleaned up. What they typed and saw is under `snapshots/`, to be read.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
@@ -25,9 +26,10 @@ impl Story<'_> {
         self.text += &format!("$ bottle {}\n", arguments.join(" "));
         let mut pty = Pty::spawn(self.home.program(arguments.iter().copied())?.command(), 24, 80)?;
         for (words, keys) in steps {
-            let screen = pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
-            // A list covers the screen, and is gone with its answer. What of the agents is installed differs.
-            if screen.contains("Esc leaves") && !screen.starts_with("Which agent?\n> type to filter") {
+            pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
+            // A list covers the screen, and is gone with its answer.
+            let screen = settled(&pty);
+            if screen.contains("Esc leaves") && *keys == "\r" {
                 self.text += &format!("{}\n\n", screen.trim_end());
             }
             pty.type_keys(keys)?;
@@ -36,6 +38,18 @@ impl Story<'_> {
         let screen = pty.last_screen()?;
         self.text += &format!("{}\n\n", screen.trim_end());
         Ok(code)
+    }
+}
+
+/// The screen once nothing more is drawn on it.
+fn settled(pty: &Pty) -> String {
+    loop {
+        let before = pty.screen();
+        std::thread::sleep(Duration::from_millis(100));
+        let screen = pty.screen();
+        if screen == before {
+            return screen;
+        }
     }
 }
 
@@ -63,7 +77,7 @@ fn from_nothing_to_the_work_pulled_out() -> Result<()> {
         &["start", "--cwd", "--backend", "linux"],
         &[
             ("Esc leaves", "shell"),
-            ("1 of 6", "\r"),
+            ("> shell  1 of 6", "\r"),
             ("1 shell", "\r"),
             ("Its name, or Enter", "first\r"),
             ("The colour of its name?", "green\r"),
