@@ -31,6 +31,11 @@ macro_rules! topics {
 }
 
 const TOPICS: &[Topic] = topics!(
+    "manifests": "agents and bottles: every key",
+    "routes": "what may leave a bottle",
+    "backends": "what isolates a bottle",
+    "threat-model": "what is protected from whom",
+    "coming-from": "bot-bottle, dev containers, docker run",
     "exit-codes": "what a command ends with",
 );
 

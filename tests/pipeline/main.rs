@@ -14,6 +14,7 @@
 #![allow(missing_docs)]
 
 mod cases;
+mod docs;
 mod hostile;
 mod refused;
 mod runs;
