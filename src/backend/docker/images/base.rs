@@ -1,6 +1,7 @@
 //! The base image that ours are built on.
 
 use bollard::Docker;
+use bollard::models::ImageInspect;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
@@ -34,7 +35,19 @@ pub(super) async fn find(
         }
         other => other,
     };
-    let image = image.map_err(|error| failed(format!("cannot look at the base image {REFERENCE}"), error))?;
+    id(image, architecture)
+}
+
+/// The id that an engine's answer for it gives.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn id(
+    answer: Result<ImageInspect, bollard::errors::Error>,
+    architecture: &str,
+) -> Result<String, BackendError> {
+    let image =
+        answer.map_err(|error| failed(format!("cannot look at the base image {REFERENCE}"), error))?;
     let facts = check::facts(&image, architecture);
     let refused = |why| unsupported(format!("the base image {REFERENCE} {why}"));
     facts.map(|facts| facts.id).map_err(|why| refused(why).with_hint(format!("pull it anew; {MAKE_IT}")))

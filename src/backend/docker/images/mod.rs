@@ -22,6 +22,7 @@ mod building;
 mod changed;
 mod check;
 mod elf;
+mod known;
 mod load;
 mod maker;
 mod preview;
@@ -51,6 +52,7 @@ use self::adopt::Ready;
 use self::build::Order;
 use self::building::Building;
 use self::check::Facts;
+use self::known::Known;
 use self::load::Local;
 use self::program::Program;
 use self::recipe::{Hash, Recipe};
@@ -186,6 +188,7 @@ impl Images {
             let nobody = Told::nobody();
             let (program, base) = tokio::try_join!(self.program_file(), self.base(&nobody))?;
             let home = self.host.home_hash();
+            program.keep_hash(&self.host.home);
             volume::filled(&self.docker, program, Maker { image: base, home: &home }).await
         });
         volume.await.cloned()
@@ -400,6 +403,7 @@ impl Images {
             labels: vec![(IMAGE_LABEL.to_owned(), build::SIDECARS.to_owned())],
             proxies: build::proxies(&self.host),
         };
+        let recipe = Recipe { aids: vec![("bottle", 0o755, program.bytes()?)], ..recipe };
         build::build(&self.patient(), &recipe, &order, told).await
     }
 
@@ -414,8 +418,9 @@ impl Images {
     async fn program_file(&self) -> Result<&Program, BackendError> {
         let program = self.program.get_or_try_init(|| async {
             let architecture = self.architecture().await?.to_owned();
-            let running = self.host.program.clone();
-            let found = tokio::task::spawn_blocking(move || program::find(&running, &architecture)).await;
+            let (running, home) = (self.host.program.clone(), self.host.home.clone());
+            let find = move || program::find(&running, &architecture, Known::read(&home).as_ref());
+            let found = tokio::task::spawn_blocking(find).await;
             found.map_err(|error| BackendError::failed(format!("cannot read the program: {error}")))?
         });
         program.await
@@ -436,12 +441,13 @@ impl Images {
 
     /// What an image says; `None` when it is not there.
     async fn inspect(&self, reference: &str, named: &str) -> Result<Option<Facts>, BackendError> {
-        let image = match self.docker.inspect_image(reference).await {
+        let (image, architecture) = tokio::join!(self.docker.inspect_image(reference), self.architecture());
+        let image = match image {
             Ok(image) => image,
             Err(error) if is_missing(&error) => return Ok(None),
             Err(error) => return Err(failed(format!("cannot look at {named}"), error)),
         };
-        let facts = check::facts(&image, self.architecture().await?);
+        let facts = check::facts(&image, architecture?);
         facts.map(Some).map_err(|why| unsupported(format!("{named} {why}")))
     }
 }
@@ -475,13 +481,13 @@ fn provider_recipe(template: Template, base: &str) -> Recipe {
     }
 }
 
-/// The guards' image with this program, on this base.
+/// The guards' image with this program, on this base; what is built of it gets the program beside it.
 fn sidecars_recipe(program: &Program, base: &str) -> Recipe {
     Recipe {
         dockerfile: SIDECARS_DOCKERFILE.to_owned(),
         args: named([("BASE", base), ("PROGRAM", &program.hash)]),
         files: Vec::new(),
-        aids: vec![("bottle", 0o755, program.bytes.clone())],
+        aids: Vec::new(),
     }
 }
 

@@ -24,7 +24,9 @@ impl Images {
     /// [`BackendError`] when the engine cannot be asked, or when it is known already that they will fail.
     pub async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let mut preview = Preview::default();
-        let base = self.base_if_there().await?;
+        // The program is read, and the engine says what machine it is on, meanwhile.
+        let (base, _) = tokio::join!(self.base_if_there(), self.program_file());
+        let base = base?;
         let guards = match &base {
             Some(base) => {
                 let name = format!(
@@ -125,11 +127,13 @@ impl Images {
     }
 
     async fn base_if_there(&self) -> Result<Option<String>, BackendError> {
-        match self.docker.inspect_image(base::REFERENCE).await {
-            // The whole way, for what is wrong with it.
-            Ok(_) => self.base(&crate::backend::Told::nobody()).await.map(|id| Some(id.to_owned())),
-            Err(error) if is_missing(&error) => Ok(None),
-            Err(error) => Err(failed(format!("cannot look at the base image {}", base::REFERENCE), error)),
+        let (answer, architecture) =
+            tokio::join!(self.docker.inspect_image(base::REFERENCE), self.architecture());
+        if answer.as_ref().is_err_and(is_missing) {
+            return Ok(None);
         }
+        let id = base::id(answer, architecture?)?;
+        // What is made of it later is made of this one.
+        Ok(Some(self.base.get_or_init(async || id).await.clone()))
     }
 }

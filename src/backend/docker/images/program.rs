@@ -9,6 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::elf;
+use super::known::Known;
 use crate::backend::BackendError;
 
 /// Larger than any build of this program.
@@ -19,21 +20,56 @@ const HEAD: u64 = 64 << 10;
 /// The program for containers.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
-    /// All of it.
-    pub(super) bytes: Bytes,
     /// Its SHA-256, hex.
     pub(super) hash: String,
+    path: PathBuf,
+    /// What was read of it, and what to keep of that; none where its hash was known.
+    read: Option<(Bytes, Known)>,
+}
+
+impl Program {
+    /// All of it.
+    ///
+    /// # Errors
+    /// [`BackendError`] when it is not the same any more.
+    pub(super) fn bytes(&self) -> Result<Bytes, BackendError> {
+        if let Some((bytes, _)) = &self.read {
+            return Ok(bytes.clone());
+        }
+        let wrong = |why: String| {
+            BackendError::failed(format!("the program for containers, {}, {why}", self.path.display()))
+        };
+        let mut program = Vec::new();
+        let file = File::open(&self.path).map(|file| file.take(PROGRAM_MAX));
+        file.and_then(|mut file| file.read_to_end(&mut program))
+            .map_err(|error| wrong(format!("cannot be read: {error}")))?;
+        if digest(&program) != self.hash {
+            return Err(wrong("was replaced meanwhile".to_owned()).with_hint("start again"));
+        }
+        Ok(program.into())
+    }
+
+    /// Keeps its hash for the next start. That it fails costs that one some time.
+    pub(super) fn keep_hash(&self, home: &Path) {
+        if let Some(Err(error)) = self.read.as_ref().map(|(_, known)| known.write(home)) {
+            tracing::debug!("the program's hash is not kept: {error}");
+        }
+    }
 }
 
 /// The program for an engine of this architecture: the running one where it is static and Linux, else one
-/// that lies where a release or `cargo xtask dist` puts it.
+/// that lies where a release or `cargo xtask dist` puts it. One that is `known` is not read again.
 ///
 /// # Errors
 /// [`BackendError`] naming every place that was looked at, and what makes the program.
-pub(super) fn find(running: &Path, architecture: &str) -> Result<Program, BackendError> {
+pub(super) fn find(
+    running: &Path,
+    architecture: &str,
+    known: Option<&Known>,
+) -> Result<Program, BackendError> {
     let mut passed_over = Vec::new();
     for path in candidates(running) {
-        match take(&path, running, architecture) {
+        match take(&path, running, architecture, known) {
             Ok(program) => return Ok(program),
             Err(why) => passed_over.push(format!("{} {why}", path.display())),
         }
@@ -62,7 +98,7 @@ fn checkout(folder: &Path) -> Option<&Path> {
     (target.file_name()? == "target").then(|| target.parent()).flatten()
 }
 
-fn take(path: &Path, running: &Path, architecture: &str) -> Result<Program, String> {
+fn take(path: &Path, running: &Path, architecture: &str, known: Option<&Known>) -> Result<Program, String> {
     let mut file = File::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => "is not there".to_owned(),
         _ => format!("cannot be read: {error}"),
@@ -77,6 +113,9 @@ fn take(path: &Path, running: &Path, architecture: &str) -> Result<Program, Stri
     if path != running && (![0, own].contains(&facts.uid()) || facts.mode() & 0o022 != 0) {
         return Err("belongs to another user or is writable by others".to_owned());
     }
+    if let Some(hash) = known.and_then(|known| known.hash(path, &facts, architecture)) {
+        return Ok(Program { hash: hash.to_owned(), path: path.to_owned(), read: None });
+    }
     let mut program = Vec::new();
     Read::by_ref(&mut file).take(HEAD).read_to_end(&mut program).map_err(said)?;
     // An ordinary build is large, and told from a static one by its first page.
@@ -89,7 +128,13 @@ fn take(path: &Path, running: &Path, architecture: &str) -> Result<Program, Stri
         Some(own) if own == architecture => {}
         other => return Err(format!("is for {}", other.unwrap_or("another processor"))),
     }
-    Ok(Program { hash: hex::encode(Sha256::digest(&program)), bytes: program.into() })
+    let hash = digest(&program);
+    let known = Known::of(path, &facts, architecture, &hash);
+    Ok(Program { hash, path: path.to_owned(), read: Some((program.into(), known)) })
+}
+
+fn digest(program: &[u8]) -> String {
+    hex::encode(Sha256::digest(program))
 }
 
 #[cfg(test)]
@@ -129,8 +174,12 @@ mod tests {
                 program.push(u8::try_from(index).expect("few"));
                 put(root.path(), path, &program);
             }
-            let found = find(&running, "amd64").expect("a program");
-            assert_eq!(found.bytes, std::fs::read(root.path().join(taken)).expect("read"), "{taken}");
+            let found = find(&running, "amd64", None).expect("a program");
+            assert_eq!(
+                found.bytes().expect("read"),
+                std::fs::read(root.path().join(taken)).expect("read"),
+                "{taken}"
+            );
         }
     }
 
@@ -138,11 +187,29 @@ mod tests {
     fn the_running_program_goes_in_when_it_is_static() {
         let root = tempfile::tempdir().expect("a temporary folder");
         let running = put(root.path(), "bin/bottle", &elf(62));
-        assert_eq!(find(&running, "amd64").expect("itself").bytes, elf(62));
-        let error = find(&running, "arm64").expect_err("another processor");
+        assert_eq!(find(&running, "amd64", None).expect("itself").bytes().expect("read"), elf(62));
+        let error = find(&running, "arm64", None).expect_err("another processor");
         assert!(error.message.contains("bin/bottle is for amd64"), "{error}");
         assert!(error.message.contains("bottle-linux is not there"), "{error}");
         assert!(error.hint.is_some_and(|hint| hint.contains("cargo xtask dist")));
+    }
+
+    #[test]
+    fn a_known_program_is_read_only_to_be_sent_and_only_while_it_is_the_same() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let running = put(root.path(), "bin/bottle", &elf(62));
+        let first = find(&running, "amd64", None).expect("itself");
+        let (_, known) = first.read.clone().expect("it was read");
+        let again = find(&running, "amd64", Some(&known)).expect("itself");
+        assert!(again.read.is_none() && again.hash == first.hash);
+        assert_eq!(again.bytes().expect("read"), elf(62));
+        let mut other = elf(62);
+        other.push(1);
+        std::fs::write(&running, &other).expect("written");
+        let error = again.bytes().expect_err("it is another one").message;
+        assert!(error.contains("bin/bottle, was replaced"), "{error}");
+        assert_ne!(find(&running, "amd64", Some(&known)).expect("itself").hash, first.hash);
+        assert!(find(&running, "arm64", Some(&known)).is_err());
     }
 
     #[test]
@@ -151,10 +218,10 @@ mod tests {
         let running = put(root.path(), "target/debug/bottle", b"#!/bin/sh\n");
         let dist = put(root.path(), "dist/bottle", &elf(62));
         std::fs::set_permissions(&dist, std::fs::Permissions::from_mode(0o777)).expect("mode");
-        let error = find(&running, "amd64").expect_err("writable by others").message;
+        let error = find(&running, "amd64", None).expect_err("writable by others").message;
         assert!(error.contains("dist/bottle belongs to another user or is writable by others"), "{error}");
         // A folder called otherwise says nothing about a checkout.
         let elsewhere = put(root.path(), "opt/debug/bottle", b"#!/bin/sh\n");
-        assert!(!find(&elsewhere, "amd64").expect_err("no checkout").message.contains("writable"));
+        assert!(!find(&elsewhere, "amd64", None).expect_err("no checkout").message.contains("writable"));
     }
 }

@@ -119,8 +119,9 @@ fn full(mark: &Volume) -> Result<String, BackendError> {
 }
 
 async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) -> Result<(), BackendError> {
-    let mut archive = tar::Builder::new(Vec::with_capacity(program.bytes.len() + 4096));
-    let packed = recipe::append(&mut archive, super::PROGRAM_FILE, 0o755, &program.bytes)
+    let bytes = program.bytes()?;
+    let mut archive = tar::Builder::new(Vec::with_capacity(bytes.len() + 4096));
+    let packed = recipe::append(&mut archive, super::PROGRAM_FILE, 0o755, &bytes)
         .and_then(|()| archive.into_inner())
         .map_err(|error| BackendError::failed(format!("cannot pack the program: {error}")))?;
     let mount = Mount {
