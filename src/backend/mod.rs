@@ -49,6 +49,12 @@ pub trait Backend: Send + Sync {
     /// even when nothing of the engine is installed.
     async fn check(&self) -> Check;
 
+    /// As [`Backend::check`], as far as it decides whether a bottle can be started; a backend may leave out
+    /// what takes long and decides nothing.
+    async fn check_use(&self) -> Check {
+        self.check().await
+    }
+
     /// Whether this backend can run this plan at all.
     ///
     /// # Errors

@@ -16,18 +16,50 @@ pub(super) async fn check(host: &Host, settings: Result<DockerSettings, BackendE
     };
     let (engine, info) = match looked.await {
         Ok(looked) => looked,
-        Err(error) => return unusable(error.to_string(), error.hint().unwrap_or("see the engine's own log")),
+        Err(error) => return silent(&error),
     };
     let settings = match settings {
         Ok(settings) => settings,
-        Err(error) => {
-            return unusable(error.message, error.hint.as_deref().unwrap_or("correct settings.yml"));
-        }
+        Err(error) => return unsettled(error),
     };
     if let Some(finding) = missing_runtime(&settings, &info) {
         return Check { usable: false, findings: vec![finding] };
     }
     Check { usable: true, findings: weaker(&engine, &settings, &info) }
+}
+
+/// The part that decides. An engine gathers what it says of the machine for some ten milliseconds, so it is
+/// asked only where a runtime has to be known.
+pub(super) async fn check_use(
+    connected: Result<&Engine, EngineError>,
+    settings: Result<DockerSettings, BackendError>,
+) -> Check {
+    let engine = match connected {
+        Ok(engine) => engine,
+        Err(error) => return silent(&error),
+    };
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(error) => return unsettled(error),
+    };
+    if settings.runtime.is_none() {
+        return Check { usable: true, findings: Vec::new() };
+    }
+    match engine.ask(engine.docker().info()).await {
+        Ok(info) => {
+            let missing = missing_runtime(&settings, &info);
+            Check { usable: missing.is_none(), findings: missing.into_iter().collect() }
+        }
+        Err(error) => silent(&error),
+    }
+}
+
+fn silent(error: &EngineError) -> Check {
+    unusable(error.to_string(), error.hint().unwrap_or("see the engine's own log"))
+}
+
+fn unsettled(error: BackendError) -> Check {
+    unusable(error.message, error.hint.as_deref().unwrap_or("correct settings.yml"))
 }
 
 fn unusable(what: String, fix: &str) -> Check {

@@ -131,6 +131,11 @@ impl Backend for DockerBackend {
         check::check(&self.host, self.settings()).await
     }
 
+    async fn check_use(&self) -> Check {
+        let connected = self.engine.get_or_try_init(|| Engine::connect(&self.host)).await;
+        check::check_use(connected, self.settings()).await
+    }
+
     fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
         let asked = &plan.resources;
         BackendError::refuse_limits(self.name(), &[(asked.nested, "nested"), (asked.disk.is_some(), "disk")])

@@ -26,7 +26,7 @@ async fn this_one(host: &Host, plan: &Plan, name: &str) -> Result<Box<dyn Backen
         let known: Vec<&str> = choosable.iter().map(|backend| backend.name()).collect();
         return Err(unknown_backend(name, &known));
     };
-    let check = backend.check().await;
+    let check = backend.check_use().await;
     if !check.usable {
         return Err(unusable(backend.name(), &check));
     }
@@ -38,7 +38,7 @@ async fn first_that_can(host: &Host, plan: &Plan) -> Result<Box<dyn Backend>, Cl
     let mut reasons = Vec::new();
     let mut only = None;
     for backend in registry::choosable(host) {
-        let check = backend.check().await;
+        let check = backend.check_use().await;
         if !check.usable {
             let error = unusable(backend.name(), &check);
             reasons.push(error.message.clone());
