@@ -36,8 +36,13 @@ const LOGS: &str = "/run/bottle/logs";
 pub(super) enum Way<'a> {
     /// On this network, at its own address there.
     Network(&'a Net),
-    /// By sockets in this volume.
-    Socket(&'a str),
+    /// By sockets in a volume.
+    Socket {
+        /// Its name.
+        volume: &'a str,
+        /// The only network that the bundle is on.
+        outside: &'a Net,
+    },
 }
 
 /// What differs between two bundles' containers.
@@ -52,14 +57,14 @@ pub(super) struct Bundle<'a> {
     pub(super) user: (u32, u32),
     /// The host's folder for its logs, which that user may write to.
     pub(super) logs: &'a Path,
-    pub(super) outside: &'a Net,
     pub(super) way: Way<'a>,
 }
 
 impl Bundle<'_> {
-    /// The whole request. The container is on the outward network; the shared one is connected before it
-    /// starts ([`Bundle::endpoint`]), because older engines take only one with the request.
+    /// The whole request. Older engines take only one network with it, so it is the one that is there first: the
+    /// shared one, where there is one. Then the outward one is connected ([`Bundle::endpoint`]) before it starts.
     pub(super) fn body(&self) -> ContainerCreateBody {
+        let net = self.first();
         ContainerCreateBody {
             hostname: Some(self.slug.to_string()),
             user: Some(format!("{}:{}", self.user.0, self.user.1)),
@@ -73,22 +78,24 @@ impl Bundle<'_> {
             stdin_once: Some(false),
             tty: Some(false),
             networking_config: Some(NetworkingConfig {
-                endpoints_config: Some(HashMap::from([(
-                    self.outside.id.clone(),
-                    fixed(subnets::bundle(self.outside.subnet)),
-                )])),
+                endpoints_config: Some(HashMap::from([(net.id.clone(), fixed(subnets::bundle(net.subnet)))])),
             }),
-            host_config: Some(self.host_config()),
+            host_config: Some(self.host_config(net)),
             ..ContainerCreateBody::default()
         }
     }
 
-    /// Its place on the shared network, when there is one.
-    pub(super) fn endpoint(&self) -> Option<(&str, EndpointSettings)> {
+    /// The network that it is made on.
+    fn first(&self) -> &Net {
         match self.way {
-            Way::Network(net) => Some((&net.id, fixed(subnets::bundle(net.subnet)))),
-            Way::Socket(_) => None,
+            Way::Network(shared) => shared,
+            Way::Socket { outside, .. } => outside,
         }
+    }
+
+    /// Its place on the outward network.
+    pub(super) fn endpoint(outside: &Net) -> EndpointSettings {
+        fixed(subnets::bundle(outside.subnet))
     }
 
     /// What the bundle is told on its command line; nothing in it is secret.
@@ -97,7 +104,7 @@ impl Bundle<'_> {
             Way::Network(net) => {
                 Door::Network { address: subnets::bundle(net.subnet), bottle: subnets::agent(net.subnet) }
             }
-            Way::Socket(_) => Door::Socket { folder: DOOR_DIR.into() },
+            Way::Socket { .. } => Door::Socket { folder: DOOR_DIR.into() },
         };
         let config = BundleConfig {
             labels: self.labels.clone(),
@@ -109,10 +116,10 @@ impl Bundle<'_> {
         to_argument(&config)
     }
 
-    fn host_config(&self) -> HostConfig {
+    fn host_config(&self, net: &Net) -> HostConfig {
         let common = host_config();
         let mut mounts = vec![self.logs_mount()];
-        if let Way::Socket(volume) = self.way {
+        if let Way::Socket { volume, .. } = self.way {
             mounts.push(volume_mount(volume, DOOR_DIR, false));
         }
         let mut sysctls = common.sysctls.unwrap_or_default();
@@ -121,7 +128,7 @@ impl Bundle<'_> {
         // 53, 80 and 443 without a capability.
         sysctls.insert("net.ipv4.ip_unprivileged_port_start".to_owned(), "0".to_owned());
         HostConfig {
-            network_mode: Some(self.outside.id.clone()),
+            network_mode: Some(net.id.clone()),
             readonly_rootfs: Some(true),
             mounts: Some(mounts),
             tmpfs: Some(self.tmpfs()),
@@ -157,7 +164,6 @@ mod tests {
     fn json(way: Way<'_>) -> serde_json::Value {
         let names = Names::of("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
-        let outside = Net { id: "n2".to_owned(), subnet: "10.213.0.32/28".parse().expect("a network") };
         let bundle = Bundle {
             names: &names,
             slug: &slug,
@@ -165,23 +171,25 @@ mod tests {
             image: "sha256:def",
             user: (64_242, 64_242),
             logs: Path::new("/state/a-1/logs"),
-            outside: &outside,
             way,
         };
-        let endpoint = bundle.endpoint().map(|(network, settings)| {
-            serde_json::json!({"network": network, "settings": serde_json::to_value(settings).expect("JSON")})
-        });
-        serde_json::json!({"body": serde_json::to_value(bundle.body()).expect("JSON"), "endpoint": endpoint})
+        serde_json::to_value(bundle.body()).expect("JSON")
+    }
+
+    fn net(id: &str, subnet: &str) -> Net {
+        Net { id: id.to_owned(), subnet: subnet.parse().expect("a network") }
     }
 
     #[test]
     fn the_whole_request_by_network() {
-        let net = Net { id: "n1".to_owned(), subnet: "10.213.0.16/28".parse().expect("a network") };
-        insta::assert_json_snapshot!(json(Way::Network(&net)));
+        let endpoint = Bundle::endpoint(&net("n2", "10.213.0.32/28"));
+        let body = json(Way::Network(&net("n1", "10.213.0.16/28")));
+        insta::assert_json_snapshot!(serde_json::json!({"body": body, "endpoint": endpoint}));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
-        insta::assert_json_snapshot!(json(Way::Socket("v1")));
+        let outside = net("n2", "10.213.0.32/28");
+        insta::assert_json_snapshot!(json(Way::Socket { volume: "v1", outside: &outside }));
     }
 }

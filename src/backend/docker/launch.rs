@@ -81,30 +81,31 @@ impl Launches {
         let slug = &site.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bundle");
         let (way, contained) = (self.way(slug)?, contained(prepared)?);
-        let outside =
-            network::make(engine, names, settings.subnets, Part::Outside, slug, site.ledger).await?;
+        let outside = network::make(engine, names, settings.subnets, Part::Outside, slug, site.ledger);
         let user = bundle_user();
         let logs = make_logs(site.state, user)?;
-        let bundle = Bundle {
-            names,
-            slug,
-            labels: names.arguments(slug),
-            image: &contained.sidecars,
-            user,
-            logs: &logs,
-            outside: &outside,
-            way: match &way {
-                Way::Network(net) => bundle::Way::Network(net),
-                Way::Socket(volume) => bundle::Way::Socket(volume),
-            },
+        let make = async |way| {
+            let bundle = Bundle {
+                names,
+                slug,
+                labels: names.arguments(slug),
+                image: &contained.sidecars,
+                user,
+                logs: &logs,
+                way,
+            };
+            make_bundle(engine, site, &bundle).await
         };
-        let id = create(engine, &names.name(Part::Bundle, slug), bundle.body()).await.map_err(failed)?;
-        site.ledger.record(resource(slug, BUNDLE, id.clone()))?;
-        let said = log_of(site.state, "bundle");
-        let (connected, attached) =
-            tokio::join!(join_inside(engine, &bundle, &id), attach(engine, &id, Some(&said)));
-        connected.map_err(failed)?;
-        let attached = attached.map_err(failed)?;
+        let (id, attached) = match &way {
+            Way::Network(shared) => {
+                // Joined, not raced: nothing is being made while a failure of either is undone.
+                let (outside, made) = tokio::join!(outside, make(bundle::Way::Network(shared)));
+                let (outside, (id, attached)) = (outside?, made?);
+                join_outside(engine, &outside, &id).await.map_err(failed)?;
+                (id, attached)
+            }
+            Way::Socket(volume) => make(bundle::Way::Socket { volume, outside: &outside.await? }).await?,
+        };
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((slug.clone(), Part::Bundle), attached);
         Ok(())
@@ -221,10 +222,24 @@ async fn make_door(engine: &Engine, names: &Names, site: &Site<'_>) -> Result<St
     Ok(name)
 }
 
-async fn join_inside(engine: &Engine, bundle: &Bundle<'_>, id: &str) -> Result<(), EngineError> {
-    let Some((network, endpoint)) = bundle.endpoint() else { return Ok(()) };
-    let request = NetworkConnectRequest { container: id.to_owned(), endpoint_config: Some(endpoint) };
-    engine.ask(engine.docker().connect_network(network, request)).await
+/// The bundle's container with its streams, not started yet.
+async fn make_bundle(
+    engine: &Engine,
+    site: &Site<'_>,
+    bundle: &Bundle<'_>,
+) -> Result<(String, Attached), BackendError> {
+    let failed = |error: EngineError| error.during("start the bundle");
+    let slug = bundle.slug;
+    let id = create(engine, &bundle.names.name(Part::Bundle, slug), bundle.body()).await.map_err(failed)?;
+    site.ledger.record(resource(slug, BUNDLE, id.clone()))?;
+    let attached = attach(engine, &id, Some(&log_of(site.state, "bundle"))).await.map_err(failed)?;
+    Ok((id, attached))
+}
+
+async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), EngineError> {
+    let endpoint = Some(Bundle::endpoint(outside));
+    let request = NetworkConnectRequest { container: id.to_owned(), endpoint_config: endpoint };
+    engine.ask(engine.docker().connect_network(&outside.id, request)).await
 }
 
 fn contained(prepared: &Prepared) -> Result<&Contained, BackendError> {
