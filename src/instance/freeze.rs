@@ -54,7 +54,11 @@ pub async fn commit(backend: &dyn Backend, claim: &Claim, told: Told) -> Result<
         return Err(error.into());
     }
     let mut notes = frozen.notes;
-    notes.extend(remove_others(backend, &slug, Some(&committed.snapshot)).await);
+    // What an attempt left that was cut off is nobody's, and cleanup's to find.
+    if let Some(previous) = previous.filter(|previous| previous.reference != committed.snapshot.reference) {
+        let removed = backend.remove_snapshot(&previous).await;
+        notes.extend(removed.err().map(|error| error.to_string()));
+    }
     Ok(Commit { snapshot: committed.snapshot, notes })
 }
 
@@ -66,7 +70,7 @@ pub async fn remove_snapshots(backend: &dyn Backend, claim: &Claim) -> Result<()
     let slug = claim.record().slug;
     // First, so that a crash leaves snapshots that nothing names, and never a name without one.
     committed::forget(claim.folder())?;
-    match remove_others(backend, &slug, None).await {
+    match remove_all(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),
         failures => Err(BackendError::failed(failures.join("; ")).into()),
     }
@@ -82,17 +86,15 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
     Some(if there { since.max(covers) } else { since })
 }
 
-/// Removes every snapshot of this bottle but one; what could not be removed, a sentence fragment each.
-async fn remove_others(backend: &dyn Backend, slug: &Slug, except: Option<&Snapshot>) -> Vec<String> {
+/// Removes every snapshot of this bottle; what could not be removed, a sentence fragment each.
+async fn remove_all(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
     let all = match backend.snapshots().await {
         Ok(all) => all,
         Err(error) => return vec![error.to_string()],
     };
     let mut failures = Vec::new();
     for snapshot in all.iter().filter(|found| found.slug == *slug) {
-        if except.is_none_or(|kept| kept.reference != snapshot.reference)
-            && let Err(error) = backend.remove_snapshot(snapshot).await
-        {
+        if let Err(error) = backend.remove_snapshot(snapshot).await {
             failures.push(error.to_string());
         }
     }

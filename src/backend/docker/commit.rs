@@ -23,7 +23,7 @@ const LIST_TRIES: u32 = 16;
 const OURS: [&str; 8] =
     [names::HOME, names::SLUG, names::ROLE, freeze::HOME, freeze::OF, freeze::MADE_AT, kept::HOME, kept::OF];
 
-/// An image that was committed, as it is listed.
+/// An image that was committed, as the engine lists it or says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Committed {
     /// The engine's id.
@@ -88,6 +88,22 @@ pub(super) async fn labelled(
         .into_iter()
         .map(|image| Committed { id: image.id, tags: image.repo_tags, labels: image.labels })
         .collect())
+}
+
+/// The image of this id or name; none when it is not there.
+///
+/// # Errors
+/// [`EngineError`] when the engine cannot be asked.
+pub(super) async fn inspected(engine: &Engine, image: &str) -> Result<Option<Committed>, EngineError> {
+    match engine.ask(engine.docker().inspect_image(image)).await {
+        Ok(found) => Ok(Some(Committed {
+            id: found.id.unwrap_or_default(),
+            tags: found.repo_tags.unwrap_or_default(),
+            labels: found.config.and_then(|config| config.labels).unwrap_or_default(),
+        })),
+        Err(error) if error.is_missing() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 impl Committed {

@@ -7,7 +7,7 @@ use bollard::query_parameters::{InspectContainerOptions, RemoveImageOptionsBuild
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
-use super::commit::{Committed, commit, labelled};
+use super::commit::{Committed, commit, inspected, labelled};
 use super::container::find_agent;
 use super::engine::{Engine, EngineError};
 use super::names::Names;
@@ -41,8 +41,7 @@ pub(super) async fn freeze(
     let moment = made_at.to_string();
     let labels = [(HOME, names.home()), (OF, slug.as_str()), (MADE_AT, &moment)];
     let id = commit(engine, &container.id, (REPOSITORY, &tag), &labels).await.map_err(failed)?;
-    let images = labelled(engine, HOME, names.home()).await.map_err(failed)?;
-    let image = images.into_iter().find(|image| image.id == id);
+    let image = inspected(engine, &id).await.map_err(failed)?;
     let image =
         image.ok_or_else(|| BackendError::failed(format!("the snapshot of {slug} is gone already")))?;
     let previous = previous.map(|previous| previous.reference.as_str());
@@ -75,8 +74,9 @@ pub(super) async fn remove(engine: &Engine, names: &Names, snapshot: &Snapshot) 
     if !is_ours(names, snapshot) {
         return Err(BackendError::failed(format!("{} is no snapshot of this home's", snapshot.reference)));
     }
-    let known = snapshots(engine, names).await.map_err(failed)?;
-    if !known.iter().any(|one| one.reference == snapshot.reference) {
+    // Its labels say it too: a name can be given to any image.
+    let image = inspected(engine, &snapshot.reference).await.map_err(failed)?;
+    if image.is_none_or(|image| image.labels.get(HOME).is_none_or(|home| home != names.home())) {
         return Ok(());
     }
     // By its name only: what a bottle or another snapshot stands on stays until that is gone.
