@@ -594,6 +594,65 @@ async fn what_a_ledger_could_not_take_is_found_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_persons_machine_is_reached_by_its_word_and_by_nothing_else() {
+    const FETCH: &str = "import sys, urllib.request, urllib.error\n\
+        try: print(urllib.request.urlopen(sys.argv[1], timeout=20).read())\n\
+        except urllib.error.HTTPError as e: print(e.code)";
+    for stand in docker().await {
+        let mut bottle = stand.planned("machine");
+        bottle.prepared = stand.prepared().await.expect("prepared");
+        let listener = TcpListener::bind("0.0.0.0:0").expect("a port");
+        let port = listener.local_addr().expect("address").port();
+        drop(listener);
+        bottle.plan.egress.routes = format!("routes: [{{host: own.example, connect_to: 'host:{port}'}}]\n");
+        bottle.begin().await;
+        bottle.start_bundle().await;
+        let format = "{{range .IPAM.Config}}{{.Gateway}}{{end}}";
+        let mut machines = Vec::new();
+        for network in bottle.ledger.all().iter().filter(|resource| resource.kind == "network") {
+            machines.push(said(&["network", "inspect", "--format", format, &network.id]));
+        }
+        // The network without the host has none.
+        let machine = machines.iter().find_map(|text| text.parse::<IpAddr>().ok()).expect("a gateway");
+        let listener = TcpListener::bind((machine, port)).expect("the machine's end of the way out");
+        std::thread::spawn(move || serve_one(&listener));
+        let channel = super::door::bundle(&bottle).await;
+        super::door::provision(&bottle, &channel).await;
+        let guest = bottle.provisioned().await;
+        let proxied = |url: &str| {
+            vec![
+                "/usr/bin/env".to_owned(),
+                "http_proxy=http://egress:9099".to_owned(),
+                "/usr/bin/python3".to_owned(),
+                "-c".to_owned(),
+                FETCH.to_owned(),
+                url.to_owned(),
+            ]
+        };
+        for (url, answer) in [
+            ("http://own.example/".to_owned(), "b'own'"),
+            (format!("http://{machine}:{port}/"), "403"),
+            (format!("http://host:{port}/"), "403"),
+        ] {
+            let command = proxied(&url);
+            let command: Vec<&str> = command.iter().map(String::as_str).collect();
+            let (output, _) = run(&guest, &command).await.expect("ran");
+            assert_eq!(output.trim(), answer, "{} {url}", stand.name());
+        }
+        bottle.remove().await;
+    }
+}
+
+/// Answers one request.
+fn serve_one(listener: &TcpListener) {
+    use std::io::{Read, Write};
+    let Ok((mut stream, _)) = listener.accept() else { return };
+    let mut request = [0; 4096];
+    let _ = stream.read(&mut request);
+    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_run_by_hand_is_no_bottle() {
     for stand in docker().await {
         let bottle = stand.bottle("frozen").await;

@@ -201,7 +201,7 @@ pub(crate) struct Bottle<'a> {
 
 impl Bottle<'_> {
     /// Makes its network and starts pid 1.
-    async fn begin(&self) {
+    pub(crate) async fn begin(&self) {
         let backend = &self.stand.backend;
         backend.make_network(&self.site()).await.expect("network");
         backend.start_guest(&self.site(), &self.prepared).await.expect("guest");

@@ -51,6 +51,7 @@ pub(crate) async fn start(site: &Site) -> Result<Running> {
         door: Door::Socket { folder: folder.path().to_owned() },
         logs: folder.path().to_owned(),
         identity: None,
+        machine: None,
     };
     let (ours, theirs) = StdUnixStream::pair()?;
     let process = Command::new(std::env::current_exe()?)

@@ -1,5 +1,6 @@
 //! What the backend says at start. Nothing in it is secret.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use bottle_egress::door::listen::Door;
@@ -25,6 +26,9 @@ pub struct BundleConfig {
     /// door and logs may be closed to that user.
     #[serde(default)]
     pub identity: Option<Identity>,
+    /// Where the person's machine is, seen from here; none: this is it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<IpAddr>,
 }
 
 /// Where keepers speak from.
@@ -76,6 +80,7 @@ mod tests {
             control: Control::Socket { path: "/run/x/bundle.sock".into() },
             logs: "/state/x/logs".into(),
             identity: Some(Identity { uid: 4000, gid: 4000 }),
+            machine: None,
         }
     }
 
@@ -86,6 +91,7 @@ mod tests {
             door: Door::Network { address, bottle },
             control: Control::Stdio,
             identity: None,
+            machine: Some(address.into()),
             ..by_socket()
         };
         for config in [by_socket(), by_network] {

@@ -49,6 +49,7 @@ pub(crate) fn start_egress(config: &BundleConfig) -> anyhow::Result<Starting> {
         door: config.door.clone(),
         logs: config.logs.clone(),
         identity: config.identity,
+        machine: config.machine,
     })?;
     let (ours, theirs) = StdUnixStream::pair().context("socket pair for the egress daemon")?;
     let process = Command::new("/proc/self/exe")

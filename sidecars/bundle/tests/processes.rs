@@ -157,6 +157,7 @@ fn config(folder: &Path, identity: Option<Identity>, control: Control) -> Bundle
         control,
         logs: folder.join("logs"),
         identity,
+        machine: None,
     }
 }
 

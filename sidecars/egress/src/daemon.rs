@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -51,6 +52,9 @@ pub struct EgressConfig {
     /// Whom to become, when started as root. Door and logs must be writable for it, wherever they are.
     #[serde(default)]
     pub identity: Option<Identity>,
+    /// Where the person's machine is, seen from here; none: this is it.
+    #[serde(default)]
+    pub machine: Option<IpAddr>,
 }
 
 /// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away. Home and slug are there for
@@ -206,7 +210,7 @@ impl DaemonState {
         }
         let backlog = Arc::clone(&self.backlog);
         let egress =
-            Egress::provision(provision, &self.config.logs, backlog).map_err(|error| error.to_string())?;
+            Egress::provision(provision, &self.config, backlog).map_err(|error| error.to_string())?;
         serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();

@@ -1,6 +1,5 @@
 //! The provisioned door: all that a request needs on its way through.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use bottle_contract::credential::BadCredential;
@@ -9,6 +8,7 @@ use bottle_contract::session::bundle::Provision;
 use tokio::sync::Semaphore;
 
 use crate::bounds;
+use crate::daemon::EgressConfig;
 use crate::live::Live;
 use crate::report::backlog::Backlog;
 use crate::report::{ReportError, Reporter};
@@ -55,7 +55,7 @@ impl Egress {
     /// [`ProvisionError`] naming the part that cannot be used.
     pub(crate) fn provision(
         provision: Provision,
-        logs: &Path,
+        config: &EgressConfig,
         backlog: Arc<Backlog>,
     ) -> Result<Arc<Self>, ProvisionError> {
         let slug = provision.slug.as_str().to_owned();
@@ -63,6 +63,7 @@ impl Egress {
         let dialer = Dialer {
             names: Names::of_this_host(),
             host_addresses: provision.host_addresses,
+            machine: config.machine,
             proxy: proxy.map(CompanyProxy::parse).transpose()?,
         };
         let vault = Vault::new(provision.credentials)?;
@@ -71,7 +72,7 @@ impl Egress {
         let known = provision.known_secrets.iter().map(|known| &known.0);
         let secrets: Vec<&Secret> = vault.values().chain(known).chain(proxy).collect();
         let level = (provision.log, provision.log_keep);
-        let reporter = Reporter::new(slug.clone(), level, logs, backlog, &secrets)?;
+        let reporter = Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?;
         let requests = Arc::new(Semaphore::new(bounds::REQUESTS));
         Ok(Arc::new(Self { live, vault, leaves: Leaves::make(&slug)?, upstream, reporter, requests }))
     }

@@ -4,6 +4,7 @@
 //! and it listens on the bottle's own side only.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use bollard::models::{
@@ -57,6 +58,8 @@ pub(super) struct Bundle<'a> {
     pub(super) user: (u32, u32),
     /// The host's folder for its logs, which that user may write to.
     pub(super) logs: &'a Path,
+    /// Where the person's machine is, for routes that lead to it.
+    pub(super) machine: Option<Ipv4Addr>,
     pub(super) way: Way<'a>,
 }
 
@@ -112,6 +115,7 @@ impl Bundle<'_> {
             control: Control::Stdio,
             logs: LOGS.into(),
             identity: None,
+            machine: self.machine.map(Into::into),
         };
         to_argument(&config)
     }
@@ -171,6 +175,7 @@ mod tests {
             image: "sha256:def",
             user: (64_242, 64_242),
             logs: Path::new("/state/a-1/logs"),
+            machine: None,
             way,
         };
         serde_json::to_value(bundle.body()).expect("JSON")

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bollard::models::{NetworkConnectRequest, VolumeCreateRequest};
 use bottle_channel::rejoin;
 use bottle_contract::names::Slug;
+use bottle_contract::route::{Form, parse_routes};
 
 use super::agent::Agent;
 use super::attach::{Attached, attach};
@@ -19,12 +20,15 @@ use super::engine::{Engine, EngineError};
 use super::inventory::{BUNDLE, GUEST, VOLUME, resource};
 use super::names::{Names, Part};
 use super::network::{self, Net};
-use super::{agent, bundle, freeze, kept};
+use super::{agent, bundle, freeze, kept, subnets};
 use crate::backend::{BackendError, ByteStream, Contained, GUARD_LOGS, LAYERS, Origin, Prepared, Site};
 use crate::host::docker_settings::{DockerDoor, DockerSettings};
 
 /// Whom a bundle runs as when the person is root: nobody that the host knows.
 const BUNDLE_UID: u32 = 64_242;
+
+/// The word of `connect_to` for the person's machine.
+const OWN_MACHINE: &str = "host";
 
 /// Room for the door's sockets: none of them has content.
 const DOOR_SIZE: &str = "1m";
@@ -84,7 +88,9 @@ impl Launches {
         let outside = network::make(engine, names, settings.subnets, Part::Outside, slug, site.ledger);
         let user = bundle_user();
         let logs = make_logs(site.state, user)?;
-        let make = async |way| {
+        let to_machine = leads_to_machine(&site.plan.egress.routes);
+        let machine = |outside: &Net| to_machine.then(|| subnets::machine(outside.subnet));
+        let make = async |way, machine| {
             let bundle = Bundle {
                 names,
                 slug,
@@ -92,19 +98,30 @@ impl Launches {
                 image: &contained.sidecars,
                 user,
                 logs: &logs,
+                machine,
                 way,
             };
             make_bundle(engine, site, &bundle).await
         };
         let (id, attached) = match &way {
+            Way::Network(shared) if to_machine => {
+                // What it is made with has the machine's place on its way out.
+                let outside = outside.await?;
+                let made = make(bundle::Way::Network(shared), machine(&outside)).await?;
+                join_outside(engine, &outside, &made.0).await.map_err(failed)?;
+                made
+            }
             Way::Network(shared) => {
                 // Joined, not raced: nothing is being made while a failure of either is undone.
-                let (outside, made) = tokio::join!(outside, make(bundle::Way::Network(shared)));
+                let (outside, made) = tokio::join!(outside, make(bundle::Way::Network(shared), None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
                 (id, attached)
             }
-            Way::Socket(volume) => make(bundle::Way::Socket { volume, outside: &outside.await? }).await?,
+            Way::Socket(volume) => {
+                let outside = outside.await?;
+                make(bundle::Way::Socket { volume, outside: &outside }, machine(&outside)).await?
+            }
         };
         start(engine, &id).await.map_err(failed)?;
         locked(&self.opened).insert((slug.clone(), Part::Bundle), attached);
@@ -245,6 +262,12 @@ async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), En
 fn contained(prepared: &Prepared) -> Result<&Contained, BackendError> {
     let contained = prepared.contained.as_ref();
     contained.ok_or_else(|| BackendError::failed("the bottle was prepared for another backend"))
+}
+
+/// Whether any of these routes leads to the person's machine. One that cannot be read leads nowhere.
+fn leads_to_machine(routes: &str) -> bool {
+    let Ok(table) = parse_routes(routes, Form::Runtime) else { return false };
+    table.routes().iter().any(|route| route.connect_to.as_ref().is_some_and(|to| to.host == OWN_MACHINE))
 }
 
 /// The person's own ids, so that logs are the person's; never root's.

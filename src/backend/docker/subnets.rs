@@ -16,7 +16,12 @@ pub(super) fn pick(range: Ipv4Net, taken: &[Ipv4Net], start: u32) -> Option<Ipv4
     all.flatten().find(|subnet| !taken.iter().any(|other| overlap(subnet, other)))
 }
 
-/// The bundle's address in a subnet. The first one is the engine's gateway.
+/// The machine's own address in a subnet that leads out: the engine's gateway.
+pub(super) fn machine(subnet: Ipv4Net) -> Ipv4Addr {
+    host(subnet, 1)
+}
+
+/// The bundle's address in a subnet.
 pub(super) fn bundle(subnet: Ipv4Net) -> Ipv4Addr {
     host(subnet, 2)
 }

@@ -35,6 +35,7 @@ impl Scope {
             control: Control::Socket { path: place.bundle_socket() },
             logs,
             identity: guards.map(|id| Identity { uid: id, gid: id }),
+            machine: None,
         };
         let started = roles::start(self, Role::Bundle, slug, Some(site.state), &config, &[])?;
         started.settle(&NoMidwife, site.ledger).await.map(drop)

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::bounds;
+use crate::daemon::EgressConfig;
 use crate::door::listen::Door;
 use crate::door::serve;
 use crate::egress::Egress;
@@ -74,8 +75,14 @@ impl DoorFixture {
     async fn provisioned(provision: Provision, site: Upstream) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        let egress = Egress::provision(provision, folder.path(), Arc::clone(&backlog)).expect("provision");
         let door = Door::Socket { folder: folder.path().to_owned() };
+        let config = EgressConfig {
+            door: door.clone(),
+            logs: folder.path().to_owned(),
+            identity: None,
+            machine: None,
+        };
+        let egress = Egress::provision(provision, &config, Arc::clone(&backlog)).expect("provision");
         serve::open(&egress, &door).await.expect("open");
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,

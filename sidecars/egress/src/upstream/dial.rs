@@ -20,7 +20,7 @@ use super::names::Names;
 use super::{Target, UpstreamError};
 use crate::bounds;
 
-/// The word of `connect_to` for the person's own machine. The bundle of this backend runs on it.
+/// The word of `connect_to` for the person's own machine.
 const OWN_MACHINE: &str = "host";
 
 /// A connection to upstream, plain or TLS.
@@ -32,6 +32,8 @@ pub(crate) struct Dialer {
     pub(crate) names: Names,
     /// Every address the host owns.
     pub(crate) host_addresses: Vec<IpAddr>,
+    /// Where the person's machine is, seen from here; none: this is it.
+    pub(crate) machine: Option<IpAddr>,
     /// `egress.upstream_proxy`.
     pub(crate) proxy: Option<CompanyProxy>,
 }
@@ -101,7 +103,8 @@ impl Dialer {
     /// The addresses of a place that a person named on purpose: nothing is forbidden there.
     async fn explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         if host == OWN_MACHINE {
-            return Ok(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+            let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+            return Ok(self.machine.map_or_else(here, |address| vec![address]));
         }
         match literal(host) {
             Some(address) => Ok(vec![address]),
@@ -165,7 +168,7 @@ mod tests {
 
     fn dialer() -> Dialer {
         let own = "192.0.2.77".parse().expect("address");
-        Dialer { names: Names::of_this_host(), host_addresses: vec![own], proxy: None }
+        Dialer { names: Names::of_this_host(), host_addresses: vec![own], machine: None, proxy: None }
     }
 
     fn target(private: bool) -> Target {
@@ -180,6 +183,15 @@ mod tests {
         assert!(matches!(refused, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
         assert!(dialer().permit(&target(false), &addresses[..1]).is_ok());
         assert!(dialer().permit(&target(true), &addresses).is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_persons_machine_is_where_it_is_seen_from_the_bundle() {
+        let here = dialer().explicit(OWN_MACHINE).await.expect("addresses");
+        assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
+        let machine: IpAddr = "192.0.2.1".parse().expect("address");
+        let contained = Dialer { machine: Some(machine), ..dialer() };
+        assert_eq!(contained.explicit(OWN_MACHINE).await, Ok(vec![machine]));
     }
 
     #[test]
