@@ -60,9 +60,9 @@ impl Attach {
         let slug = WHICH.answer(self.slug, host, output)?;
         super::block_on(async {
             let channel = connect(host, &slug).await?;
-            let (terminal, title) = match Store::of(host).state(&slug) {
-                Some(State::Alive(record)) => (record.terminal, title_of(&record)),
-                _ => (false, slug.to_string()),
+            let (terminal, title, color) = match Store::of(host).state(&slug) {
+                Some(State::Alive(record)) => (record.terminal, title_of(&record), record.color),
+                _ => (false, slug.to_string(), None),
             };
             if terminal && !terminal::is_here() && !self.read_only {
                 return Err(CliError::usage("this agent works on a terminal, and there is none here")
@@ -70,7 +70,7 @@ impl Attach {
                     .hint(format!("`bottle logs --follow {}` shows its output", slug)));
             }
             let style = if terminal && terminal::is_here() {
-                on_terminal(&settings, title, self.read_only)
+                on_terminal(&settings, title, color, self.read_only)
             } else {
                 Style::Pipes { stdin: !self.read_only && !terminal, pass_signals: false }
             };
@@ -82,9 +82,14 @@ impl Attach {
 }
 
 /// A raw terminal with the person's detach keys.
-pub(crate) fn on_terminal(settings: &Settings, title: String, watch_only: bool) -> Style {
+pub(crate) fn on_terminal(
+    settings: &Settings,
+    title: String,
+    color: Option<String>,
+    watch_only: bool,
+) -> Style {
     let keys = settings.detach_keys.as_ref().map_or(&[][..], |keys| keys.bytes());
-    Style::Terminal { detach: Detach::new(keys), title: Some(title), watch_only }
+    Style::Terminal { detach: Detach::new(keys), title: Some(title), color, watch_only }
 }
 
 /// The window's title: the label, else the slug.
@@ -128,7 +133,7 @@ impl Joined {
         let size = on_terminal.then(terminal::size);
         let request = GuestRequest::Attach(AttachRequest { read_only, size });
         let stream = open_guest(&self.channel, request).await?;
-        let session = Session { stream, style, pass: self.pass };
+        let session = Session { stream, style, pass: self.pass, aside: Some(watch.aside()) };
         match session::run(session, signals, output).await? {
             Outcome::Exited(exit) => {
                 if let Some(offer) = offer {

@@ -82,11 +82,11 @@ impl Exec {
         };
         let stream = open_guest(&channel, GuestRequest::Exec(process)).await?;
         let style = if self.tty {
-            Style::Terminal { detach: Detach::new(&[]), title: None, watch_only: false }
+            Style::Terminal { detach: Detach::new(&[]), title: None, color: None, watch_only: false }
         } else {
             Style::Pipes { stdin: self.interactive, pass_signals: true }
         };
-        let session = Session { stream, style, pass };
+        let session = Session { stream, style, pass, aside: None };
         match session::run(session, &mut catch()?, output).await? {
             Outcome::Exited(exit) => Ok(exit.shell_code()),
             Outcome::Failed(failure) => Err(guest_failure(failure)),

@@ -604,7 +604,8 @@ async fn the_persons_machine_is_reached_by_its_word_and_by_nothing_else() {
         let listener = TcpListener::bind("0.0.0.0:0").expect("a port");
         let port = listener.local_addr().expect("address").port();
         drop(listener);
-        bottle.plan.egress.routes = format!("routes: [{{host: own.example, connect_to: 'host:{port}'}}]\n");
+        bottle.plan.egress.routes =
+            format!("routes: [{{host: own.example, ports: [80], connect_to: 'host:{port}'}}]\n");
         bottle.begin().await;
         bottle.start_bundle().await;
         let format = "{{range .IPAM.Config}}{{.Gateway}}{{end}}";

@@ -2,7 +2,7 @@
 //! everything cleaned up. What they typed and saw is under `snapshots/`, to be read.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
@@ -56,8 +56,7 @@ fn settled(pty: &Pty) -> String {
 #[test]
 fn from_nothing_to_the_work_pulled_out() -> Result<()> {
     let home = TestHome::new()?;
-    let doctor = run(&home, &["doctor", "--json"])?.json()?;
-    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true) {
+    if !linux_is_usable(&home)? {
         skip::aloud("the newcomer's first hour", &"the linux backend cannot be used here");
         return Ok(());
     }
@@ -116,4 +115,42 @@ fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
     Ok(String::from_utf8(output.stdout)?)
+}
+
+#[test]
+fn the_window_says_who_works_in_its_colour_and_counts_what_was_refused() -> Result<()> {
+    let home = TestHome::new()?;
+    if !linux_is_usable(&home)? || !std::path::Path::new("/usr/bin/python3").exists() {
+        skip::aloud("the window's title", &"the linux backend or python3 is not here");
+        return Ok(());
+    }
+    let arguments = ["start", "shell", "--label", "Night shift", "--color-label", "green", "--yes"];
+    let mut pty = Pty::spawn(home.program(arguments)?.command(), 24, 80)?;
+    pty.wait_for("$ ")?;
+    pty.type_keys(
+        "/usr/bin/python3 -c 'import urllib.request as u; u.urlopen(\"https://blocked.example/\")' 2>&1 | tail -1; echo do''ne\r",
+    )?;
+    let screen = pty.wait_for("done")?;
+    assert!(screen.contains("403"), "{screen}");
+    // A title is not on the screen.
+    let end = Instant::now() + Duration::from_secs(10);
+    while !String::from_utf8_lossy(&pty.raw()).contains("\x1b]0;Night shift · 1 refused\x07") {
+        assert!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    pty.type_keys("exit\r")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let last = pty.last_screen()?;
+    assert!(last.contains("the door refused GET https://blocked.example/"), "{last}");
+    let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+    for (on, off) in [("\x1b]12;#5faf5f\x07", "\x1b]112\x07"), ("\x1b[22;0t", "\x1b[23;0t")] {
+        let (on, off) = (raw.find(on), raw.rfind(off));
+        assert!(on.is_some() && on < off, "{raw:?}");
+    }
+    Ok(())
+}
+
+fn linux_is_usable(home: &TestHome) -> Result<bool> {
+    let doctor = run(home, &["doctor", "--json"])?.json()?;
+    Ok(doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true))
 }

@@ -19,6 +19,8 @@ use bottle_channel::Stream;
 use bottle_contract::session::guest::{Exit, Failure};
 use bottle_contract::terminal::Pass;
 
+use tokio::sync::watch;
+
 pub(crate) use notices::Watch;
 pub(crate) use pump::run;
 pub(crate) use signals::Signals;
@@ -33,6 +35,8 @@ pub(crate) enum Style {
         detach: Detach,
         /// The window's title meanwhile.
         title: Option<String>,
+        /// The colour of the cursor meanwhile, as a label's colour is called.
+        color: Option<String>,
         /// Nothing typed goes on; Ctrl-C leaves.
         watch_only: bool,
     },
@@ -70,4 +74,6 @@ pub(crate) struct Session {
     pub(crate) style: Style,
     /// What of the program's output may do more to a terminal than draw.
     pub(crate) pass: Pass,
+    /// What the title says beside the name, as it changes.
+    pub(crate) aside: Option<watch::Receiver<String>>,
 }

@@ -1,13 +1,14 @@
 //! What the keeper tells while a session runs, and how the bottle ended.
 //!
-//! On pipes every notice is a line as it comes. On a terminal the agent owns the screen: notices wait, and
-//! are summed up when it is given back.
+//! On pipes every notice is a line as it comes. On a terminal the agent owns the screen: notices wait, are
+//! counted in the window's title, and are summed up when the screen is given back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bottle_channel::Channel;
 use bottle_contract::session::bundle::Refused;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::output::Output;
@@ -23,6 +24,7 @@ const REMEMBERED: usize = 20;
 /// Listens to one bottle's notices.
 pub(crate) struct Watch {
     task: JoinHandle<End>,
+    aside: watch::Receiver<String>,
 }
 
 /// What was heard until the end.
@@ -39,7 +41,14 @@ impl Watch {
     /// Starts listening; `live` prints each notice as it comes.
     pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
         let (channel, output) = (channel.clone(), output.clone());
-        Self { task: tokio::spawn(async move { listen(&channel, live.then_some(&output)).await }) }
+        let (said, aside) = watch::channel(String::new());
+        let listening = async move { listen(&channel, live.then_some(&output), &said).await };
+        Self { task: tokio::spawn(listening), aside }
+    }
+
+    /// What a window's title can say of it meanwhile, in a few words, as it changes.
+    pub(crate) fn aside(&self) -> watch::Receiver<String> {
+        self.aside.clone()
     }
 
     /// What was heard until the bottle was gone.
@@ -73,6 +82,14 @@ impl End {
         lines
     }
 
+    /// How much there is to be told, in a few words.
+    fn aside(&self) -> String {
+        let refused = self.refused.values().sum::<u64>() + self.more;
+        let refusals = (refused > 0).then(|| format!("{refused} refused"));
+        let words = (!self.words.is_empty()).then(|| "the door needs you".to_owned());
+        words.into_iter().chain(refusals).collect::<Vec<_>>().join(", ")
+    }
+
     fn note(&mut self, notice: Notice) {
         match notice {
             Notice::Refused(refused) => {
@@ -91,13 +108,16 @@ impl End {
     }
 }
 
-async fn listen(channel: &Channel, live: Option<&Output>) -> End {
+async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<String>) -> End {
     let mut end = End::default();
     let Ok(mut stream) = channel.open(&KeeperRequest::Notices).await else { return end };
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
         match (event, live) {
             (KeeperEvent::Notice(notice), Some(output)) => output.note(line(&notice)),
-            (KeeperEvent::Notice(notice), None) => end.note(notice),
+            (KeeperEvent::Notice(notice), None) => {
+                end.note(notice);
+                aside.send_replace(end.aside());
+            }
             (KeeperEvent::Ended(ended), _) => {
                 end.ended = Some(ended);
                 break;

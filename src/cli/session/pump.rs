@@ -7,6 +7,7 @@ use bottle_channel::{Event, StreamReceiver, StreamSender};
 use bottle_contract::session::guest::{ClientMessage, GuestEvent, STDERR, STDIN, STDOUT};
 use bottle_contract::terminal::{Filter, Pass};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::signals::{Caught, Signals};
@@ -33,21 +34,21 @@ pub(crate) async fn run(
     let (sender, receiver) = session.stream.split();
     let mut screen = None;
     let outcome = match session.style {
-        Style::Terminal { detach, title, watch_only } => {
-            let raw = RawTerminal::enter(title.as_deref())
+        Style::Terminal { detach, title, color, watch_only } => {
+            let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
                 .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
             screen = Some(raw);
             let typed =
                 async { if watch_only { watch(detach).await } else { type_keys(detach, &sender).await } };
             tokio::select! {
-                outcome = show(receiver, session.pass, screen.as_ref()) => outcome,
+                outcome = show(receiver, session.pass, screen.as_ref(), title.zip(session.aside)) => outcome,
                 outcome = typed => outcome,
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
             }
         }
         Style::Pipes { stdin, pass_signals } => {
             tokio::select! {
-                outcome = show(receiver, session.pass, None) => outcome,
+                outcome = show(receiver, session.pass, None, None) => outcome,
                 never = feed(stdin, &sender) => never,
                 number = pass_until_signal(pass_signals, signals, &sender, output) => {
                     Outcome::Interrupted(number)
@@ -59,23 +60,41 @@ pub(crate) async fn run(
     Ok(outcome)
 }
 
+/// A title and what is said beside it.
+type Titled = (String, watch::Receiver<String>);
+
 /// Output until the program ends.
-async fn show(mut receiver: StreamReceiver, pass: Pass, screen: Option<&RawTerminal>) -> Outcome {
+async fn show(
+    mut receiver: StreamReceiver,
+    pass: Pass,
+    screen: Option<&RawTerminal>,
+    mut titled: Option<Titled>,
+) -> Outcome {
     let mut stdout = Sink::new(tokio::io::stdout(), io::stdout().is_terminal(), pass, screen);
     let mut stderr = Sink::new(tokio::io::stderr(), io::stderr().is_terminal(), pass, screen);
-    while let Some(event) = receiver.next().await {
+    loop {
+        let event = tokio::select! {
+            event = receiver.next() => event,
+            title = changed(&mut titled) => {
+                stdout.title = Some(title);
+                if stdout.write(&[]).await.is_err() {
+                    return Outcome::OutputClosed;
+                }
+                continue;
+            }
+        };
         let written = match event {
-            Event::Data { fd: STDOUT, bytes } => stdout.write(&bytes).await,
-            Event::Data { fd: STDERR, bytes } => stderr.write(&bytes).await,
-            Event::Data { .. } => Ok(()),
-            Event::Message(json) => match serde_json::from_slice::<GuestEvent>(&json) {
+            Some(Event::Data { fd: STDOUT, bytes }) => stdout.write(&bytes).await,
+            Some(Event::Data { fd: STDERR, bytes }) => stderr.write(&bytes).await,
+            Some(Event::Data { .. }) => Ok(()),
+            Some(Event::Message(json)) => match serde_json::from_slice::<GuestEvent>(&json) {
                 Ok(GuestEvent::Exited(exit)) => return Outcome::Exited(exit),
                 Ok(GuestEvent::Failed(failure)) => return Outcome::Failed(failure),
                 Ok(_) => Ok(()),
                 Err(_) => return Outcome::Reset("the bottle said something unreadable".to_owned()),
             },
-            Event::End => break,
-            Event::Reset(why) => return Outcome::Reset(why),
+            None | Some(Event::End) => break,
+            Some(Event::Reset(why)) => return Outcome::Reset(why),
         };
         if written.is_err() {
             return Outcome::OutputClosed;
@@ -84,17 +103,30 @@ async fn show(mut receiver: StreamReceiver, pass: Pass, screen: Option<&RawTermi
     Outcome::Reset("the bottle ended the session without a word".to_owned())
 }
 
+/// The title as it is to be from now on.
+async fn changed(titled: &mut Option<Titled>) -> String {
+    if let Some((title, aside)) = titled
+        && aside.changed().await.is_ok()
+    {
+        return format!("{title} · {}", *aside.borrow_and_update());
+    }
+    // Nobody has more to say; the output goes on.
+    std::future::pending().await
+}
+
 /// One of our standard streams: bytes as they come into a file or pipe, made harmless for a terminal.
 struct Sink<'a, W> {
     stream: W,
     filter: Option<Filter>,
     screen: Option<&'a RawTerminal>,
     shown: Vec<u8>,
+    /// To be set as soon as it cannot cut the program's output in two.
+    title: Option<String>,
 }
 
 impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
     fn new(stream: W, terminal: bool, pass: Pass, screen: Option<&'a RawTerminal>) -> Self {
-        Self { stream, filter: terminal.then(|| Filter::new(pass)), screen, shown: Vec::new() }
+        Self { stream, filter: terminal.then(|| Filter::new(pass)), screen, shown: Vec::new(), title: None }
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -104,6 +136,11 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
                 filter.filter(bytes, &mut self.shown);
                 if let Some(screen) = self.screen {
                     screen.note_output(&self.shown);
+                }
+                if filter.is_between()
+                    && let Some(title) = self.title.take()
+                {
+                    self.shown.extend_from_slice(&terminal::title_sequence(&title));
                 }
                 self.stream.write_all(&self.shown).await?;
             }

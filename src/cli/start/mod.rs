@@ -296,7 +296,7 @@ fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
 fn style(plan: &Plan, settings: &Settings) -> Style {
     let title = plan.identity.label.clone().unwrap_or_else(|| plan.identity.slug.to_string());
     match plan.agent.terminal {
-        Some(_) => on_terminal(settings, title, false),
+        Some(_) => on_terminal(settings, title, plan.identity.color.clone(), false),
         None => Style::Pipes { stdin: plan.agent.stdin, pass_signals: true },
     }
 }

@@ -25,7 +25,7 @@ pub(crate) use ask::{Decision, Person, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
 pub(crate) use modes::Modes;
-pub(crate) use raw::{RawTerminal, restore, restore_on_panic};
+pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
 pub(crate) use screen::FullScreen;
 
 /// A size that lies, or none at all, becomes what a terminal has always been.

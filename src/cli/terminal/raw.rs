@@ -18,6 +18,7 @@ struct Saved {
     termios: Termios,
     modes: Modes,
     title: bool,
+    color: bool,
 }
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
@@ -27,11 +28,12 @@ static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 pub(crate) struct RawTerminal(());
 
 impl RawTerminal {
-    /// Takes standard input's terminal over and names its window, where there is a name.
+    /// Takes standard input's terminal over, names its window, where there is a name, and gives its cursor a
+    /// label's colour.
     ///
     /// # Errors
     /// When standard input is no terminal; nothing has changed then.
-    pub(crate) fn enter(title: Option<&str>) -> io::Result<Self> {
+    pub(crate) fn enter(title: Option<&str>, color: Option<&str>) -> io::Result<Self> {
         let terminal = File::from(io::stdin().as_fd().try_clone_to_owned()?);
         let termios = tcgetattr(&terminal)?;
         let mut raw = termios.clone();
@@ -39,12 +41,20 @@ impl RawTerminal {
         remember(&terminal, &termios, title.is_some())?;
         // What was typed ahead was meant for the program that comes: it is kept.
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
+        let mut words = Vec::new();
         if let Some(title) = title {
-            let plain: String = title.chars().filter(|c| !c.is_control()).take(80).collect();
             // Saved on the terminal's own stack, so that the shell's title comes back.
-            write!(io::stdout(), "\x1b[22;0t\x1b]0;{plain}\x07")?;
-            io::stdout().flush()?;
+            words.extend_from_slice(b"\x1b[22;0t");
+            words.extend(title_sequence(title));
         }
+        if let Some(color) = color.and_then(rgb) {
+            if let Some(saved) = lock().as_mut() {
+                saved.color = true;
+            }
+            words.extend(format!("\x1b]12;{color}\x07").into_bytes());
+        }
+        io::stdout().write_all(&words)?;
+        io::stdout().flush()?;
         Ok(Self(()))
     }
 
@@ -60,6 +70,25 @@ impl Drop for RawTerminal {
     }
 }
 
+/// What names the terminal's window: `OSC 0`.
+pub(crate) fn title_sequence(title: &str) -> Vec<u8> {
+    let plain: String = title.chars().filter(|c| !c.is_control()).take(80).collect();
+    format!("\x1b]0;{plain}\x07").into_bytes()
+}
+
+/// A label's colour as `OSC 12` takes it; none for a word that is no label's.
+fn rgb(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "red" => "#d75f5f",
+        "green" => "#5faf5f",
+        "yellow" => "#d7af5f",
+        "blue" => "#5f87d7",
+        "magenta" => "#af5faf",
+        "cyan" => "#5fafaf",
+        _ => return None,
+    })
+}
+
 /// Gives the terminal back, if it is taken. Safe to call from anywhere, any number of times.
 pub(crate) fn restore() {
     // Not waited for: a panic while the lock is held must not hang.
@@ -72,6 +101,9 @@ pub(crate) fn restore() {
     let mut last_words = saved.modes.undo();
     if saved.title {
         last_words.extend_from_slice(b"\x1b[23;0t");
+    }
+    if saved.color {
+        last_words.extend_from_slice(b"\x1b]112\x07");
     }
     // A terminal that hung up takes neither, and has nothing to be put right.
     let _ = saved.terminal.write_all(&last_words);
@@ -93,7 +125,7 @@ pub(crate) fn restore_on_panic() {
 /// When there is no descriptor left.
 pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
     let terminal = terminal.try_clone()?;
-    *lock() = Some(Saved { terminal, termios: now.clone(), modes: Modes::default(), title });
+    *lock() = Some(Saved { terminal, termios: now.clone(), modes: Modes::default(), title, color: false });
     Ok(())
 }
 

@@ -65,6 +65,13 @@ impl Filter {
         Self { pass, state: State::Ground, partial: Partial::default() }
     }
 
+    /// Whether what was shown so far ends between two characters or sequences, so that something else may be
+    /// written now.
+    #[must_use]
+    pub fn is_between(&self) -> bool {
+        matches!(self.state, State::Ground) && self.partial.have == 0
+    }
+
     /// Appends to `shown` what of `output` may be shown.
     pub fn filter(&mut self, output: &[u8], shown: &mut Vec<u8>) {
         for &byte in output {
