@@ -79,8 +79,9 @@ fn exhausted(range: Ipv4Net) -> BackendError {
 
 /// What the engine is asked for.
 fn request(names: &Names, part: Part, slug: &Slug, subnet: Ipv4Net, isolates: bool) -> NetworkCreateRequest {
-    let ipam = IpamConfig { subnet: Some(subnet.to_string()), ..IpamConfig::default() };
     let inside = part == Part::Inside;
+    let gateway = (!inside).then(|| subnets::machine(subnet).to_string());
+    let ipam = IpamConfig { subnet: Some(subnet.to_string()), gateway, ..IpamConfig::default() };
     NetworkCreateRequest {
         name: names.name(part, slug),
         driver: Some("bridge".to_owned()),
@@ -139,8 +140,9 @@ mod tests {
         let outside = built(Part::Outside, true);
         assert_eq!((outside.internal, outside.options), (Some(false), None));
         assert_eq!(outside.name, "bottle-0123abcd-outer-a-1");
-        let subnet = outside.ipam.expect("addresses").config.expect("one").remove(0).subnet;
-        assert_eq!(subnet.as_deref(), Some("10.213.0.16/28"));
+        let range = outside.ipam.expect("addresses").config.expect("one").remove(0);
+        assert_eq!(range.subnet.as_deref(), Some("10.213.0.16/28"));
+        assert_eq!(range.gateway.as_deref(), Some("10.213.0.17"), "where the machine is");
         assert_eq!(outside.labels.expect("labels").len(), 3);
     }
 }
