@@ -15,6 +15,7 @@
 //! - `newcomer`: a person's first hour, as they see it
 //! - `picking`: what a person is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
+//! - `readme`: README's commands, as they are written
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 //! - `writing`: manifests of one's own, and settings
 
@@ -29,6 +30,7 @@ mod manifests;
 mod newcomer;
 mod picking;
 mod pulling;
+mod readme;
 mod resuming;
 mod running;
 mod settings;

@@ -166,6 +166,12 @@ impl Pty {
         Ok(())
     }
 
+    /// Whether everything that was printed is on the screen, because the output ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.screen.lock().ended
+    }
+
     /// The program's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {

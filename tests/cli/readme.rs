@@ -1,0 +1,124 @@
+//! Every command of README's examples, typed as it is written there by a person who answers what they are asked.
+//!
+//! The agents are stand-ins that say that they ran, in the person's `PATH`: what the real ones do is for
+//! `tests/agents`. What a line needs that is not here, an engine or a model, is named and skipped aloud.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use bottle_test_support::skip;
+
+use crate::home::run;
+
+const README: &str = include_str!("../../README.md");
+
+/// What a person is asked, and answers.
+const ANSWERS: &[(&str, &str)] = &[
+    ("[y/N/e/?]", "y\r"),
+    ("to be read from now on:", "a-key-for-this-test\r"),
+    ("[keep/pull/discard]", "keep\r"),
+    ("$", "exit\r"),
+    // The keys that leave it running.
+    ("at work", "\x1dd"),
+];
+
+/// The lines of README's `sh` fences, without what they say beside the command.
+fn lines() -> Vec<String> {
+    let fences = README.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = fences.flat_map(str::lines).map(|line| line.split("  #").next().unwrap_or(line).trim());
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_works_as_it_is_written() -> Result<()> {
+    let test = "README's commands";
+    let mut home = TestHome::new()?;
+    let doctor = run(&home, &["doctor", "--json"])?.json()?;
+    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true) {
+        skip::aloud(test, &"the linux backend cannot be used here");
+        return Ok(());
+    }
+    let program = home.program(["--version"])?.path().to_owned();
+    let ours = program.parent().context("a folder")?.display().to_string();
+    let theirs = home.home().join("bin");
+    for agent in ["claude", "codex", "mini"] {
+        let file = home.write(&format!("home/bin/{agent}"), &format!("#!/bin/sh\necho {agent} ran\n"))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    }
+    home.env("PATH", format!("{ours}:{}:/usr/bin:/bin", theirs.display()));
+    home.write("project/README", "A project.\n")?;
+    shell(
+        &home,
+        "git init -q && git add -A && git -c user.name=A -c user.email=a@example.com commit -qm begin",
+    )?;
+    // The one that the lines with NAME are about.
+    home.bottle(
+        "worker",
+        "---\nagent_provider: {template: command, command: [sh, -c, 'echo at work; sleep 600']}\n---\n",
+    )?;
+    home.agent("worker", "---\nbottle: worker\n---\n")?;
+    let named = run(&home, &["start", "worker", "--label", "name", "--detach", "--yes", "--cwd"])?;
+    assert_eq!(named.code, 0, "{}", named.transcript());
+    let all = lines();
+    assert!(all.len() >= 12, "{all:?}");
+    for line in all {
+        if line.starts_with("cargo test") || line.contains("--backend docker") {
+            skip::aloud(test, &format!("{line}: this is what runs it, or it needs an engine and an image"));
+            continue;
+        }
+        let typed = line.replace("NAME", "name").replace("cargo run --", "bottle").replace('…', "a-key");
+        if typed.starts_with("bottle resume") {
+            let stopped = run(&home, &["stop", "name"])?;
+            assert_eq!(stopped.code, 0, "{}", stopped.transcript());
+        }
+        let (code, screen) = answered(&home, &typed)?;
+        assert_eq!(code, 0, "{line}:\n{screen}");
+        for agent in ["claude", "codex", "mini"] {
+            if typed.contains(&format!("start {agent}")) {
+                assert!(screen.contains(&format!("{agent} ran")), "{line}:\n{screen}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Types a line at a shell on a terminal and answers what is asked, to its end.
+fn answered(home: &TestHome, line: &str) -> Result<(i32, String)> {
+    let mut pty = Pty::spawn(shell_command(home, line)?, 24, 100)?;
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut answered = String::new();
+    while pty.is_cooked().is_ok() {
+        let screen = pty.screen();
+        let last = screen.trim_end().rsplit('\n').next().unwrap_or_default().to_owned();
+        let asked = ANSWERS.iter().find(|(words, _)| last.ends_with(words) && screen != answered);
+        if let Some((_, keys)) = asked {
+            pty.type_keys(keys)?;
+            answered = screen;
+        }
+        if pty.has_ended() {
+            break;
+        }
+        anyhow::ensure!(Instant::now() < end, "{line} did not end:\n{}", pty.screen());
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    Ok((pty.wait_exit()?, pty.last_screen()?))
+}
+
+fn shell_command(home: &TestHome, line: &str) -> Result<Command> {
+    let environment = home.program(["--version"])?.command();
+    let mut shell = Command::new("/bin/sh");
+    shell.env_clear().envs(environment.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.current_dir(home.project()).args(["-c", line]);
+    Ok(shell)
+}
+
+fn shell(home: &TestHome, line: &str) -> Result<()> {
+    let output = shell_command(home, line)?.output()?;
+    anyhow::ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
