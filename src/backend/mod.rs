@@ -396,6 +396,8 @@ pub enum BackendErrorKind {
     Unsupported,
     /// The agent's program is not there (exit 127 with `-p`, else 4).
     ProgramMissing,
+    /// It is there and cannot be spoken to now (exit 1).
+    Busy,
     /// Something failed on the way (exit 1).
     Failed,
 }
@@ -405,6 +407,12 @@ impl BackendError {
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
         Self { kind: BackendErrorKind::Failed, message: message.into(), hint: None }
+    }
+
+    /// It is there and cannot be spoken to now.
+    #[must_use]
+    pub fn busy(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { kind: BackendErrorKind::Busy, message: message.into(), hint: Some(hint.into()) }
     }
 
     /// The backend is not usable here.

@@ -139,6 +139,7 @@ impl From<crate::backend::BackendError> for CliError {
                 Self::new(Kind::Backend, error.message)
             }
             BackendErrorKind::ProgramMissing => Self::new(Kind::Program, error.message).exit(exit::BACKEND),
+            BackendErrorKind::Busy => Self::new(Kind::State, error.message),
             BackendErrorKind::Failed => Self::failed(error.message),
         };
         failed.hint_if(error.hint)

@@ -15,7 +15,7 @@ use super::freeze;
 use super::record::{Record, Status};
 use super::store::{ClaimError, State, Store, Unlistable};
 use super::transcripts;
-use crate::backend::{Backend, LAYERS, Resource, Snapshot, Unused};
+use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::host::Host;
 
 /// What a cleanup would do.
@@ -216,9 +216,17 @@ async fn look_at_dead(
         Err(ClaimError::Taken { .. }) => return,
         Err(error) => return found.errors.push(error.to_string()),
     };
-    if record.is_adoptable() && backend.connect_guest(&record.slug).await.is_ok() {
-        found.left.push(format!("{} lives without its keeper; the next command adopts it", record.slug));
-        return;
+    if record.is_adoptable() {
+        let says = match backend.connect_guest(&record.slug).await {
+            Ok(_) => Some("lives without its keeper; the next command adopts it".to_owned()),
+            // Alive as far as anybody can tell.
+            Err(error) if error.kind == BackendErrorKind::Busy => Some(format!("is left alone: {error}")),
+            Err(_) => None,
+        };
+        if let Some(says) = says {
+            found.left.push(format!("{} {says}", record.slug));
+            return;
+        }
     }
     let mut resources = record.resources.clone();
     for resource in of_backend.remove(backend.name()).unwrap_or_default() {

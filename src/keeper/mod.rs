@@ -366,7 +366,7 @@ fn backend_failure(error: &BackendError) -> LaunchFailure {
     let exit = match error.kind {
         Kind::Unavailable | Kind::Unsupported => 4,
         Kind::ProgramMissing => 127,
-        Kind::Failed => 1,
+        Kind::Busy | Kind::Failed => 1,
     };
     LaunchFailure { exit, message: error.message.clone(), hint: error.hint.clone(), left: Vec::new() }
 }

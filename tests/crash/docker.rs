@@ -314,6 +314,30 @@ fn a_commit_is_killed_at_every_call() {
 }
 
 #[test]
+fn a_keeper_is_killed_while_the_engine_commits() {
+    let test = "a_keeper_is_killed_while_the_engine_commits";
+    let Some(world) = World::new(test, "{}\n") else { return };
+    // Enough that the engine takes a while, in which it holds the container still.
+    let large = ["dd", "if=/dev/zero", "of=/home/agent/large", "bs=1M", "count=400", "status=none"];
+    world.done(&[&["exec", "beside", "--"], &large[..]].concat());
+    let mut commit = world.home.program(["commit", "beside"]).expect("program").command();
+    commit.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let commit = commit.spawn().expect("started");
+    let label = format!("label=bottle.home={}", home_hash(&world.home.bottle_home()));
+    let paused = ["ps", "-q", "--filter", "status=paused", "--filter", &label];
+    world.wait_until("the engine holds it still", || {
+        engine::docker(&paused).is_some_and(|ids| !ids.is_empty())
+    });
+    keeper_of(&world.home, "beside").expect("its keeper").kill();
+    let (code, complained) = said(commit);
+    assert_ne!(code, 0, "{complained}");
+    let cleaned = world.done(&["cleanup", "--yes"]);
+    assert!(cleaned.stderr.contains("beside lives without its keeper"), "{}", cleaned.stderr);
+    world.done(&["exec", "beside", "--", "rm", "/home/agent/large"]);
+    world.beside_ends_well();
+}
+
+#[test]
 fn a_cleanup_is_killed_at_every_call() {
     let test = "a_cleanup_is_killed_at_every_call";
     let Some(world) = World::new(test, "{}\n") else { return };

@@ -1,5 +1,7 @@
 //! Making and starting a container.
 
+use std::time::Duration;
+
 use bollard::models::{ContainerCreateBody, ContainerStateStatusEnum};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, StartContainerOptions,
@@ -8,6 +10,13 @@ use bottle_contract::names::Slug;
 
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
+
+/// How long an engine may hold a container still before it is taken for held by a person: it copies what changed
+/// in it meanwhile.
+const PAUSED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Makes a container of this name; the answer is its id. Nothing of it runs.
 ///
@@ -41,6 +50,8 @@ pub(super) struct Found {
     pub(super) id: String,
     /// Whether it runs.
     pub(super) running: bool,
+    /// Whether the engine holds it still, as it does while it makes an image of it.
+    pub(super) paused: bool,
     /// How its first process ended, once it has.
     pub(super) exit_code: Option<i64>,
 }
@@ -70,11 +81,33 @@ pub(super) async fn find(
     let is_going =
         matches!(state.status, Some(ContainerStateStatusEnum::REMOVING | ContainerStateStatusEnum::DEAD));
     let running = state.running.unwrap_or_default();
+    let paused = state.paused.unwrap_or_default();
     let exit_code = state.exit_code.filter(|_| !running);
-    Ok(container.id.filter(|_| owned && !is_going).map(|id| Found { id, running, exit_code }))
+    Ok(container.id.filter(|_| owned && !is_going).map(|id| Found { id, running, paused, exit_code }))
 }
 
-/// The agent's container, or the one that was set aside for another that never came.
+/// The same, once the engine does not hold it still any more; after a while as it is.
+///
+/// # Errors
+/// As [`find`].
+pub(super) async fn find_awake(
+    engine: &Engine,
+    names: &Names,
+    part: Part,
+    slug: &Slug,
+) -> Result<Option<Found>, EngineError> {
+    let end = tokio::time::Instant::now() + PAUSED_WITHIN;
+    loop {
+        let found = find(engine, names, part, slug).await?;
+        let waits = found.as_ref().is_some_and(|found| found.paused);
+        if !waits || tokio::time::Instant::now() >= end {
+            return Ok(found);
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// The agent's container, as [`find_awake`] has it, or the one that was set aside for another that never came.
 ///
 /// # Errors
 /// As [`find`].
@@ -83,7 +116,7 @@ pub(super) async fn find_agent(
     names: &Names,
     slug: &Slug,
 ) -> Result<Option<Found>, EngineError> {
-    match find(engine, names, Part::Agent, slug).await? {
+    match find_awake(engine, names, Part::Agent, slug).await? {
         Some(found) => Ok(Some(found)),
         None => find(engine, names, Part::Kept, slug).await,
     }

@@ -192,10 +192,16 @@ impl Launches {
         let attached = match opened {
             Some(attached) => attached,
             None => {
-                let found = container::find(engine, names, part, slug).await.map_err(unreachable)?;
+                let found = container::find_awake(engine, names, part, slug).await.map_err(unreachable)?;
                 let Some(found) = found.filter(|found| found.running) else {
                     return Err(BackendError::failed(format!("the {who} of {slug} does not run")));
                 };
+                if found.paused {
+                    return Err(BackendError::busy(
+                        format!("the {who} of {slug} is paused"),
+                        "its engine makes a snapshot of it, or `docker unpause` is needed",
+                    ));
+                }
                 attach(engine, &found.id, None).await.map_err(unreachable)?
             }
         };
