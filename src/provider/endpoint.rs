@@ -1,11 +1,8 @@
 //! The address that a person gives for a model API, as a bottle reaches it.
 
 use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
-use bottle_contract::route::{ConnectTo, HostPattern};
+use bottle_contract::route::{ConnectTo, HostPattern, OWN_MACHINE};
 use url::{Host, Url};
-
-/// The name of the person's own machine inside a bottle, and in `connect_to`.
-const OWN_MACHINE: &str = "host";
 
 /// A model API.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bollard::models::{NetworkConnectRequest, VolumeCreateRequest};
 use bottle_channel::rejoin;
 use bottle_contract::names::Slug;
-use bottle_contract::route::{Form, parse_routes};
+use bottle_contract::route::{Form, OWN_MACHINE, parse_routes};
 
 use super::agent::Agent;
 use super::attach::{Attached, attach};
@@ -26,9 +26,6 @@ use crate::host::docker_settings::{DockerDoor, DockerSettings};
 
 /// Whom a bundle runs as when the person is root: nobody that the host knows.
 const BUNDLE_UID: u32 = 64_242;
-
-/// The word of `connect_to` for the person's machine.
-const OWN_MACHINE: &str = "host";
 
 /// Room for the door's sockets: none of them has content.
 const DOOR_SIZE: &str = "1m";

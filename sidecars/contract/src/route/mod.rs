@@ -125,10 +125,13 @@ pub enum HeaderValueMatch {
     Regex(Pattern),
 }
 
+/// The name of the person's own machine inside a bottle, and in `connect_to`.
+pub const OWN_MACHINE: &str = "host";
+
 /// `connect_to`: `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectTo {
-    /// A name or an address; the word `host` is the person's own machine.
+    /// A name or an address; [`OWN_MACHINE`] is the person's own.
     pub host: String,
     /// The port.
     pub port: u16,

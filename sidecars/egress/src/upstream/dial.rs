@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use bottle_contract::address::forbidden;
+use bottle_contract::route::OWN_MACHINE;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -19,9 +20,6 @@ use super::company::CompanyProxy;
 use super::names::Names;
 use super::{Target, UpstreamError};
 use crate::bounds;
-
-/// The word of `connect_to` for the person's own machine.
-const OWN_MACHINE: &str = "host";
 
 /// A connection to upstream, plain or TLS.
 pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
