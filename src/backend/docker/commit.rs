@@ -7,16 +7,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::models::ContainerConfig;
-use bollard::query_parameters::{CommitContainerOptionsBuilder, ListImagesOptions};
+use bollard::query_parameters::CommitContainerOptionsBuilder;
 
 use super::engine::{Engine, EngineError};
-use super::{freeze, kept, names};
+use super::{freeze, kept, listing, names};
 
 /// How long a commit may take: every changed file of the bottle is copied.
 const COMMITTED_WITHIN: Duration = Duration::from_secs(15 * 60);
-
-/// Images that may go, one after the other, while they are listed.
-const LIST_TRIES: u32 = 16;
 
 /// Labels that say what a container or image is to its bottle. One of a container stays in its image unless
 /// another value takes its place.
@@ -73,16 +70,8 @@ pub(super) async fn labelled(
     label: &str,
     value: &str,
 ) -> Result<Vec<Committed>, EngineError> {
-    let filters = HashMap::from([("label".to_owned(), vec![format!("{label}={value}")])]);
-    let options = ListImagesOptions { filters: Some(filters), ..ListImagesOptions::default() };
-    let mut tries = 0..LIST_TRIES;
-    let mut images = loop {
-        match engine.ask(engine.docker().list_images(Some(options.clone()))).await {
-            // An engine fails over an image that goes while it lists.
-            Err(error) if error.is_missing() && tries.next().is_some() => {}
-            listed => break listed?,
-        }
-    };
+    let listed = listing::images(engine.docker(), "label", vec![format!("{label}={value}")]);
+    let mut images = engine.ask(listed).await?;
     images.sort_by_key(|image| image.created);
     Ok(images
         .into_iter()

@@ -36,6 +36,7 @@ pub mod images;
 mod inventory;
 mod kept;
 mod launch;
+mod listing;
 mod names;
 mod network;
 mod ping;

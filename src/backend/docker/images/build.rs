@@ -4,17 +4,16 @@ use std::collections::HashMap;
 
 use bollard::Docker;
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum, ImageSummary};
-use bollard::query_parameters::{
-    BuildImageOptionsBuilder, BuilderVersion, ListContainersOptionsBuilder, ListImagesOptionsBuilder,
-};
+use bollard::query_parameters::{BuildImageOptionsBuilder, BuilderVersion, ListContainersOptionsBuilder};
 use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
 use super::program::Program;
 use super::recipe::Recipe;
 use super::unused::{IMAGE, STEP};
-use super::{IMAGE_LABEL, failed, is_missing, stages};
+use super::{IMAGE_LABEL, failed, stages};
 use crate::backend::docker::engine::{EngineError, FREE_SPACE};
+use crate::backend::docker::listing;
 use crate::backend::{BackendError, Step, Told, Unused};
 use crate::host::Host;
 
@@ -125,13 +124,7 @@ pub(super) async fn unused(
     home: &str,
 ) -> Result<Vec<Unused>, BackendError> {
     let failed = |error| failed("cannot list what earlier builds left", error);
-    let filters = HashMap::from([("label", vec![IMAGE_LABEL.to_owned()])]);
-    let options = ListImagesOptionsBuilder::new().filters(&filters).build();
-    let images = match docker.list_images(Some(options.clone())).await {
-        // An engine fails over an image that goes while it lists.
-        Err(error) if is_missing(&error) => docker.list_images(Some(options)).await.map_err(failed)?,
-        images => images.map_err(failed)?,
-    };
+    let images = listing::images(docker, "label", vec![IMAGE_LABEL.to_owned()]).await.map_err(failed)?;
     let options = ListContainersOptionsBuilder::new().all(true).build();
     let containers = docker.list_containers(Some(options)).await.map_err(failed)?;
     let (steps, others): (Vec<_>, Vec<_>) =

@@ -1,14 +1,13 @@
 //! How a person's Dockerfile changed since it was last built: the engine keeps the text with the image.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use bollard::Docker;
-use bollard::query_parameters::ListImagesOptionsBuilder;
 use similar::TextDiff;
 
 use super::failed;
 use crate::backend::BackendError;
+use crate::backend::docker::listing;
 use crate::host::Host;
 
 /// Which Dockerfile of which home an image was built of.
@@ -33,11 +32,8 @@ pub(super) async fn lines(
     text: &str,
 ) -> Result<Vec<String>, BackendError> {
     let label = format!("{PATH_LABEL}={}", of(host, path));
-    let options = ListImagesOptionsBuilder::new().filters(&HashMap::from([("label", vec![label])])).build();
-    let images = docker
-        .list_images(Some(options))
-        .await
-        .map_err(|error| failed("cannot look for earlier builds", error))?;
+    let images = listing::images(docker, "label", vec![label]).await;
+    let images = images.map_err(|error| failed("cannot look for earlier builds", error))?;
     let last = images.into_iter().max_by_key(|image| image.created);
     let before =
         last.and_then(|mut image| image.labels.remove(TEXT_LABEL)).unwrap_or_else(|| text.to_owned());

@@ -33,7 +33,7 @@ mod stand_in;
 mod unused;
 mod volume;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use bollard::Docker;
 use bollard::errors::Error;
-use bollard::query_parameters::{ListImagesOptionsBuilder, RemoveImageOptions};
+use bollard::query_parameters::RemoveImageOptions;
 use bottle_contract::terminal::inert;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,7 @@ use self::program::Program;
 use self::recipe::{Hash, Recipe};
 use self::volume::Maker;
 use crate::backend::docker::engine::EngineError;
+use crate::backend::docker::listing;
 use crate::backend::{BackendError, BackendErrorKind, Step, Told, Unused};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
@@ -317,9 +318,7 @@ impl Images {
 
     /// The ids of images that have neither a name nor another one made on them.
     async fn nameless(&self) -> Result<Vec<String>, BackendError> {
-        let filters = HashMap::from([("dangling", vec!["true"])]);
-        let options = ListImagesOptionsBuilder::new().filters(&filters).build();
-        let images = self.docker.list_images(Some(options)).await;
+        let images = listing::images(&self.docker, "dangling", vec!["true".to_owned()]).await;
         let images = images.map_err(|error| failed("cannot list the images", error))?;
         Ok(images.into_iter().map(|image| image.id).collect())
     }

@@ -1,15 +1,12 @@
 //! What a person should see before images are made. Makes nothing, and asks the engine only.
 
-use std::collections::HashMap;
-
-use bollard::query_parameters::ListImagesOptionsBuilder;
-
 use super::check::{self, Facts};
 use super::{
     AGENT, AgentImage, GUARDS, IMAGE_LABEL, Images, SIDECARS, base, build, changed, failed, hash_of_existing,
     is_missing, of_dockerfile, of_path, of_provider, of_reference, own_recipe, provider_recipe,
     sidecars_recipe,
 };
+use crate::backend::docker::listing;
 use crate::backend::{BackendError, Preview};
 use crate::plan::{ImageSource, Plan};
 
@@ -117,12 +114,8 @@ impl Images {
     async fn why(&self, kind: &str, source: Option<&str>) -> Result<&'static str, BackendError> {
         let mut labels = vec![format!("{IMAGE_LABEL}={kind}")];
         labels.extend(source.map(|name| format!("{}={}:{name}", build::SOURCE_LABEL, self.host.home_hash())));
-        let options = ListImagesOptionsBuilder::new().filters(&HashMap::from([("label", labels)])).build();
-        let earlier = self
-            .docker
-            .list_images(Some(options))
-            .await
-            .map_err(|error| failed("cannot look for earlier builds", error))?;
+        let earlier = listing::images(&self.docker, "label", labels).await;
+        let earlier = earlier.map_err(|error| failed("cannot look for earlier builds", error))?;
         Ok(if earlier.is_empty() { "it was not built yet" } else { "what it is built of changed" })
     }
 
