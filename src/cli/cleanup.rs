@@ -7,7 +7,7 @@ use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
 use super::connect::unlistable;
-use super::error::{CliError, Kind};
+use super::error::{CliError, answered};
 use super::exit;
 use super::output::{Output, inert};
 use super::shapes::{CleanupReport, Leftover};
@@ -93,12 +93,8 @@ fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, Cl
             .hint("`bottle cleanup --dry-run` shows what would be removed; `--yes` removes it"));
     }
     output.say(&inert(&lines));
-    let mut person = Person::find().map_err(|error| CliError::failed(format!("no terminal: {error}")))?;
-    match person.confirm("Remove this?") {
-        Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err(CliError::new(Kind::Interrupted, "nothing was removed")),
-        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
-    }
+    let asked = Person::find().and_then(|mut person| person.confirm("Remove this?"));
+    answered(asked, "nothing was removed")
 }
 
 fn report(

@@ -10,7 +10,7 @@ use bottle_contract::names::Name;
 use super::brief::from_home;
 use super::choice::manifests;
 use super::completions;
-use super::error::{CliError, Kind};
+use super::error::{CliError, Kind, answered};
 use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice, List};
@@ -38,6 +38,9 @@ pub(crate) struct Edit {
     #[arg(long)]
     bottle: bool,
 }
+
+/// What a question leaves that was not answered.
+const UNCHANGED: &str = "nothing was changed";
 
 /// What a new file begins with.
 const NEW_AGENT: &str = "\
@@ -156,9 +159,9 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
             named.push((kind, entry.name));
         }
     }
-    let chosen = picker::pick("Change which manifest?", List::one(choices), output.err_ink())
-        .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?;
-    chosen.and_then(|chosen| named.get(*chosen.first()?).cloned()).ok_or_else(cancelled)
+    let asked = picker::pick("Change which manifest?", List::one(choices), output.err_ink());
+    let chosen = answered(asked, UNCHANGED)?;
+    chosen.first().and_then(|&index| named.get(index).cloned()).ok_or_else(cancelled)
 }
 
 /// What stands in the file that is meant; none for a new one. A project's agent is not the person's to change
@@ -274,10 +277,9 @@ fn ask_then() -> Result<Then, CliError> {
 }
 
 fn ask<T>(question: impl FnOnce(&mut Person) -> std::io::Result<Option<T>>) -> Result<T, CliError> {
-    let answer = Person::find().and_then(|mut person| question(&mut person));
-    answer.map_err(|error| CliError::failed(format!("cannot ask: {error}")))?.ok_or_else(cancelled)
+    answered(Person::find().and_then(|mut person| question(&mut person)), UNCHANGED)
 }
 
 fn cancelled() -> CliError {
-    CliError::new(Kind::Interrupted, "nothing was changed")
+    CliError::new(Kind::Interrupted, UNCHANGED)
 }

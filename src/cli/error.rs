@@ -4,6 +4,7 @@
 //! that called. Nothing of it is ever a debug print, and nothing of it holds a secret's value.
 
 use std::fmt;
+use std::io;
 
 use serde::Serialize;
 
@@ -117,6 +118,16 @@ impl CliError {
             "exit": self.exit,
         }})
     }
+}
+
+/// What the person answered; `left` is what an answer that was not given leaves, such as `nothing was started`.
+///
+/// # Errors
+/// When there was nobody to ask, and when the person left the question.
+pub(crate) fn answered<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
+    asked
+        .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?
+        .ok_or_else(|| CliError::new(Kind::Interrupted, left))
 }
 
 impl From<crate::host::HostError> for CliError {

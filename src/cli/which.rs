@@ -3,7 +3,7 @@
 use bottle_contract::names::Slug;
 
 use super::connect::unlistable;
-use super::error::{CliError, Kind};
+use super::error::{CliError, Kind, answered};
 use super::output::{Output, one_line};
 use super::picker::{self, Choice, List};
 use super::shapes::ActiveBottle;
@@ -47,12 +47,11 @@ impl Question {
                 .hint(format!("name one of {}", names.join(", "))));
         }
         let choices = able.iter().map(described).collect();
-        let chosen = picker::pick(self.words, List::one(choices), output.err_ink())
-            .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?;
-        let name = chosen.and_then(|chosen| names.get(*chosen.first()?).cloned());
-        // A folder's name was a slug when it was listed.
-        name.and_then(|name| name.parse().ok())
-            .ok_or_else(|| CliError::new(Kind::Interrupted, "nothing was done"))
+        let asked = picker::pick(self.words, List::one(choices), output.err_ink()).map(|chosen| {
+            // A folder's name was a slug when it was listed.
+            chosen.and_then(|chosen| names.get(*chosen.first()?)?.parse().ok())
+        });
+        answered(asked, "nothing was done")
     }
 }
 

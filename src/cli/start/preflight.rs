@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::launch::interrupted;
 use crate::backend::{Backend, Exposed, Preview};
 use crate::cli::brief::{Brief, Tone, from_home, of_project};
-use crate::cli::error::{CliError, Kind};
+use crate::cli::error::{CliError, answered};
 use crate::cli::output::{Ink, Output, inert};
 use crate::cli::session::Signals;
 use crate::cli::terminal::{Decision, Person, interactive};
@@ -125,12 +125,7 @@ pub(super) async fn answer<T: Send + 'static>(
         answer = asking => answer,
         number = signals.end() => return Err(interrupted(number)),
     };
-    match answer {
-        Ok(Ok(Some(answer))) => Ok(answer),
-        Ok(Ok(None)) => Err(CliError::new(Kind::Interrupted, "nothing was started")),
-        Ok(Err(error)) => Err(CliError::failed(format!("cannot ask: {error}"))),
-        Err(error) => Err(CliError::failed(format!("cannot ask: {error}"))),
-    }
+    answered(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
 }
 
 /// One screen of it: what a person decides on, without the values that nobody wrote.
