@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod docker_settings;
+pub mod files;
 pub mod process;
 pub mod process_host;
 pub mod roots;

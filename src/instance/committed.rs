@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Snapshot;
+use crate::host::files;
 
 /// The file, in the bottle's folder.
 const NAME: &str = "committed-image";
@@ -64,14 +65,12 @@ pub fn read(folder: &Path) -> io::Result<Option<Committed>> {
 /// # Errors
 /// When it cannot be written; the one before then stands.
 pub(super) fn write(folder: &Path, committed: &Committed) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
     let Committed { snapshot, covers } = committed.clone();
     let written = Written { schema: SCHEMA, snapshot, covers };
-    serde_json::to_writer_pretty(&mut file, &written)?;
-    file.write_all(b"\n")?;
-    file.as_file().sync_data()?;
-    file.persist(folder.join(NAME)).map_err(|error| error.error)?;
-    Ok(())
+    files::replace_durably(&folder.join(NAME), |file| {
+        serde_json::to_writer_pretty(&mut *file, &written)?;
+        file.write_all(b"\n")
+    })
 }
 
 /// Forgets the snapshot; none there is no error.

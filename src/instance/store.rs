@@ -12,7 +12,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use super::committed;
 use super::record::{Record, SCHEMA, Status};
 use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
-use crate::host::Host;
+use crate::host::{Host, files};
 
 /// More than any record needs; a larger file is damaged.
 const RECORD_MAX: u64 = 1 << 20;
@@ -276,10 +276,7 @@ impl Claim {
     /// # Errors
     /// When it cannot be written.
     pub fn write_manifest(&self, text: &str) -> io::Result<()> {
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(text.as_bytes())?;
-        file.persist(self.folder.join(MANIFEST)).map_err(|error| error.error)?;
-        Ok(())
+        files::replace(&self.folder.join(MANIFEST), |file| file.write_all(text.as_bytes()))
     }
 
     /// Gives a preserved bottle the record of its next launch. What it is and what it made so far stays: the
@@ -429,12 +426,10 @@ fn read_record(folder: &Path) -> Result<Record, Unreadable> {
 }
 
 fn write_record(folder: &Path, record: &Record) -> io::Result<()> {
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer_pretty(&mut file, record)?;
-    file.write_all(b"\n")?;
-    file.as_file().sync_data()?;
-    file.persist(folder.join("metadata.json")).map_err(|error| error.error)?;
-    Ok(())
+    files::replace_durably(&folder.join("metadata.json"), |file| {
+        serde_json::to_writer_pretty(&mut *file, record)?;
+        file.write_all(b"\n")
+    })
 }
 
 #[cfg(test)]

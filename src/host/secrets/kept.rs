@@ -11,8 +11,12 @@ use std::path::PathBuf;
 
 use bottle_contract::yaml;
 
-use crate::host::Host;
+use crate::host::{Host, files};
 use crate::manifest::secret_ref::SecretRef;
+
+/// The file's first line.
+const HEADING: &str =
+    "# Where secrets are read from while their variables are not set. Never a secret itself.\n";
 
 /// References by the variable's name.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -70,13 +74,10 @@ impl Kept {
         let written: BTreeMap<&str, String> =
             self.0.iter().map(|(name, reference)| (name.as_str(), reference.to_string())).collect();
         let text = yaml::to_string(&written).map_err(io::Error::other)?;
-        let mut file = tempfile::NamedTempFile::new_in(&host.home)?;
-        file.write_all(
-            b"# Where secrets are read from while their variables are not set. Never a secret itself.\n",
-        )?;
-        file.write_all(text.as_bytes())?;
-        file.as_file().sync_all()?;
-        file.persist(&path).map_err(|error| error.error)?;
+        files::replace_durably(&path, |file| {
+            file.write_all(HEADING.as_bytes())?;
+            file.write_all(text.as_bytes())
+        })?;
         Ok(path)
     }
 }

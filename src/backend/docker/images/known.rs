@@ -12,6 +12,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::host::files;
+
 /// In the cache's folder.
 const NAME: &str = "program.json";
 /// Much more than it takes.
@@ -74,10 +76,7 @@ impl Known {
         }
         let folder = folder(home);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(&folder)?;
-        serde_json::to_writer(&mut file, self)?;
-        file.persist(folder.join(NAME)).map_err(|error| error.error)?;
-        Ok(())
+        files::replace(&folder.join(NAME), |file| Ok(serde_json::to_writer(file, self)?))
     }
 }
 

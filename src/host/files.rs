@@ -1,0 +1,62 @@
+//! Files that are there whole or not at all.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+/// Puts what `fill` writes in the place of the file at `path`, for this person alone (mode 0600). A reader sees
+/// what was there before or all of the new; after a loss of power it may be either, or empty.
+///
+/// # Errors
+/// Those of `fill`, and when the folder of `path` cannot be written to; what was there stays.
+pub fn replace(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    persist(written(path, fill)?, path)
+}
+
+/// As [`replace`]; and the new content is on the disk before it has its name.
+///
+/// # Errors
+/// Those of [`replace`].
+pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    let file = written(path, fill)?;
+    file.as_file().sync_data()?;
+    persist(file, path)
+}
+
+fn written(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<NamedTempFile> {
+    let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
+    let mut file = NamedTempFile::new_in(folder)?;
+    fill(file.as_file_mut())?;
+    Ok(file)
+}
+
+fn persist(file: NamedTempFile, path: &Path) -> io::Result<()> {
+    file.persist(path).map(drop).map_err(|error| error.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn what_was_there_stays_until_the_new_is_whole() {
+        let here = tempfile::tempdir().expect("folder");
+        let path = here.path().join("file");
+        replace(&path, |file| file.write_all(b"one")).expect("written");
+        let failed = replace_durably(&path, |file| {
+            file.write_all(b"tw")?;
+            Err(io::Error::other("full"))
+        });
+        assert_eq!(failed.expect_err("it fails").to_string(), "full");
+        assert_eq!(std::fs::read(&path).expect("read"), b"one");
+        replace_durably(&path, |file| file.write_all(b"three")).expect("written");
+        assert_eq!(std::fs::read(&path).expect("read"), b"three");
+        assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(here.path()).expect("folder").count(), 1, "nothing is left beside it");
+    }
+}
