@@ -2,6 +2,7 @@
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
+use bottle_guest::file_clock::before_any_change;
 
 use super::completions;
 use super::connect::{connect, lost};
@@ -11,7 +12,6 @@ use super::git::{Fetched, Inside, Repository};
 use super::output::Output;
 use super::shapes;
 use crate::host::Host;
-use crate::instance::freeze::before_any_change;
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};

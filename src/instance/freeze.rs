@@ -10,6 +10,7 @@ use std::io;
 use std::path::Path;
 
 use bottle_contract::names::Slug;
+use bottle_guest::file_clock::before_any_change;
 use jiff::Timestamp;
 
 use super::committed::{self, Committed};
@@ -99,14 +100,4 @@ async fn remove_all(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
         }
     }
     failures
-}
-
-/// A moment that whatever is changed from here on is newer than, by the clock that stamps files. That one lags
-/// behind the precise clock by up to a tick, and a change within the tick carries the same time.
-#[must_use]
-pub fn before_any_change() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    let now = Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0));
-    let tick = now.unwrap_or(Timestamp::UNIX_EPOCH);
-    tick.checked_sub(jiff::SignedDuration::from_nanos(1)).unwrap_or(tick)
 }

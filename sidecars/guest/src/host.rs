@@ -21,6 +21,7 @@ use crate::config::Transport;
 use crate::copy::{copy_in, copy_out};
 use crate::exec::{exec, started};
 use crate::failure::{Outcome, failed, other};
+use crate::file_clock;
 use crate::guest::Guest;
 use crate::logs::logs;
 use crate::probe;
@@ -157,7 +158,9 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             };
             finish(&stream, probed).await;
         }
-        GuestRequest::Moment => answer(&stream, &GuestEvent::Moment { at: work::moment().await }).await,
+        GuestRequest::Moment => {
+            answer(&stream, &GuestEvent::Moment { at: file_clock::between().await }).await
+        }
         GuestRequest::Changed(request) => finish(&stream, look(&guest, request).await).await,
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,

@@ -21,7 +21,7 @@
 //! - `children`, `spawn`, `program`, `process`, `descriptor`: processes
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and what is seen of it
 //! - `host`: one connection after another, one task per request
-//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: what changed among them
+//! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: what changed among them, by [`file_clock`]
 //! - `forward`: the door, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
 
 mod agent;
@@ -33,6 +33,7 @@ mod copy;
 mod descriptor;
 mod exec;
 mod failure;
+pub mod file_clock;
 pub mod forward;
 mod guest;
 mod host;

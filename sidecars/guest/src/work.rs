@@ -7,33 +7,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use rustix::time::{ClockId, clock_gettime};
-
-/// Between two looks at the coarse clock, which ticks every one to ten milliseconds.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// A moment such that everything written so far is stamped with it or before, and everything written after this
-/// returns later.
-///
-/// Files are stamped by the coarse clock, which lags behind the precise one by up to a tick; one that was looked
-/// at since its last change is stamped by the precise one (Linux 6.13 and later). So the moment is precise, and
-/// is waited for until the coarse clock has passed it.
-pub async fn moment() -> Timestamp {
-    let moment = now(ClockId::Realtime);
-    while now(ClockId::RealtimeCoarse) <= moment {
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-    moment
-}
-
-fn now(clock: ClockId) -> Timestamp {
-    let now = clock_gettime(clock);
-    // Only a clock far from our times would not fit.
-    Timestamp::new(now.tv_sec, i32::try_from(now.tv_nsec).unwrap_or(0)).unwrap_or(Timestamp::UNIX_EPOCH)
-}
 
 /// Whether `folder` holds anything that changed after `since`. Folders count only for what is in them: a
 /// file that came and went is no work.
@@ -66,41 +41,25 @@ fn is_newer(metadata: &fs::Metadata, since: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_clock;
 
     #[tokio::test]
     async fn work_is_what_is_there_and_newer() {
         let folder = tempfile::tempdir().expect("folder");
         fs::create_dir(folder.path().join("src")).expect("made");
         fs::write(folder.path().join("src/old"), "x").expect("written");
-        let ready = moment().await;
+        let ready = file_clock::between().await;
         assert!(!changed_since(folder.path(), ready).expect("looked"));
         fs::create_dir(folder.path().join("src/empty")).expect("made");
         fs::remove_dir(folder.path().join("src/empty")).expect("removed");
         assert!(changed_since(folder.path(), ready).expect("looked"), "a folder that is not empty changed");
 
         let folder = tempfile::tempdir().expect("folder");
-        let ready = moment().await;
+        let ready = file_clock::between().await;
         fs::write(folder.path().join("scratch"), "x").expect("written");
         assert!(changed_since(folder.path(), ready).expect("looked"));
         fs::remove_file(folder.path().join("scratch")).expect("removed");
         assert!(!changed_since(folder.path(), ready).expect("looked"), "nothing is left of it");
         assert!(changed_since(&folder.path().join("absent"), ready).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_moment_lies_between_before_and_after_whatever_clock_stamps() {
-        let folder = tempfile::tempdir().expect("folder");
-        let file = folder.path().join("file");
-        for _ in 0..20 {
-            // Looked at between changes, so that the next one is stamped precisely where the kernel does that.
-            for content in ["one", "two", "three"] {
-                fs::write(&file, content).expect("written");
-                fs::metadata(&file).expect("looked at");
-            }
-            let ready = moment().await;
-            assert!(!changed_since(folder.path(), ready).expect("looked"));
-            fs::write(&file, "four").expect("written");
-            assert!(changed_since(folder.path(), ready).expect("looked"));
-        }
     }
 }

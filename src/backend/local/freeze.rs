@@ -17,12 +17,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
+use bottle_guest::file_clock;
 use jiff::Timestamp;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with, syncfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::copy::stamps::{self, Moment, Stamps};
+use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
 use super::{Scope, layers, place};
 use crate::backend::{BackendError, Frozen, Snapshot, Told};
@@ -155,7 +156,7 @@ fn folder_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
 fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &Told) -> io::Result<Frozen> {
     let own = scope.snapshots.join(slug.as_str());
     DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
-    let (made_at, settled) = (Timestamp::now(), Moment::now());
+    let (made_at, settled) = (Timestamp::now(), file_clock::before_any_change());
     let reference = reference_of(made_at);
     let new = own.join(format!(".new-{reference}"));
     let stored = fill(scope, slug, previous, told, &new).and_then(|outcome| {
@@ -223,7 +224,7 @@ fn bring_to_life(
     stamps::forget(&layers.stamps())?;
     exchange(&thawed, layers.folder())?;
     // Nothing writes to them before the guest starts, which is after this.
-    remember(&layers, &snapshot.reference, outcome, Moment::next());
+    remember(&layers, &snapshot.reference, outcome, file_clock::between_blocking());
     layers::demolish(&thawed)
 }
 
@@ -242,7 +243,7 @@ fn exchange(new: &Path, old: &Path) -> io::Result<()> {
 
 /// Notes what of the layers is stored under `reference`. Without it the next freeze copies everything, which
 /// is no failure of this one.
-fn remember(layers: &layers::Layers, reference: &str, outcome: Outcome, settled: Moment) {
+fn remember(layers: &layers::Layers, reference: &str, outcome: Outcome, settled: Timestamp) {
     let stamps = Stamps::new(reference, outcome.stamps, settled);
     if let Err(error) = stamps.write(&layers.stamps()) {
         tracing::warn!("{}: {error}", layers.stamps().display());

@@ -13,8 +13,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use jiff::Timestamp;
 use rustix::fs::Stat;
-use rustix::time::{ClockId, clock_gettime};
+
+use crate::host::files;
 
 /// First line.
 const FORMAT: &str = "bottle stamps 1\n";
@@ -53,41 +55,9 @@ impl Stamp {
         }
     }
 
-    fn is_older_than(&self, moment: Moment) -> bool {
-        (self.changed, self.changed_fraction) < (moment.seconds, moment.fraction)
-    }
-}
-
-/// A moment of the clock that stamps files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment {
-    seconds: i64,
-    fraction: u64,
-}
-
-impl Moment {
-    /// This one. The clock lags behind the precise one by up to a tick.
-    pub(crate) fn now() -> Self {
-        Self::of(ClockId::RealtimeCoarse)
-    }
-
-    /// The first one that no file written until now carries: waits out the tick, a few milliseconds. A file that
-    /// was looked at since its last change is stamped by the precise clock (Linux 6.13 and later), so it is that
-    /// one that has to be passed.
-    pub(crate) fn next() -> Self {
-        let written = Self::of(ClockId::Realtime);
-        loop {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            let next = Self::now();
-            if next > written {
-                return next;
-            }
-        }
-    }
-
-    fn of(clock: ClockId) -> Self {
-        let now = clock_gettime(clock);
-        Self { seconds: now.tv_sec, fraction: u64::try_from(now.tv_nsec).unwrap_or(0) }
+    fn was_settled(&self, at: Timestamp) -> bool {
+        let nanoseconds = i128::from(self.changed) * 1_000_000_000 + i128::from(self.changed_fraction);
+        nanoseconds <= at.as_nanosecond()
     }
 }
 
@@ -99,9 +69,9 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// What was remembered, of which only what was not touched since `settled` counts.
-    pub(crate) fn new(name: &str, mut files: Vec<(Stamp, u64)>, settled: Moment) -> Self {
-        files.retain(|(stamp, _)| stamp.is_older_than(settled));
+    /// What was remembered, of which only what was not touched after `settled` counts.
+    pub(crate) fn new(name: &str, mut files: Vec<(Stamp, u64)>, settled: Timestamp) -> Self {
+        files.retain(|(stamp, _)| stamp.was_settled(settled));
         files.sort_unstable();
         files.dedup();
         Self { name: name.to_owned(), files }
@@ -137,23 +107,19 @@ impl Stamps {
         if self.files.len() > MAX_FILES {
             return forget(path);
         }
-        let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        let mut out = BufWriter::new(&mut file);
-        writeln!(out, "{FORMAT}{}", self.name)?;
-        for (stamp, stored) in &self.files {
-            let signed = |number: i64| number.to_le_bytes();
-            out.write_all(&stamp.inode.to_le_bytes())?;
-            out.write_all(&stamp.size.to_le_bytes())?;
-            out.write_all(&signed(stamp.modified))?;
-            out.write_all(&signed(stamp.changed))?;
-            out.write_all(&stamp.changed_fraction.to_le_bytes())?;
-            out.write_all(&stored.to_le_bytes())?;
-        }
-        out.flush()?;
-        drop(out);
-        file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+        files::replace(path, |file| {
+            let mut out = BufWriter::new(file);
+            writeln!(out, "{FORMAT}{}", self.name)?;
+            for (stamp, stored) in &self.files {
+                out.write_all(&stamp.inode.to_le_bytes())?;
+                out.write_all(&stamp.size.to_le_bytes())?;
+                out.write_all(&stamp.modified.to_le_bytes())?;
+                out.write_all(&stamp.changed.to_le_bytes())?;
+                out.write_all(&stamp.changed_fraction.to_le_bytes())?;
+                out.write_all(&stored.to_le_bytes())?;
+            }
+            out.flush()
+        })
     }
 }
 
@@ -188,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_was_touched_within_the_tick_of_its_copy_proves_nothing() {
-        let settled = Moment { seconds: 100, fraction: 9 };
+        let settled = Timestamp::new(100, 8).expect("a time");
         let files = vec![(stamp(3, 101), 30), (stamp(2, 100), 20), (stamp(1, 99), 10)];
         let stamps = Stamps::new("one", files, settled);
         assert_eq!(stamps.stored(&stamp(1, 99)), Some(10));
@@ -198,28 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_a_next_moment_is_older_than_it() {
-        let here = tempfile::tempdir().expect("folder");
-        let path = here.path().join("file");
-        for round in 0..50 {
-            std::fs::write(&path, "x").expect("written");
-            // Looked at and changed again, it is stamped by the precise clock.
-            rustix::fs::stat(&path).expect("there");
-            std::fs::write(&path, "y").expect("written");
-            let stamp = Stamp::of(&rustix::fs::stat(&path).expect("there"));
-            let next = Moment::next();
-            assert!(stamp.is_older_than(next), "round {round}: {stamp:?} {next:?}");
-            std::fs::write(&path, "z").expect("written");
-            let later = Stamp::of(&rustix::fs::stat(&path).expect("there"));
-            assert!(!later.is_older_than(next), "round {round}: {later:?} {next:?}");
-        }
-    }
-
-    #[test]
     fn they_are_read_back_for_their_own_tree_only_and_never_torn() {
         let here = tempfile::tempdir().expect("folder");
         let path = here.path().join("stamps");
-        let stamps = Stamps::new("one", vec![(stamp(1, 5), 10)], Moment { seconds: 9, fraction: 0 });
+        let stamps = Stamps::new("one", vec![(stamp(1, 5), 10)], Timestamp::from_second(9).expect("a time"));
         stamps.write(&path).expect("written");
         assert_eq!(Stamps::read(&path, "one"), Some(stamps));
         assert_eq!(Stamps::read(&path, "on"), None);
