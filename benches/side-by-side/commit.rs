@@ -3,7 +3,6 @@
 //! The home has 4000 files and 256 MiB; each round one file of 1 MiB is written anew before the clock starts.
 //! Where the file system cannot share blocks, going back copies all of it, as `cp -a` does.
 
-use std::cell::Cell;
 use std::process::Command;
 use std::time::Duration;
 
@@ -50,23 +49,11 @@ pub(crate) fn run() -> Result<()> {
     samples.iter().for_each(|sample| println!("{}", sample.line()));
     println!("commit / cp -a: {:.2}", samples[0].ratio_to(&samples[1]));
 
-    let back = || {
-        scene.bottle(&["stop", "frozen", "--time", "0"])?;
-        timed(|| scene.bottle(&["resume", "frozen", "--snapshot", "--yes", "--detach", "-q"]))
-    };
-    let plain = Cell::new(0);
-    let start = || {
-        plain.set(plain.get() + 1);
-        let label = format!("plain-{}", plain.get());
-        let took = timed(|| scene.start_detached(&label))?;
-        scene.bottle(&["stop", &label, "--time", "0"])?;
-        Ok(took)
-    };
     let samples = interleaved(
         ROUNDS,
         vec![
-            ("resume from the snapshot", Box::new(back)),
-            ("start with an empty home", Box::new(start)),
+            ("resume from the snapshot", Box::new(|| scene.back_from_snapshot("frozen"))),
+            ("start with an empty home", Box::new(|| scene.one_more())),
             ("cp -a of the home", Box::new(|| whole(&home))),
         ],
     )?;

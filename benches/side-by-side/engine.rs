@@ -127,18 +127,6 @@ fn commit_and_resume() -> Result<()> {
     samples.iter().for_each(|sample| println!("{}", sample.line()));
     println!("commit / docker commit: {:.2}; goal 1.2", samples[0].ratio_to(&samples[1]));
 
-    let back = || {
-        scene.bottle(&["stop", "frozen", "--time", "0"])?;
-        timed(|| scene.bottle(&["resume", "frozen", "--snapshot", "--yes", "--detach", "-q"]))
-    };
-    let plain = Cell::new(0);
-    let start = || {
-        plain.set(plain.get() + 1);
-        let label = format!("plain-{}", plain.get());
-        let took = timed(|| scene.start_detached(&label))?;
-        scene.bottle(&["stop", &label, "--time", "0"])?;
-        Ok(took)
-    };
     let run = |image: &str| {
         let started = Instant::now();
         let _container = Own::sleeper(image, &[])?;
@@ -148,8 +136,8 @@ fn commit_and_resume() -> Result<()> {
     let samples = interleaved(
         ROUNDS,
         vec![
-            ("resume from the snapshot", Box::new(back)),
-            ("start of a new one", Box::new(start)),
+            ("resume from the snapshot", Box::new(|| scene.back_from_snapshot("frozen"))),
+            ("start of a new one", Box::new(|| scene.one_more())),
             ("docker run of the snapshot", Box::new(|| run(&image.id))),
             ("docker run of the image", Box::new(|| run(&base))),
         ],

@@ -1,13 +1,18 @@
 //! A home for measuring: one agent `bench` that runs a given command in a bottle.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
+use bottle_test_support::measure::timed;
 use bottle_test_support::program::Outcome;
 
 /// The home.
 pub(crate) struct Scene {
     home: TestHome,
     backend: &'static str,
+    more: AtomicUsize,
 }
 
 impl Scene {
@@ -25,7 +30,7 @@ impl Scene {
             "bench",
             &format!("---\nagent_provider:\n  template: command\n  command: {command}\n---\n"),
         )?;
-        Ok(Self { home, backend })
+        Ok(Self { home, backend, more: AtomicUsize::new(0) })
     }
 
     /// A bottle command, expected to succeed.
@@ -41,6 +46,20 @@ impl Scene {
     /// Starts a bottle and waits for its agent's end.
     pub(crate) fn start(&self) -> Result<Outcome> {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes"])
+    }
+
+    /// Starts one more bottle that lives on; how long that took. It is ended afterwards.
+    pub(crate) fn one_more(&self) -> Result<Duration> {
+        let label = format!("more-{}", self.more.fetch_add(1, Ordering::Relaxed));
+        let took = timed(|| self.start_detached(&label))?;
+        self.bottle(&["stop", &label, "--time", "0"])?;
+        Ok(took)
+    }
+
+    /// Ends a bottle and resumes it from its snapshot; how long the latter took.
+    pub(crate) fn back_from_snapshot(&self, slug: &str) -> Result<Duration> {
+        self.bottle(&["stop", slug, "--time", "0"])?;
+        timed(|| self.bottle(&["resume", slug, "--snapshot", "--yes", "--detach", "-q"]))
     }
 
     /// `$BOTTLE_HOME`.
