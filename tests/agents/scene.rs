@@ -53,21 +53,11 @@ pub(crate) fn engine(test: &str) -> Result<Option<Place>> {
         skip::aloud(test, &missing);
         return Ok(None);
     }
-    if let Some(why) = unusable("docker")? {
-        skip::aloud(test, &why);
+    if !TestHome::new()?.runs(test, "docker")? {
         return Ok(None);
     }
     let machine = engine::machine().context("the engine has no network of its own")?;
     Ok(Some(Place::Docker(machine)))
-}
-
-/// Why no bottle runs on this backend here.
-fn unusable(backend: &str) -> Result<Option<String>> {
-    let doctor = TestHome::new()?.program(["doctor", "--json"])?.run()?.json()?;
-    let known = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == backend);
-    let known = known.with_context(|| format!("doctor does not know the {backend} backend"))?;
-    let why = || format!("the {backend} backend cannot run here: {}", known["findings"]);
-    Ok((known["usable"] != true).then(why))
 }
 
 /// The agent, unless it or the backend is not to be had here, which is said aloud.
@@ -79,11 +69,7 @@ pub(crate) fn agent(test: &str, agent: Result<Agent, Missing>) -> Result<Option<
             return Ok(None);
         }
     };
-    if let Some(why) = unusable("linux")? {
-        skip::aloud(test, &why);
-        return Ok(None);
-    }
-    Ok(Some(agent))
+    Ok(TestHome::new()?.runs(test, "linux")?.then_some(agent))
 }
 
 impl Scene {

@@ -29,7 +29,7 @@ pub(crate) struct Typed<'a> {
 /// Starts `name`, gives it a task, sees the answer and ends it. The terminal is the person's again.
 pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
     let arguments = ["start", name, "--backend", scene.backend, "--yes", "--label", "on-a-terminal"];
-    let mut pty = Pty::spawn(scene.home.program(arguments)?.command(), 40, 100)?;
+    let mut pty = scene.home.on_terminal(&arguments, 40, 100)?;
     pty.patience(if scene.backend == "docker" { BUILT_WITHIN } else { PATIENCE });
     for words in typed.ready {
         pty.wait_for(words)?;

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
-use bottle_test_support::skip;
 
 use crate::home::{home, run};
 
@@ -26,9 +25,7 @@ const BOTTLE: &str = "---\nbackend: linux\nagent_provider: {template: claude, au
 
 fn with_a_claude(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
-    let doctor = run(&home, &["doctor", "--json"])?.json()?;
-    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true) {
-        skip::aloud(test, &"no linux backend here");
+    if !home.runs(test, "linux")? {
         return Ok(None);
     }
     home.bottle("talker", BOTTLE)?.agent("talker", "---\nbottle: talker\n---\n")?;

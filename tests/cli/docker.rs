@@ -1,7 +1,6 @@
 //! The same commands on a bottle in containers, where one stream carries all that its keeper and its pid 1 say:
 //! side by side with a person at work, at the end, and going on with what was kept or committed.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -9,8 +8,6 @@ use bottle::host::home_hash;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::{engine, skip};
-
-use crate::home::run;
 
 /// Answers every line until `leave`, then runs the rest as a shell.
 const LISTEN: &str = "while read -r line && [ \"$line\" != leave ]; do echo \"heard $line.\"; done; exec sh";
@@ -28,9 +25,7 @@ fn docker_home(test: &str) -> Result<Option<TestHome>> {
         return Ok(None);
     }
     let mut home = TestHome::new()?;
-    let doctor = run(&home, &["doctor", "--json"])?.json()?;
-    if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "docker" && b["usable"] == true) {
-        skip::aloud(test, &"the docker backend cannot run here");
+    if !home.runs(test, "docker")? {
         return Ok(None);
     }
     let listen = serde_json::to_string(&["sh", "-c", LISTEN])?;
@@ -41,23 +36,9 @@ fn docker_home(test: &str) -> Result<Option<TestHome>> {
     }
     home.write("project/code", "one\n")?;
     for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
-        git(&home, arguments)?;
+        home.git(arguments)?;
     }
     Ok(Some(home))
-}
-
-fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"])
-        .args(arguments)
-        .current_dir(home.project())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .output()
-        .context("git")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 fn succeeds(home: &TestHome, arguments: &[&str]) -> Result<String> {
@@ -70,7 +51,7 @@ fn inside(home: &TestHome, script: &str) -> Result<String> {
 }
 
 fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
-    let mut pty = Pty::spawn(home.program(arguments.iter().copied())?.command(), 24, 100)?;
+    let mut pty = home.on_terminal(arguments, 24, 100)?;
     pty.patience(PATIENCE);
     Ok(pty)
 }
@@ -111,7 +92,7 @@ fn a_person_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
         succeeds(&home, beside)?;
         is_heard(&mut pty, &beside.join(" "))?;
     }
-    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\n");
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
 
     // All of them at once.
     std::thread::scope(|scope| -> Result<()> {
@@ -154,7 +135,7 @@ fn at_the_end_work_is_pulled_and_nothing_is_left() -> Result<()> {
     pty.type_keys("pull\r")?;
     // What was not committed is still only there, so the question comes again.
     pty.wait_until("the question again", |screen| screen.matches("[keep/pull/discard]").count() == 2)?;
-    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\n");
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
     pty.type_keys("keep\r")?;
     pty.wait_for("`bottle resume one` goes on with it")?;
     assert_eq!(pty.wait_exit()?, 0);
@@ -168,7 +149,7 @@ fn at_the_end_work_is_pulled_and_nothing_is_left() -> Result<()> {
     pty.wait_for("[keep/pull/discard]")?;
     pty.type_keys("pull\r")?;
     assert_eq!(pty.wait_exit()?, 0);
-    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\nthree\n");
     assert_eq!(left(&home), [] as [String; 0], "{}", pty.screen());
     assert_eq!(succeeds(&home, &["list"])?, "");
     Ok(())

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Program;
-use bottle_test_support::pty::Pty;
 use bottle_test_support::skip;
 
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
@@ -111,12 +110,12 @@ fn a_commit_that_fails_leaves_the_snapshot_before_it() -> Result<()> {
 fn a_person_is_asked_which_bottle() -> Result<()> {
     let home = running("one")?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
-    let mut pty = Pty::spawn(home.program(["commit"])?.command(), 24, 80)?;
+    let mut pty = home.on_terminal(&["commit"], 24, 80)?;
     pty.wait_for("Make a snapshot of which bottle?")?;
     pty.type_keys("two\r")?;
     pty.wait_for("`bottle resume two` goes on from it")?;
     assert_eq!(pty.wait_exit()?, 0);
-    let mut pty = Pty::spawn(home.program(["commit"])?.command(), 24, 80)?;
+    let mut pty = home.on_terminal(&["commit"], 24, 80)?;
     pty.wait_for("which bottle?")?;
     pty.type_keys("\x1b")?;
     pty.wait_for("nothing was done")?;
@@ -156,12 +155,12 @@ ls -A "$BOTTLE_HOME/snapshots/one" | wc -l
 #[test]
 fn a_disk_that_is_full_half_way_leaves_nothing_half_made() -> Result<()> {
     let mut home = home()?;
-    let doctor = run(&home, &["doctor", "--json"])?.json()?;
-    let usable =
-        doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true);
-    if !usable || !rustix::process::getuid().is_root() {
-        let why = "only root mounts a small disk, and the linux backend is needed";
-        skip::aloud("a_disk_that_is_full_half_way_leaves_nothing_half_made", &why);
+    let test = "a_disk_that_is_full_half_way_leaves_nothing_half_made";
+    if !home.runs(test, "linux")? {
+        return Ok(());
+    }
+    if !rustix::process::getuid().is_root() {
+        skip::aloud(test, &"only root mounts a small disk");
         return Ok(());
     }
     let sleeper = bottle("[sleep, \"600\"]").replace("backend: fake", "backend: linux");

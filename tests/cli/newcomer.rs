@@ -1,7 +1,6 @@
 //! A newcomer with nothing but the program and a repository: from the first command to the work pulled out and
 //! everything cleaned up. What they typed and saw is under `snapshots/`, to be read.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -9,7 +8,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::skip;
 
-use crate::home::{run, snapshot};
+use crate::home::snapshot;
 
 /// The keys that leave a session running.
 const DETACH: &str = "\x1dd";
@@ -24,7 +23,7 @@ impl Story<'_> {
     /// Runs a command on a terminal. A step waits until the screen shows its words, then types its keys.
     fn run(&mut self, arguments: &[&str], steps: &[(&str, &str)]) -> Result<i32> {
         self.text += &format!("$ bottle {}\n", arguments.join(" "));
-        let mut pty = Pty::spawn(self.home.program(arguments.iter().copied())?.command(), 24, 80)?;
+        let mut pty = self.home.on_terminal(arguments, 24, 80)?;
         for (words, keys) in steps {
             pty.wait_for(words).with_context(|| format!("bottle {arguments:?}"))?;
             // A list covers the screen, and is gone with its answer.
@@ -56,13 +55,12 @@ fn settled(pty: &Pty) -> String {
 #[test]
 fn from_nothing_to_the_work_pulled_out() -> Result<()> {
     let home = TestHome::new()?;
-    if !linux_is_usable(&home)? {
-        skip::aloud("the newcomer's first hour", &"the linux backend cannot be used here");
+    if !home.runs("the newcomer's first hour", "linux")? {
         return Ok(());
     }
     home.write("project/README", "A small project.\n")?;
     for arguments in [&["init", "-q", "-b", "main"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
-        git(&home, arguments)?;
+        home.git(arguments)?;
     }
     let mut story = Story { home: &home, text: String::new() };
     let commit = |word: &str| {
@@ -94,7 +92,7 @@ fn from_nothing_to_the_work_pulled_out() -> Result<()> {
     let again = commit("goodbye");
     let resumed = [("$ ", &*again), ("done", "exit\r"), ("[keep/pull/discard]", "pull\r")];
     assert_eq!(story.run(&["resume", "first"], &resumed)?, 0, "{}", story.text);
-    assert_eq!(git(&home, &["show", "bottle/first:answer"])?, "goodbye\n");
+    assert_eq!(home.git(&["show", "bottle/first:answer"])?, "goodbye\n");
     assert_eq!(story.run(&["snapshots", "rm", "first"], &[])?, 0, "{}", story.text);
     assert_eq!(story.run(&["cleanup"], &[])?, 0, "{}", story.text);
     let mut scrub = home.scrub()?;
@@ -103,29 +101,18 @@ fn from_nothing_to_the_work_pulled_out() -> Result<()> {
     Ok(())
 }
 
-fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com"])
-        .args(arguments)
-        .current_dir(home.project())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .output()
-        .context("git")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
-    Ok(String::from_utf8(output.stdout)?)
-}
-
 #[test]
 fn the_window_says_who_works_in_its_colour_and_counts_what_was_refused() -> Result<()> {
     let home = TestHome::new()?;
-    if !linux_is_usable(&home)? || !std::path::Path::new("/usr/bin/python3").exists() {
-        skip::aloud("the window's title", &"the linux backend or python3 is not here");
+    if !home.runs("the window's title", "linux")? {
+        return Ok(());
+    }
+    if !std::path::Path::new("/usr/bin/python3").exists() {
+        skip::aloud("the window's title", &"python3 is not here");
         return Ok(());
     }
     let arguments = ["start", "shell", "--label", "Night shift", "--color-label", "green", "--yes"];
-    let mut pty = Pty::spawn(home.program(arguments)?.command(), 24, 80)?;
+    let mut pty = home.on_terminal(&arguments, 24, 80)?;
     pty.wait_for("$ ")?;
     pty.type_keys(
         "/usr/bin/python3 -c 'import urllib.request as u; u.urlopen(\"https://blocked.example/\")' 2>&1 | tail -1; echo do''ne\r",
@@ -148,9 +135,4 @@ fn the_window_says_who_works_in_its_colour_and_counts_what_was_refused() -> Resu
         assert!(on.is_some() && on < off, "{raw:?}");
     }
     Ok(())
-}
-
-fn linux_is_usable(home: &TestHome) -> Result<bool> {
-    let doctor = run(home, &["doctor", "--json"])?.json()?;
-    Ok(doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true))
 }

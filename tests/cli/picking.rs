@@ -10,10 +10,6 @@ const UP: &str = "\x1b[A";
 const DOWN: &str = "\x1b[B";
 const LEFT: &str = "\x1b[D";
 
-fn on_terminal(home: &TestHome, arguments: &[&str], rows: u16, columns: u16) -> Result<Pty> {
-    Pty::spawn(home.program(arguments.iter().copied())?.command(), rows, columns)
-}
-
 /// Agents of every condition, and bottles that build on each other.
 fn home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
@@ -31,7 +27,7 @@ fn home() -> Result<TestHome> {
 #[test]
 fn an_agent_is_found_by_typing_and_started() -> Result<()> {
     let home = home()?;
-    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
     // The last line is drawn last.
     let screen = pty.wait_for("Esc leaves")?;
@@ -61,7 +57,7 @@ fn an_agent_is_found_by_typing_and_started() -> Result<()> {
 #[test]
 fn bottles_are_chosen_in_order() -> Result<()> {
     let home = home()?;
-    let mut pty = on_terminal(&home, &["start", "loose"], 24, 80)?;
+    let mut pty = home.on_terminal(&["start", "loose"], 24, 80)?;
     pty.wait_for("Which bottles for loose, in order?")?;
     pty.type_keys("more")?;
     pty.wait_for("made of: base, more")?;
@@ -94,7 +90,7 @@ fn leaving_at_any_question_starts_nothing_and_shows_what_was_there() -> Result<(
         &["\r", "\r", "name\r", "\r", "\x03"],
     ] {
         let home = home()?;
-        let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+        let mut pty = home.on_terminal(&["start"], 24, 80)?;
         let questions =
             ["Which agent?", "Which bottles", "Its name, or Enter", "The colour of its name?", "[y/N/e/?]"];
         for (question, key) in questions.iter().zip(keys) {
@@ -113,7 +109,7 @@ fn leaving_at_any_question_starts_nothing_and_shows_what_was_there() -> Result<(
 #[test]
 fn one_that_is_broken_says_so_when_it_is_chosen() -> Result<()> {
     let home = home()?;
-    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
     pty.type_keys("torn\r")?;
     let screen = pty.wait_for("bottel")?;
@@ -125,7 +121,7 @@ fn one_that_is_broken_says_so_when_it_is_chosen() -> Result<()> {
 #[test]
 fn a_signal_gives_the_terminal_back_as_it_was() -> Result<()> {
     let home = home()?;
-    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
     let pid = i32::try_from(pty.pid())?;
     rustix::process::kill_process(
@@ -141,7 +137,7 @@ fn a_signal_gives_the_terminal_back_as_it_was() -> Result<()> {
 #[test]
 fn the_list_follows_the_size_of_the_terminal() -> Result<()> {
     let home = home()?;
-    let mut pty = on_terminal(&home, &["start"], 12, 60)?;
+    let mut pty = home.on_terminal(&["start"], 12, 60)?;
     pty.wait_for("Which agent?")?;
     pty.type_keys(&format!("{UP}{DOWN}{UP}"))?;
     pty.wait_for("> torn")?;
@@ -159,7 +155,7 @@ fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
     let mut dumb = home.program(["start"])?;
     dumb.env("TERM", "dumb");
     // The other one is too small for a list: the question in lines scrolls.
-    for mut pty in [Pty::spawn(dumb.command(), 24, 80)?, on_terminal(&home, &["start"], 8, 100)?] {
+    for mut pty in [Pty::spawn(dumb.command(), 24, 80)?, home.on_terminal(&["start"], 8, 100)?] {
         pty.wait_for("Which agent? [1-")?;
         pty.type_keys("greeter\r")?;
         pty.wait_for("in order?: hello? [y/N]")?;
@@ -180,7 +176,7 @@ fn a_name_that_is_taken_is_asked_for_again() -> Result<()> {
     home.bottle("nap", &bottle("[sleep, \"60\"]"))?.agent("nap", "---\nbottle: nap\n---\n")?;
     let outcome = run(&home, &["start", "nap", "--label", "taken", "--detach", "--yes"])?;
     assert_eq!(outcome.code, 0, "{}", outcome.transcript());
-    let mut pty = on_terminal(&home, &["start"], 24, 80)?;
+    let mut pty = home.on_terminal(&["start"], 24, 80)?;
     pty.wait_for("Which agent?")?;
     pty.type_keys("greeter\r")?;
     pty.wait_for("Which bottles")?;
@@ -203,7 +199,7 @@ fn without_a_terminal_the_missing_agent_is_an_error_with_the_names() -> Result<(
 #[test]
 fn before_it_starts_a_person_may_see_everything_and_choose_again() -> Result<()> {
     let home = home()?;
-    let mut pty = on_terminal(&home, &["start", "greeter"], 60, 100)?;
+    let mut pty = home.on_terminal(&["start", "greeter"], 60, 100)?;
     let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;
     for words in
         ["bottles   hello", "runs      echo hello on a terminal", "reaches   nothing", "an empty folder"]

@@ -1,9 +1,7 @@
 //! Work taken out of a bottle by git. The fake backend runs no git, so most of this is on the Linux backend,
 //! where it can be used.
 
-use std::process::Command;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::skip;
 
@@ -11,24 +9,6 @@ use crate::home::{home, run, snapshot, transcripts};
 
 const LINUX: &str =
     "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '600']}\n---\n";
-
-/// The person's git, in their project, with a name and nothing of this machine's configuration.
-fn git(home: &TestHome, arguments: &[&str]) -> Result<String> {
-    let output = Command::new("git")
-        .args(["-c", "user.name=Ann", "-c", "user.email=ann@example.com", "-c", "init.defaultBranch=main"])
-        .args(arguments)
-        .current_dir(home.project())
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .output()
-        .context("git")?;
-    anyhow::ensure!(
-        output.status.success(),
-        "git {arguments:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(String::from_utf8(output.stdout)?)
-}
 
 /// A shell in the bottle.
 fn inside(home: &TestHome, script: &str) -> Result<String> {
@@ -43,16 +23,16 @@ fn inside(home: &TestHome, script: &str) -> Result<String> {
 fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
     home.bottle("work", LINUX)?.agent("work", "---\nbottle: work\n---\n")?;
-    let doctor = run(&home, &["doctor", "--json"])?.json()?;
-    let usable =
-        doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true);
-    if !usable || Command::new("git").arg("--version").output().is_err() {
-        skip::aloud(test, &"no linux backend or no git here");
+    if !home.runs(test, "linux")? {
+        return Ok(None);
+    }
+    if home.git(&["--version"]).is_err() {
+        skip::aloud(test, &"there is no git here");
         return Ok(None);
     }
     home.write("project/code", "one\n")?;
     for arguments in [&["init", "-q"][..], &["add", "-A"], &["commit", "-qm", "begin"]] {
-        git(&home, arguments)?;
+        home.git(arguments)?;
     }
     let _ = run(&home, &["start", "work", "--cwd", "--detach", "--label", "one", "-q"])?.expect_code(0);
     Ok(Some(home))
@@ -69,8 +49,8 @@ fn what_was_committed_comes_out_and_what_was_not_is_said() -> Result<()> {
         "echo two >>code; git commit -qam more; git tag -a -m x v1; echo new >file; echo three >>code",
     )?;
     text += &transcripts(&home, &[&["diff", "one"], &["pull", "one"], &["pull", "one", "--json"]])?;
-    assert_eq!(git(&home, &["show", "bottle/one:code"])?, "one\ntwo\n");
-    assert_eq!(git(&home, &["tag"])?, "", "no tag comes along");
+    assert_eq!(home.git(&["show", "bottle/one:code"])?, "one\ntwo\n");
+    assert_eq!(home.git(&["tag"])?, "", "no tag comes along");
     assert_eq!(std::fs::read_to_string(home.project().join("code"))?, "one\n", "nothing is checked out");
     inside(
         &home,
@@ -80,7 +60,7 @@ fn what_was_committed_comes_out_and_what_was_not_is_said() -> Result<()> {
         &home,
         &[&["pull", "one"], &["pull", "one", "--branch", "side"], &["pull", "one", "--branch", "nope"]],
     )?;
-    assert_eq!(git(&home, &["log", "-1", "--format=%s", "bottle/one"])?, "aside\n");
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "aside\n");
     // All of it is here now, so nothing has to be kept.
     text += &transcripts(&home, &[&["stop", "one", "--time", "0"], &["pull", "one"]])?;
     snapshot!(text);
@@ -92,13 +72,13 @@ fn commits_of_the_persons_are_never_lost() -> Result<()> {
     let Some(home) = with_a_copy("commits_of_the_persons_are_never_lost")? else { return Ok(()) };
     inside(&home, "git commit -q --allow-empty -m theirs")?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
-    git(&home, &["checkout", "-q", "bottle/one"])?;
-    git(&home, &["commit", "-q", "--allow-empty", "-m", "mine"])?;
+    home.git(&["checkout", "-q", "bottle/one"])?;
+    home.git(&["commit", "-q", "--allow-empty", "-m", "mine"])?;
     let mut text = transcripts(&home, &[&["pull", "one"]])?;
-    git(&home, &["checkout", "-q", "main"])?;
+    home.git(&["checkout", "-q", "main"])?;
     inside(&home, "git commit -q --allow-empty -m theirs-too")?;
     text += &transcripts(&home, &[&["pull", "one"]])?;
-    assert_eq!(git(&home, &["log", "-1", "--format=%s", "bottle/one"])?, "mine\n");
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "mine\n");
     snapshot!(text);
     Ok(())
 }
@@ -157,7 +137,7 @@ fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Resu
         refused.stderr
     );
     assert!(!refused.stderr.contains('\x1b'));
-    assert_ne!(git(&home, &["log", "-1", "--format=%s", "bottle/one"])?, "evil\n");
+    assert_ne!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "evil\n");
     // A git of the agent's own, first in its PATH, that says whatever it likes.
     inside(
         &home,

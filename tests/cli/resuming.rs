@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
-use bottle_test_support::pty::Pty;
 
 use crate::home::{bottle, home, run, snapshot, transcripts};
 
@@ -137,13 +136,13 @@ fn a_resume_that_fails_leaves_what_was_kept() -> Result<()> {
 fn a_person_sees_the_difference_and_may_say_no() -> Result<()> {
     let mut home = kept("one")?;
     home.bottle("nap", &bottle("[cat, note]"))?;
-    let mut pty = Pty::spawn(home.program(["resume", "one"])?.command(), 30, 80)?;
+    let mut pty = home.on_terminal(&["resume", "one"], 30, 80)?;
     let screen = pty.wait_for("Resume one on fake? [y/N]")?;
     assert!(screen.contains("-") && screen.contains("sleep") && screen.contains("cat"), "{screen}");
     pty.type_keys("n\r")?;
     pty.wait_for("nothing was started")?;
     assert_eq!(pty.wait_exit()?, 0);
-    let mut pty = Pty::spawn(home.program(["resume", "one"])?.command(), 30, 80)?;
+    let mut pty = home.on_terminal(&["resume", "one"], 30, 80)?;
     pty.wait_for("[y/N]")?;
     pty.type_keys("y\r")?;
     pty.wait_for("There is unsaved work in one.")?;

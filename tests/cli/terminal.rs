@@ -13,7 +13,7 @@ use crate::home::{bottle, home, run};
 const DETACH: &str = "\x1dd";
 
 fn on_terminal(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
-    Pty::spawn(home.program(arguments.iter().copied())?.command(), 24, 80)
+    home.on_terminal(arguments, 24, 80)
 }
 
 fn signal(pty: &Pty, signal: Signal) -> Result<()> {

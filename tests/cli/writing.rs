@@ -72,7 +72,7 @@ fn with_editor(script: &str) -> Result<TestHome> {
 }
 
 fn edit(home: &TestHome, arguments: &[&str]) -> Result<Pty> {
-    Pty::spawn(home.program(arguments.iter().copied())?.command(), 24, 100)
+    home.on_terminal(arguments, 24, 100)
 }
 
 #[test]

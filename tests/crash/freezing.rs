@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
-use bottle_test_support::skip;
 
 use crate::left::{Left, process_with};
 use crate::{clean_up, home, status, wait_until};
@@ -159,11 +158,7 @@ fn a_cleanup_killed_at_any_step_is_finished_by_the_next() {
 
 #[test]
 fn a_keeper_killed_at_unchosen_moments_of_a_real_commit() {
-    let probe = home();
-    let backends = done(&probe, &["doctor", "--json"]).json().expect("JSON");
-    let linux = backends.as_array().expect("a list").iter().find(|found| found["backend"] == "linux");
-    if linux.is_none_or(|found| found["usable"] != true) {
-        skip::aloud("a_keeper_killed_at_unchosen_moments_of_a_real_commit", &"no linux backend here");
+    if !home().runs("a_keeper_killed_at_unchosen_moments_of_a_real_commit", "linux").expect("doctor") {
         return;
     }
     let home = committed("linux");

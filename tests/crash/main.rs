@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bottle_test_support::{home::TestHome, skip};
+use bottle_test_support::home::TestHome;
 use left::{Left, process_with};
 
 /// Every step of a launch at which the fake backend can be struck, in their order.
@@ -226,11 +226,7 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
 fn a_keeper_killed_at_unchosen_moments_of_a_real_launch() {
     let mut home = home();
     home.without_cleanup();
-    let doctor = home.program(["doctor", "--json"]).expect("program").run().expect("doctor");
-    let backends = doctor.json().expect("JSON");
-    let linux = backends.as_array().expect("a list").iter().find(|found| found["backend"] == "linux");
-    if linux.is_none_or(|found| found["usable"] != true) {
-        skip::aloud("a_keeper_killed_at_unchosen_moments_of_a_real_launch", &"no linux backend here");
+    if !home.runs("a_keeper_killed_at_unchosen_moments_of_a_real_launch", "linux").expect("doctor") {
         return;
     }
     // From before the claim to after the agent's start, in steps that share no rhythm with the launch.

@@ -4,12 +4,15 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use crate::program::Program;
+use crate::pty::Pty;
 use crate::scrub::Scrub;
+use crate::skip;
 
 /// A temporary home. Dropping it ends every bottle started from it and removes the files.
 pub struct TestHome {
@@ -130,6 +133,63 @@ impl TestHome {
             program.env(name, value);
         }
         Ok(program)
+    }
+
+    /// A command on a terminal of this size.
+    ///
+    /// # Errors
+    /// When there is no program or no terminal.
+    pub fn on_terminal(&self, arguments: &[&str], rows: u16, columns: u16) -> Result<Pty> {
+        Pty::spawn(self.program(arguments.iter().copied())?.command(), rows, columns)
+    }
+
+    /// Why no bottle of this home runs on the backend of this name, in `doctor`'s words; nothing where one does.
+    ///
+    /// # Errors
+    /// When `doctor` fails or does not know the backend.
+    pub fn unusable(&self, backend: &str) -> Result<Option<String>> {
+        let doctor = self.program(["doctor", "--json"])?.run()?.json()?;
+        let known = doctor.as_array().into_iter().flatten().find(|entry| entry["backend"] == backend);
+        let known = known.with_context(|| format!("doctor does not know the {backend} backend"))?;
+        let why = || format!("the {backend} backend cannot run here: {}", known["findings"]);
+        Ok((known["usable"] != true).then(why))
+    }
+
+    /// Whether bottles of this home run on the backend of this name; where not, it is said that `test` is skipped.
+    ///
+    /// # Errors
+    /// As [`TestHome::unusable`].
+    pub fn runs(&self, test: &str, backend: &str) -> Result<bool> {
+        let why = self.unusable(backend)?;
+        if let Some(why) = &why {
+            skip::aloud(test, why);
+        }
+        Ok(why.is_none())
+    }
+
+    /// The person's git in their project, with a name and nothing of this machine's configuration; what it printed.
+    ///
+    /// # Errors
+    /// When there is no git, and when it fails, with what it said.
+    pub fn git(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new("git")
+            .args([
+                "-c",
+                "user.name=Ann",
+                "-c",
+                "user.email=ann@example.com",
+                "-c",
+                "init.defaultBranch=main",
+            ])
+            .args(arguments)
+            .current_dir(self.project())
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .output()
+            .context("git")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// What differs from run to run in this home's output.
