@@ -5,7 +5,7 @@
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::output::Color;
+use super::ink::Color;
 use super::{
     attach, cleanup, commit, completions, cp, diff, doctor, edit, exec, help, info, init, list, logs, man,
     policy, probe, pull, resume, settings, snapshots, start, stop,

@@ -86,7 +86,8 @@ impl Brief {
             let more = (more > 0).then(|| format!("and {more} more"));
             let mut key = (*key).to_owned();
             for line in lines.iter().take(shown).cloned().chain(more) {
-                let _ = writeln!(text, "  {} {}", tone.ink(ink, &format!("{key:<KEYS$}")), inert(&line));
+                let line = ink.hanging(&inert(&line), KEYS + 3);
+                let _ = writeln!(text, "  {} {line}", tone.ink(ink, &format!("{key:<KEYS$}")));
                 key.clear();
             }
         }

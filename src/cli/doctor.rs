@@ -49,8 +49,8 @@ fn text(report: &[BackendHealth], output: &Output) -> String {
         };
         lines.push(format!("{}: {verdict}", ink.bold(backend.backend)));
         for finding in &backend.findings {
-            lines.push(format!("  {}", inert(&finding.what)));
-            lines.push(format!("    {} {}", ink.cyan("fix:"), inert(&finding.fix)));
+            lines.push(format!("  {}", ink.hanging(&inert(&finding.what), 2)));
+            lines.push(format!("    {} {}", ink.cyan("fix:"), ink.hanging(&inert(&finding.fix), 9)));
         }
     }
     lines.join("\n")

@@ -6,6 +6,7 @@ use super::choice::manifests;
 use super::connect::unlistable;
 use super::error::CliError;
 use super::exit;
+use super::layout::Table;
 use super::output::{Ink, Output};
 use super::shapes::{ActiveBottle, NamedManifest};
 use crate::host::Host;
@@ -54,7 +55,8 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
         output.note("no bottle runs; `bottle start AGENT` starts one");
     }
     let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output.ink())).collect();
-    output.print_table(&["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS"], &rows)
+    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS"];
+    output.print_table(&Table { heading, name: 1, rows: &rows })
 }
 
 /// Manifests by their file names; none is opened, so a broken one hides nothing.
@@ -86,7 +88,7 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
             vec![manifest.name, from, super::output::one_line(&manifest.file)]
         })
         .collect();
-    output.print_table(&["NAME", "FROM", "FILE"], &rows)
+    output.print_table(&Table { heading: &["NAME", "FROM", "FILE"], name: 0, rows: &rows })
 }
 
 fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {

@@ -4,6 +4,7 @@
 //! ```text
 //! args      what may be typed          error, exit   what a command ends with
 //! output    what is printed, and how   shapes        the JSON a script may rely on
+//! ink       what a stream can show     layout        tables and wrapped lines
 //! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
 //! picker    choosing from a list on the whole terminal
 //! brief     what they come to, on one screen
@@ -33,6 +34,8 @@ mod git;
 mod help;
 mod info;
 mod init;
+mod ink;
+mod layout;
 mod list;
 mod logs;
 mod man;

@@ -17,7 +17,9 @@ use super::completions;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::output::{Color, Ink, Output, aligned, inert};
+use super::ink::{Color, Ink};
+use super::layout::Table;
+use super::output::{Output, inert};
 use super::shapes::ProbeAttempt;
 use crate::host::{Host, addresses};
 
@@ -119,7 +121,8 @@ fn table(attempts: &[Attempt], ink: Ink) -> String {
         })
         .collect();
     let heading = ["TRIED TO REACH", "BY", "RESULT", "WHAT WAS SEEN"];
-    format!("{}\n\n{}", aligned(&heading, &rows, ink), verdict(attempts, ink))
+    let table = Table { heading: &heading, name: 0, rows: &rows };
+    format!("{}\n\n{}", table.aligned(ink), verdict(attempts, ink))
 }
 
 fn verdict(attempts: &[Attempt], ink: Ink) -> String {

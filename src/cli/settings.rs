@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::error::CliError;
 use super::exit;
+use super::layout::Table;
 use super::output::{Output, inert};
 use crate::host::{Host, Settings};
 
@@ -39,7 +40,7 @@ impl Show {
                 vec![row.key.to_owned(), value, row.means.to_owned()]
             })
             .collect();
-        output.print_table(&["SETTING", "VALUE", "MEANS"], &cells)?;
+        output.print_table(&Table { heading: &["SETTING", "VALUE", "MEANS"], name: 0, rows: &cells })?;
         output.note(format!("change them in {}", host.home.join("settings.yml").display()));
         Ok(exit::DONE)
     }

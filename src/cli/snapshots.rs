@@ -11,6 +11,7 @@ use super::completions;
 use super::connect::{connect, lost, unlistable};
 use super::error::{CliError, Kind};
 use super::exit;
+use super::layout::Table;
 use super::output::{Output, one_line};
 use super::shapes::ListedSnapshot;
 use crate::backend::{Snapshot, registry};
@@ -79,7 +80,8 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         vec![snapshot.backend.clone(), snapshot.slug.clone(), label, made, size, status]
     };
     let rows: Vec<Vec<String>> = found.iter().map(row).collect();
-    output.print_table(&["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"], &rows)
+    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "MADE", "SIZE", "STATUS"];
+    output.print_table(&Table { heading, name: 1, rows: &rows })
 }
 
 async fn find(host: &Host, output: &Output) -> Result<Vec<ListedSnapshot>, CliError> {

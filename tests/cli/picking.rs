@@ -141,10 +141,10 @@ fn the_list_follows_the_size_of_the_terminal() -> Result<()> {
     pty.wait_for("Which agent?")?;
     pty.type_keys(&format!("{UP}{DOWN}{UP}"))?;
     pty.wait_for("> torn")?;
+    assert!(!pty.screen().contains("  greeter"), "too low for all:\n{}", pty.screen());
     pty.resize(24, 100)?;
-    pty.wait_until("the keys at the bottom, the cursor where it was", |screen| {
-        let keys = screen.lines().nth(23).is_some_and(|line| line.contains("Esc leaves"));
-        keys && screen.contains("> torn")
+    pty.wait_until("all of the list, the cursor where it was, the keys below", |screen| {
+        screen.contains("  greeter") && screen.contains("> torn") && screen.trim_end().ends_with("Esc leaves")
     })?;
     Ok(())
 }
@@ -158,7 +158,7 @@ fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
     for mut pty in [Pty::spawn(dumb.command(), 24, 80)?, home.on_terminal(&["start"], 8, 100)?] {
         pty.wait_for("Which agent? [1-")?;
         pty.type_keys("greeter\r")?;
-        pty.wait_for("in order?: hello? [y/N]")?;
+        pty.wait_for("in order? hello? [y/N]")?;
         pty.type_keys("y\r")?;
         pty.wait_for("Its name, or Enter")?;
         pty.type_keys("\r")?;
@@ -166,6 +166,24 @@ fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
         pty.type_keys("y\r")?;
         pty.wait_for("hello")?;
         assert_eq!(pty.wait_exit()?, 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn leaving_a_question_in_lines_starts_nothing_either() -> Result<()> {
+    for key in ["\x1b", "\x03"] {
+        let home = home()?;
+        let mut pty = on_terminal(&home, &["start", "greeter"], 8, 100)?;
+        pty.wait_for("[y/N/e/?]")?;
+        pty.type_keys("e\r")?;
+        pty.wait_for("in order? hello? [y/N]")?;
+        pty.type_keys(key)?;
+        assert_eq!(pty.wait_exit()?, 130, "{key:?}");
+        let screen = pty.last_screen()?;
+        assert!(screen.contains("nothing was started"), "{screen}");
+        assert!(!screen.contains("[1-"), "it asked on:\n{screen}");
+        assert!(pty.is_cooked()?);
     }
     Ok(())
 }

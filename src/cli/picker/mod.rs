@@ -13,7 +13,7 @@ use std::io;
 
 use self::list::Outcome;
 pub(crate) use self::list::{Choice, List};
-use super::output::Ink;
+use super::output::{Ink, inert};
 use super::terminal::{FullScreen, Person};
 
 /// Asks the person to choose; indices in order of choice, or nothing when they press Esc or Ctrl-C. The terminal
@@ -22,7 +22,7 @@ use super::terminal::{FullScreen, Person};
 /// # Errors
 /// When there is no terminal, or it is gone.
 pub(crate) fn pick(question: &str, mut list: List, ink: Ink) -> io::Result<Option<Vec<usize>>> {
-    let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list) };
+    let Some(mut full) = FullScreen::enter()? else { return in_lines(question, &list, ink) };
     loop {
         full.draw(|frame| screen::draw(frame, question, &list, ink))?;
         let Some(key) = full.key()? else { continue };
@@ -34,16 +34,20 @@ pub(crate) fn pick(question: &str, mut list: List, ink: Ink) -> io::Result<Optio
     }
 }
 
-fn in_lines(question: &str, list: &List) -> io::Result<Option<Vec<usize>>> {
-    let names: Vec<String> = list.choices().iter().map(|choice| choice.name.clone()).collect();
+fn in_lines(question: &str, list: &List, ink: Ink) -> io::Result<Option<Vec<usize>>> {
+    let mut person = Person::find()?;
+    let name = |choice: &Choice| ink.letters(&inert(&choice.name)).into_owned();
+    let names: Vec<String> = list.choices().iter().map(name).collect();
+    let question = ink.letters(question);
     let chosen = list.chosen();
     // Several in order cannot be had by one number: what was chosen for the person is offered as it is.
     if !chosen.is_empty() {
         let words: Vec<&str> = chosen.iter().map(|&index| names[index].as_str()).collect();
-        let question = format!("{question}: {}?", words.join(", "));
-        if let Some(true) = Person::find()?.confirm(&question)? {
-            return Ok(Some(chosen.to_vec()));
+        match person.confirm(&format!("{question} {}?", words.join(", ")))? {
+            Some(true) => return Ok(Some(chosen.to_vec())),
+            Some(false) => {}
+            None => return Ok(None),
         }
     }
-    Ok(Person::find()?.choose(question, &names)?.map(|index| vec![index]))
+    Ok(person.choose(&question, &names)?.map(|index| vec![index]))
 }

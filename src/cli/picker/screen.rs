@@ -1,7 +1,7 @@
 //! How a picker looks: the question, what is typed, the choices, what is known of the one under the cursor, the
 //! keys. Plain letters only, so that it reads the same in every font; colours say nothing that words do not.
 
-use dialoguer::console::measure_text_width;
+use dialoguer::console::{measure_text_width, truncate_str};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -11,31 +11,50 @@ use ratatui::widgets::{Paragraph, Wrap};
 use super::list::{Choice, List};
 use crate::cli::output::{Ink, inert};
 
+/// The most columns of names, and of the words on where they come from.
+const NAME: usize = 28;
+const MARK: usize = 24;
+
 /// The most lines for what is known of one choice; a low screen has fewer of them.
 const DETAIL: u16 = 4;
 
-pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, ink: Ink) {
-    let about = DETAIL.min(frame.area().height / 5);
-    let rows = [1, 1, 0, about + 1, 1].map(|height| match height {
-        0 => Constraint::Min(1),
-        height => Constraint::Length(height),
-    });
-    let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(frame.area());
-    let shown = list.shown();
-    frame.render_widget(Line::styled(inert(question), Style::new().add_modifier(Modifier::BOLD)), head);
-    frame.render_widget(filter(list, shown.len()), typed);
-    frame.render_widget(Paragraph::new(lines(list, &shown, body, ink)), body);
-    frame.render_widget(known(list, &shown), detail);
-    frame.render_widget(Line::styled(help(list), dim()), keys);
+/// How wide the parts of a line are.
+struct Columns {
+    name: usize,
+    mark: usize,
+    whole: usize,
 }
 
-fn filter<'a>(list: &'a List, found: usize) -> Line<'a> {
+pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, ink: Ink) {
+    let area = frame.area();
+    let about = DETAIL.min(area.height / 5) + 1;
+    // As high as the whole list, whatever is typed, so that nothing below it jumps.
+    let total = u16::try_from(list.choices().len()).unwrap_or(u16::MAX);
+    let height = total.clamp(1, area.height.saturating_sub(about + 3).max(1));
+    let rows = [1, 1, height, about, 1].map(Constraint::Length);
+    let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(area);
+    let shown = list.shown();
+    let columns = usize::from(area.width);
+    let question = fitted(question, columns, ink);
+    frame.render_widget(Line::styled(question, Style::new().add_modifier(Modifier::BOLD)), head);
+    frame.render_widget(filter(list, shown.len(), ink), typed);
+    frame.render_widget(Paragraph::new(lines(list, &shown, body, ink)), body);
+    frame.render_widget(known(list, &shown, ink), detail);
+    frame.render_widget(Line::styled(help(list, columns), dim()), keys);
+}
+
+/// Foreign text as it can be shown in so many columns; what is cut off is marked.
+fn fitted(text: &str, columns: usize, ink: Ink) -> String {
+    truncate_str(&ink.letters(&inert(text)), columns, ink.ellipsis()).into_owned()
+}
+
+fn filter<'a>(list: &'a List, found: usize, ink: Ink) -> Line<'a> {
     let total = list.choices().len();
     let count = if list.typed().is_empty() { String::new() } else { format!("  {found} of {total}") };
     let hint = if list.typed().is_empty() { "type to filter" } else { "" };
     Line::from(vec![
         Span::raw("> "),
-        Span::raw(inert(list.typed())),
+        Span::raw(ink.letters(&inert(list.typed())).into_owned()),
         Span::styled(hint, dim()),
         Span::styled(count, dim()),
     ])
@@ -44,19 +63,26 @@ fn filter<'a>(list: &'a List, found: usize) -> Line<'a> {
 /// The part of the list around the cursor that fits.
 fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, ink: Ink) -> Vec<Line<'a>> {
     if shown.is_empty() {
-        return vec![Line::styled("  nothing fits; Backspace takes the last letter back", dim())];
+        return vec![Line::styled("  nothing fits; Backspace takes a letter back", dim())];
     }
     let height = usize::from(area.height.max(1));
     let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
-    let widest =
-        list.choices().iter().map(|choice| measure_text_width(&choice.name)).max().unwrap_or(0).min(28);
-    let marked =
-        list.choices().iter().map(|choice| measure_text_width(&choice.mark)).max().unwrap_or(0).min(24);
+    let widest = |of: fn(&Choice) -> &str, most: usize| {
+        let width = |choice: &Choice| measure_text_width(&ink.letters(&inert(of(choice))));
+        list.choices().iter().map(width).max().unwrap_or(0).min(most)
+    };
+    // On a narrow screen a long name leaves room for what it is about.
+    let half = usize::from(area.width) / 2;
+    let columns = Columns {
+        name: widest(|choice| &choice.name, NAME.min(half)),
+        mark: widest(|choice| &choice.mark, MARK.min(half / 2)),
+        whole: usize::from(area.width),
+    };
     let visible = shown.iter().enumerate().skip(first).take(height);
     visible
         .map(|(at, &index)| {
             let number = list.is_several().then(|| list.place(index));
-            line(&list.choices()[index], at == list.cursor(), number, [widest, marked], ink)
+            line(&list.choices()[index], at == list.cursor(), number, &columns, ink)
         })
         .collect()
 }
@@ -66,7 +92,7 @@ fn line<'a>(
     choice: &'a Choice,
     under_cursor: bool,
     number: Option<Option<usize>>,
-    [widest, marked]: [usize; 2],
+    columns: &Columns,
     ink: Ink,
 ) -> Line<'a> {
     let chosen = number.flatten();
@@ -76,8 +102,9 @@ fn line<'a>(
         (Some(_), None) => "  ".to_owned(),
         (Some(_), Some(place)) => format!("{} ", place + 1),
     };
-    let name = padded(&choice.name, widest);
-    let mark = if marked > 0 { padded(&choice.mark, marked) } else { String::new() };
+    let name = padded(&choice.name, columns.name, ink);
+    let mark = if columns.mark > 0 { padded(&choice.mark, columns.mark, ink) } else { String::new() };
+    let taken: usize = [pointer, &number, &name, &mark].into_iter().map(measure_text_width).sum();
     let bold = if under_cursor || chosen.is_some() { Modifier::BOLD } else { Modifier::empty() };
     let about = if choice.broken { tinted(Color::Red, ink) } else { dim() };
     Line::from(vec![
@@ -85,34 +112,41 @@ fn line<'a>(
         Span::styled(number, tinted(Color::Green, ink)),
         Span::styled(name, Style::new().add_modifier(bold)),
         Span::styled(mark, tinted(Color::Cyan, ink)),
-        Span::styled(inert(&choice.about), about),
+        Span::styled(fitted(&choice.about, columns.whole.saturating_sub(taken), ink), about),
     ])
 }
 
 /// Two spaces wider than `width`, which is in columns of the screen.
-fn padded(text: &str, width: usize) -> String {
-    let text = inert(text);
+fn padded(text: &str, width: usize, ink: Ink) -> String {
+    let text = fitted(text, width, ink);
     let missing = width.saturating_sub(measure_text_width(&text)) + 2;
     format!("{text}{:missing$}", "")
 }
 
-fn known<'a>(list: &'a List, shown: &[usize]) -> Paragraph<'a> {
+fn known<'a>(list: &'a List, shown: &[usize], ink: Ink) -> Paragraph<'a> {
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
+    let raw = |text: &str| Line::raw(ink.letters(&inert(text)).into_owned());
     let mut lines = vec![Line::default()];
-    lines.extend(detail.iter().map(|line| Line::raw(inert(line))));
+    // What a person decided stays in sight when there is no room for all.
     if list.is_several() && !list.chosen().is_empty() {
         let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
-        lines.push(Line::raw(format!("chosen, the first laid down first: {}", inert(&names.join(", ")))));
+        lines.push(raw(&format!("chosen, the first laid down first: {}", names.join(", "))));
     }
+    lines.extend(detail.iter().map(|line| raw(line)));
     Paragraph::new(lines).wrap(Wrap { trim: false })
 }
 
-fn help(list: &List) -> &'static str {
-    if list.is_several() {
-        "Space chooses   Left/Right moves in the order   Enter goes on   Esc leaves"
+/// The keys, in as many words as there is room for.
+fn help(list: &List, columns: usize) -> &'static str {
+    let [long, short] = if list.is_several() {
+        [
+            "Space chooses   Left/Right moves in the order   Enter goes on   Esc leaves",
+            "Space/Left/Right  Enter  Esc leaves",
+        ]
     } else {
-        "Up/Down moves   Enter chooses   Esc leaves"
-    }
+        ["Up/Down moves   Enter chooses   Esc leaves", "Up/Down  Enter  Esc leaves"]
+    };
+    if long.len() <= columns { long } else { short }
 }
 
 fn dim() -> Style {

@@ -35,6 +35,7 @@ pub(crate) async fn run(
     let mut screen = None;
     let outcome = match session.style {
         Style::Terminal { detach, title, color, watch_only } => {
+            let title = title.map(|title| output.ink().letters(&title).into_owned());
             let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
                 .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
             screen = Some(raw);
@@ -108,7 +109,7 @@ async fn changed(titled: &mut Option<Titled>) -> String {
     if let Some((title, aside)) = titled
         && aside.changed().await.is_ok()
     {
-        return format!("{title} · {}", *aside.borrow_and_update());
+        return format!("{title} - {}", *aside.borrow_and_update());
     }
     // Nobody has more to say; the output goes on.
     std::future::pending().await

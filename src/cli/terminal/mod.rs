@@ -18,6 +18,7 @@ mod raw;
 mod screen;
 
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 
 use bottle_contract::session::guest::Size;
 
@@ -38,7 +39,12 @@ pub(crate) fn is_here() -> bool {
 
 /// The size of the terminal that shows standard output.
 pub(crate) fn size() -> Size {
-    match rustix::termios::tcgetwinsize(io::stdout()) {
+    size_of(&io::stdout())
+}
+
+/// The size of this terminal, as far as it can be believed.
+pub(crate) fn size_of(terminal: &impl AsFd) -> Size {
+    match rustix::termios::tcgetwinsize(terminal) {
         Ok(found) if found.ws_col > 0 && found.ws_row > 0 => {
             Size { columns: found.ws_col, rows: found.ws_row }
         }

@@ -1,0 +1,203 @@
+//! Text laid out in columns: tables, and lines wrapped between words. Widths are in columns of a terminal; colours
+//! have none.
+
+use std::fmt::Write as _;
+
+use dialoguer::console::{measure_text_width, truncate_str};
+
+use super::ink::Ink;
+
+/// Columns between two of a table's.
+const GAP: usize = 2;
+
+/// What a column of a table may shrink to.
+const LEAST: usize = 6;
+
+/// Columns that a table's last column gets before others have to shrink for it.
+const LAST: usize = 16;
+
+/// A list of things.
+#[derive(Debug)]
+pub(crate) struct Table<'a> {
+    /// What is in each column.
+    pub(crate) heading: &'a [&'a str],
+    /// The column with what a person types to name a row: never cut.
+    pub(crate) name: usize,
+    /// As many cells each as there are headings.
+    pub(crate) rows: &'a [Vec<String>],
+}
+
+impl Table<'_> {
+    /// Columns as wide as their widest cell. Where that is too wide for the terminal, the widest ones are cut, and
+    /// the last one goes on below itself.
+    pub(crate) fn aligned(&self, ink: Ink) -> String {
+        let heading: Vec<String> = self.heading.iter().map(|word| ink.dim(word)).collect();
+        let readable = |row: &Vec<String>| row.iter().map(|cell| ink.letters(cell).into_owned()).collect();
+        let rows: Vec<Vec<String>> = std::iter::once(heading).chain(self.rows.iter().map(readable)).collect();
+        let widths = self.widths(&rows, ink.columns());
+        let lines: Vec<String> = rows.iter().map(|row| line(row, &widths, ink)).collect();
+        lines.join("\n")
+    }
+
+    /// The width of every column but the last, which takes what is left.
+    fn widths(&self, rows: &[Vec<String>], columns: Option<usize>) -> Vec<usize> {
+        let count = self.heading.len();
+        let mut widths = vec![0; count];
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(measure_text_width(cell));
+            }
+        }
+        let Some(last) = widths.pop() else { return widths };
+        let room = columns.unwrap_or(usize::MAX).saturating_sub(GAP * (count - 1) + last.min(LAST));
+        while widths.iter().sum::<usize>() > room {
+            let widest = (0..widths.len()).filter(|&at| at != self.name).max_by_key(|&at| widths[at]);
+            match widest.filter(|&at| widths[at] > LEAST) {
+                Some(at) => widths[at] -= 1,
+                None => break,
+            }
+        }
+        widths
+    }
+
+    /// One line a row, whatever a cell holds, and no heading.
+    pub(crate) fn tab_separated(&self) -> String {
+        let plain = |cell: &String| cell.replace(['\t', '\n'], " ");
+        let row = |row: &Vec<String>| row.iter().map(plain).collect::<Vec<_>>().join("\t");
+        self.rows.iter().map(row).collect::<Vec<_>>().join("\n")
+    }
+}
+
+fn line(row: &[String], widths: &[usize], ink: Ink) -> String {
+    let mut line = String::new();
+    for (cell, &width) in row.iter().zip(widths) {
+        let cell = truncate_str(cell, width, ink.ellipsis());
+        let missing = width.saturating_sub(measure_text_width(&cell)) + GAP;
+        let _ = write!(line, "{cell}{:missing$}", "");
+    }
+    if let Some(last) = row.get(widths.len()) {
+        let indent = widths.iter().map(|width| width + GAP).sum();
+        line.push_str(&hanging(last, indent, ink.columns()));
+    }
+    line.trim_end().to_owned()
+}
+
+/// Text that begins at the column `indent` and keeps to it: wrapped between words where the terminal ends. What
+/// stands in backquotes stays in one piece, so that a command can be copied. A terminal too narrow for that wraps
+/// by itself.
+pub(crate) fn hanging(text: &str, indent: usize, columns: Option<usize>) -> String {
+    let Some(room) = columns.and_then(|columns| columns.checked_sub(indent)).filter(|room| *room >= LAST)
+    else {
+        return text.to_owned();
+    };
+    let lines: Vec<String> = text.split('\n').flat_map(|line| wrapped(line, room)).collect();
+    lines.join(&format!("\n{:indent$}", ""))
+}
+
+/// A line as several that fit, where words are short enough.
+fn wrapped(line: &str, room: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut current = String::new();
+    for (gap, word) in words(line) {
+        let width = measure_text_width(&current) + gap.len() + measure_text_width(word);
+        if width > room && !current.trim().is_empty() {
+            lines.push(std::mem::take(&mut current));
+        } else {
+            current.push_str(gap);
+        }
+        current.push_str(word);
+    }
+    lines.push(current);
+    lines
+}
+
+/// Every word with the spaces before it.
+fn words(line: &str) -> Vec<(&str, &str)> {
+    let quotes = line.matches('`').count();
+    let mut words = Vec::new();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let gap = rest.len() - rest.trim_start_matches(' ').len();
+        let mut quoted = false;
+        let end = rest[gap..].find(|letter: char| {
+            // Of an odd number of quotes nobody knows which belong together.
+            quoted ^= letter == '`' && quotes.is_multiple_of(2);
+            letter == ' ' && !quoted
+        });
+        let (word, after) = rest.split_at(end.map_or(rest.len(), |end| gap + end));
+        words.push(word.split_at(gap));
+        rest = after;
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table(heading: &[&str], rows: &[&[&str]], ink: Ink) -> String {
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
+        Table { heading, name: 0, rows: &rows }.aligned(ink)
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_in_cells_of_a_terminal() {
+        let rows: [&[&str]; 3] = [&["a", "short"], &["日本", ""], &["long-one", "x"]];
+        let text = table(&["SLUG", "LABEL"], &rows, Ink::PLAIN);
+        assert_eq!(text, "SLUG      LABEL\na         short\n日本\nlong-one  x");
+    }
+
+    #[test]
+    fn what_is_too_wide_is_cut_but_for_the_name_and_the_last_goes_on_below() {
+        let rows: [&[&str]; 1] =
+            [&["a-name-to-be-typed", "a label that is long", "damaged: nobody can read it"]];
+        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Ink::PLAIN.wide(44));
+        assert_eq!(
+            text,
+            "SLUG                LABEL   STATUS\na-name-to-be-typed  a lab…  damaged: nobody\n                            can read it"
+        );
+    }
+
+    #[test]
+    fn a_pipe_gets_one_line_a_row_whatever_a_cell_holds() {
+        let rows = [vec!["a".to_owned(), "b\tc".to_owned()], vec!["d\ne".to_owned(), "f".to_owned()]];
+        let table = Table { heading: &["A", "B"], name: 0, rows: &rows };
+        assert_eq!(table.tab_separated(), "a\tb c\nd e\tf");
+    }
+
+    #[test]
+    fn words_keep_to_their_column_and_commands_stay_whole() {
+        for (text, indent, columns, expected) in [
+            ("one two three four five", 4, 22, "one two three four\n    five"),
+            ("say `bottle list agents` now", 2, 20, "say\n  `bottle list agents`\n  now"),
+            ("an odd ` is a letter like others", 0, 16, "an odd ` is a\nletter like\nothers"),
+            ("  indented stays\nas do lines", 3, 40, "  indented stays\n   as do lines"),
+            ("no room", 38, 40, "no room"),
+            ("", 0, 40, ""),
+        ] {
+            assert_eq!(hanging(text, indent, Some(columns)), expected, "{text:?}");
+        }
+        assert_eq!(hanging("one two three four five", 4, None), "one two three four five");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_only_what_is_one_word_is_too_wide(
+            text in "[a-z名é`\u{1b}\n ]{0,80}", indent in 0usize..20, columns in 24usize..80,
+        ) {
+            let laid = hanging(&text, indent, Some(columns));
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(words(&laid), words(&text));
+            if columns - indent >= LAST {
+                for (at, line) in laid.lines().enumerate() {
+                    let taken = if at == 0 { indent } else { 0 };
+                    let whole = line.trim_start().contains(' ') && !line.contains('`');
+                    prop_assert!(!whole || taken + measure_text_width(line) <= columns, "{line:?}");
+                }
+            }
+        }
+    }
+}
