@@ -174,7 +174,7 @@ fn a_terminal_that_can_show_no_list_is_asked_in_lines() -> Result<()> {
 fn leaving_a_question_in_lines_starts_nothing_either() -> Result<()> {
     for key in ["\x1b", "\x03"] {
         let home = home()?;
-        let mut pty = on_terminal(&home, &["start", "greeter"], 8, 100)?;
+        let mut pty = home.on_terminal(&["start", "greeter"], 8, 100)?;
         pty.wait_for("[y/N/e/?]")?;
         pty.type_keys("e\r")?;
         pty.wait_for("in order? hello? [y/N]")?;
