@@ -24,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cleanup {
     /// Do not ask
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// End living bottles too
     #[arg(long)]

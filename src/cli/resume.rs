@@ -56,7 +56,7 @@ struct How {
     #[arg(long, value_enum, value_name = "COLOUR")]
     color_label: Option<LabelColor>,
     /// Do not ask before starting
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// Show what would be started, and start nothing
     #[arg(long)]

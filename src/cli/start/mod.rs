@@ -57,7 +57,7 @@ pub(crate) struct Start {
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "tracked")]
     cwd: Option<CopyIn>,
     /// Do not ask before starting
-    #[arg(long)]
+    #[arg(short, long)]
     yes: bool,
     /// Show what would be started, and start nothing
     #[arg(long)]
