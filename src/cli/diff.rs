@@ -32,7 +32,7 @@ impl Diff {
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let record = running(host, &self.slug).await?;
         let channel = connect(host, &self.slug).await?;
-        let workspace = Inside { channel: &channel }.workspace().await?;
+        let workspace = Inside { channel: &channel, slug: &self.slug }.workspace().await?;
         let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
         // Without a repository here the bottle's own last commit is what is compared with.
         let here = match Repository::around(host, folder).await {

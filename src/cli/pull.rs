@@ -8,7 +8,7 @@ use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::git::{Fetched, Inside, Repository};
+use super::git::{Fetched, Inside, Repository, as_it_is};
 use super::output::Output;
 use super::shapes;
 use crate::host::Host;
@@ -82,9 +82,10 @@ pub(crate) async fn pull(
     branch: Option<&str>,
 ) -> Result<Pulled, CliError> {
     let repository = repository(host, record).await?;
-    let workspace = Inside { channel }.workspace().await?;
+    let workspace = Inside { channel, slug: &record.slug }.workspace().await?;
     if workspace.head.is_none() && branch.is_none() {
-        return Err(CliError::new(Kind::State, "nothing was committed in the bottle")
+        return Err(CliError::new(Kind::State, format!("nothing was committed in {}", record.slug))
+            .about(&record.slug)
             .hint("`bottle diff` shows what is there, `bottle cp` copies it out"));
     }
     // What the agent does from here on may not be in it.
@@ -113,7 +114,7 @@ pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Re
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     Repository::around(host, folder).await?.ok_or_else(|| {
         CliError::new(Kind::State, format!("{} is in no git repository", folder.display()))
-            .hint("`bottle cp SLUG:. FOLDER` copies the workspace out as it is")
+            .hint(as_it_is(&record.slug))
     })
 }
 

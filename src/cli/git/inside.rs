@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
-use bottle_contract::names::WORKSPACE;
+use bottle_contract::names::{Slug, WORKSPACE};
 use bottle_contract::session::guest::{Exit, FailureKind, GuestEvent, GuestRequest, Process, STDERR, STDOUT};
 
 use super::ObjectId;
@@ -33,6 +33,8 @@ const EMPTY_TREES: [&str; 2] = [
 /// A bottle to run commands in.
 pub(crate) struct Inside<'a> {
     pub(crate) channel: &'a Channel,
+    /// Which it is.
+    pub(crate) slug: &'a Slug,
 }
 
 /// What a command came to.
@@ -65,17 +67,16 @@ impl<'a> Inside<'a> {
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
         let found = self.git(&["rev-parse", "--git-dir"], &[]).await?;
         if found.code == exit::NOT_FOUND {
-            return Err(no_git());
+            return Err(self.no_git());
         }
         if found.code != 0 {
             let said = String::from_utf8_lossy(&found.complaints);
             let message = if said.contains("not a git repository") {
-                "its workspace is no git repository".to_owned()
+                format!("the workspace of {} is no git repository", self.slug)
             } else {
-                format!("the git in the bottle failed: {}", said.trim())
+                format!("the git in {} failed: {}", self.slug, said.trim())
             };
-            return Err(CliError::new(Kind::State, message)
-                .hint("`bottle cp SLUG:. FOLDER` copies the workspace out as it is"));
+            return Err(CliError::new(Kind::State, message).about(self.slug).hint(as_it_is(self.slug)));
         }
         let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"], &[]).await?;
         let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
@@ -130,7 +131,7 @@ impl<'a> Inside<'a> {
                         return Ok(said);
                     }
                     Ok(GuestEvent::Failed(failure)) if failure.kind == FailureKind::NotFound => {
-                        return Err(no_git());
+                        return Err(self.no_git());
                     }
                     Ok(GuestEvent::Failed(failure)) => return Err(CliError::failed(failure.message)),
                     _ => {}
@@ -140,11 +141,15 @@ impl<'a> Inside<'a> {
         }
         Err(lost("the bottle ended the command"))
     }
+
+    fn no_git(&self) -> CliError {
+        CliError::new(Kind::State, format!("there is no git in {}", self.slug)).about(self.slug).hint(as_it_is(self.slug))
+    }
 }
 
-fn no_git() -> CliError {
-    CliError::new(Kind::State, "there is no git in this bottle")
-        .hint("`bottle cp SLUG:. FOLDER` copies the workspace out as it is")
+/// How a person gets at the workspace where git does not help.
+pub(crate) fn as_it_is(slug: &Slug) -> String {
+    format!("`bottle cp {slug}:. FOLDER` copies the workspace out as it is, while the bottle runs")
 }
 
 impl Workspace<'_> {

@@ -15,7 +15,7 @@ mod inside;
 mod pipe;
 
 pub(crate) use host::{Fetched, Repository};
-pub(crate) use inside::Inside;
+pub(crate) use inside::{Inside, as_it_is};
 pub(crate) use pipe::run as pipe;
 
 /// A commit's or a tree's name, in SHA-1 or SHA-256. Nothing else is passed from one git to the other.
