@@ -14,10 +14,10 @@ use crate::HardenError;
 /// Where the kernel puts the number of the call.
 const NUMBER: u32 = 0;
 
-/// Calls and what they are answered with; every other call passes.
-#[derive(Debug, Default)]
+/// Calls and what they are answered with.
+#[derive(Debug)]
 pub struct Filter {
-    /// By the first number of a range that ends where the next one begins.
+    /// By the first number of a range that ends where the next one begins; the first begins with 0.
     ranges: BTreeMap<u32, Answer>,
 }
 
@@ -26,11 +26,34 @@ pub struct Filter {
 enum Answer {
     Pass,
     Fail(i32),
-    /// Fails when one of the rules holds.
-    FailWhen(Vec<SeccompRule>, i32),
+    /// Fails with the error of the first rule that holds, and passes when none does.
+    FailWhen(Vec<(SeccompRule, i32)>),
 }
 
 impl Filter {
+    /// Every call passes that is not named.
+    #[must_use]
+    pub fn passing() -> Self {
+        Self::of(Answer::Pass)
+    }
+
+    /// Every call that is not named fails with this error, those included that no kernel has yet.
+    #[must_use]
+    pub fn failing(errno: i32) -> Self {
+        Self::of(Answer::Fail(errno))
+    }
+
+    fn of(others: Answer) -> Self {
+        Self { ranges: BTreeMap::from([(0, others)]) }
+    }
+
+    /// These calls pass.
+    pub fn allow(&mut self, calls: &[libc::c_long]) {
+        for call in calls {
+            self.put(*call, Answer::Pass);
+        }
+    }
+
     /// These calls fail with this error.
     pub fn refuse(&mut self, calls: &[libc::c_long], errno: i32) {
         for call in calls {
@@ -38,15 +61,15 @@ impl Filter {
         }
     }
 
-    /// This call fails with this error when one of the rules holds.
+    /// This call fails with this error when one of the rules holds, and passes otherwise. Named again, the
+    /// rules come after those that it has.
     pub fn refuse_when(&mut self, call: libc::c_long, rules: Vec<SeccompRule>, errno: i32) {
-        self.put(call, Answer::FailWhen(rules, errno));
-    }
-
-    /// Every call from this number on fails with this error.
-    pub fn refuse_from(&mut self, first: u32, errno: i32) {
-        self.ranges.retain(|start, _| *start < first);
-        self.ranges.insert(first, Answer::Fail(errno));
+        let before = match u32::try_from(call).map(|number| self.answer(number)) {
+            Ok(Answer::FailWhen(before)) => before,
+            _ => Vec::new(),
+        };
+        let rules = rules.into_iter().map(|rule| (rule, errno));
+        self.put(call, Answer::FailWhen(before.into_iter().chain(rules).collect()));
     }
 
     /// A number that is no call of this architecture's numbering would be another's: it is left out.
@@ -82,9 +105,7 @@ impl Filter {
         program.push(instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER));
         let mut ranges: Vec<(u32, Answer)> =
             self.ranges.iter().map(|(start, answer)| (*start, answer.clone())).collect();
-        if ranges.first().is_none_or(|(start, _)| *start > 0) {
-            ranges.insert(0, (0, Answer::Pass));
-        }
+        ranges.dedup_by(|next, before| next.1.is_the_same_as(&before.1));
         program.extend(bisect(&ranges));
         Ok(program)
     }
@@ -114,13 +135,22 @@ fn bisect(ranges: &[(u32, Answer)]) -> BpfProgram {
 }
 
 impl Answer {
+    /// Whether both can be one range. Rules cannot be compared.
+    fn is_the_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Pass, Self::Pass) => true,
+            (Self::Fail(one), Self::Fail(another)) => one == another,
+            _ => false,
+        }
+    }
+
     fn program(&self) -> BpfProgram {
         match self {
             Self::Pass => vec![ret(libc::SECCOMP_RET_ALLOW)],
             Self::Fail(errno) => vec![fail(*errno)],
-            Self::FailWhen(rules, errno) => {
+            Self::FailWhen(rules) => {
                 // Each goes on after the instruction that follows it when it does not hold.
-                let tried = rules.iter().flat_map(|rule| {
+                let tried = rules.iter().flat_map(|(rule, errno)| {
                     let mut program = BpfProgram::from(rule.clone());
                     program.push(fail(*errno));
                     program
@@ -197,14 +227,14 @@ mod tests {
 
     /// Many calls in no order, with gaps, neighbours and a call on its own.
     fn sample() -> Filter {
-        let mut filter = Filter::default();
+        let mut filter = Filter::passing();
         let even: Vec<libc::c_long> = (0..300).map(|n| (n * 74) % 598).filter(|n| *n != 56).collect();
         filter.refuse(&even, libc::EPERM);
         filter.refuse(&[435, 425, 426, 427, -1], libc::ENOSYS);
         let two = rule([(0, Len::Dword, Op::Eq, 1), (1, Len::Qword, Op::Ne, 0)]);
         let mask = rule([(0, Len::Qword, Op::MaskedEq(0xf0), 0x10)]);
-        filter.refuse_when(56, vec![two, mask], libc::EACCES);
-        filter.refuse_from(600, libc::ENOSYS);
+        filter.refuse_when(56, vec![two], libc::EACCES);
+        filter.refuse_when(56, vec![mask], libc::ENOENT);
         filter
     }
 
@@ -214,7 +244,7 @@ mod tests {
         let error = |errno: i32| libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
         for number in (0..700).chain([0x4000_0000, 0x4000_0038, u32::MAX]) {
             let expected = match number {
-                425..=427 | 435 | 600.. => error(libc::ENOSYS),
+                425..=427 | 435 => error(libc::ENOSYS),
                 56 => libc::SECCOMP_RET_ALLOW,
                 even if even % 2 == 0 && even < 598 => error(libc::EPERM),
                 _ => libc::SECCOMP_RET_ALLOW,
@@ -227,16 +257,39 @@ mod tests {
     fn one_rule_of_several_is_enough_and_arguments_have_their_width() {
         let program = sample().program().expect("built");
         for (arguments, refused) in [
-            ([1, 1], true),
-            ([1, 0], false),
-            ([1 << 32 | 1, 1 << 40], true),
-            ([2, 1], false),
-            ([0x1f, 0], true),
-            ([0x2f, 0], false),
+            ([1, 1], Some(libc::EACCES)),
+            ([1, 0], None),
+            ([1 << 32 | 1, 1 << 40], Some(libc::EACCES)),
+            ([2, 1], None),
+            ([0x1f, 0], Some(libc::ENOENT)),
+            ([0x2f, 0], None),
         ] {
-            let answered = answer(&program, &call(&program, 56, arguments));
-            assert_eq!(answered != libc::SECCOMP_RET_ALLOW, refused, "{arguments:x?}");
+            let expected = refused
+                .map_or(libc::SECCOMP_RET_ALLOW, |errno| libc::SECCOMP_RET_ERRNO | errno.unsigned_abs());
+            assert_eq!(answer(&program, &call(&program, 56, arguments)), expected, "{arguments:x?}");
         }
+    }
+
+    #[test]
+    fn what_no_list_names_is_refused_by_one_that_allows() {
+        let mut filter = Filter::failing(libc::ENOSYS);
+        let even: Vec<libc::c_long> = (0..400).map(|n| n * 2 % 466).collect();
+        filter.allow(&even);
+        filter.allow(&[3, 5]);
+        filter.refuse(&[4, 101], libc::EPERM);
+        filter.refuse_when(8, vec![rule([(0, Len::Dword, Op::Eq, 1)])], libc::EPERM);
+        let program = filter.program().expect("built");
+        let error = |errno: i32| libc::SECCOMP_RET_ERRNO | errno.unsigned_abs();
+        for number in (0..700).chain([0x4000_0000, 0x4000_0002, u32::MAX]) {
+            let expected = match number {
+                4 | 101 => error(libc::EPERM),
+                3 | 5 => libc::SECCOMP_RET_ALLOW,
+                even if even % 2 == 0 && even < 466 => libc::SECCOMP_RET_ALLOW,
+                _ => error(libc::ENOSYS),
+            };
+            assert_eq!(answer(&program, &call(&program, number, [0; 2])), expected, "{number}");
+        }
+        assert_eq!(answer(&program, &call(&program, 8, [1, 0])), error(libc::EPERM));
     }
 
     #[test]
@@ -245,7 +298,7 @@ mod tests {
         let mut foreign = call(&program, 1, [0; 2]);
         foreign[4] ^= 1;
         assert_eq!(answer(&program, &foreign), libc::SECCOMP_RET_KILL_PROCESS);
-        let open = Filter::default().program().expect("built");
+        let open = Filter::passing().program().expect("built");
         assert_eq!(answer(&open, &call(&open, 1, [0; 2])), libc::SECCOMP_RET_ALLOW);
         assert!(program.len() < 4096, "{}", program.len());
     }

@@ -98,7 +98,7 @@ pub fn restrict() -> Result<Option<Weaker>, HardenError> {
 }
 
 fn filter() -> Result<Filter, HardenError> {
-    let mut filter = Filter::default();
+    let mut filter = Filter::passing();
     filter.refuse(REFUSED, libc::EPERM);
     filter.refuse(REFUSED_HERE, libc::EPERM);
     filter.refuse(&[libc::SYS_clone3], libc::ENOSYS);
