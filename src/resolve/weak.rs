@@ -11,7 +11,7 @@ use super::resolved::ResolvedManifest;
 /// One thing that weakens a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Weakness {
-    /// The route's host.
+    /// The route's host; of the bottle itself `resources.nested`.
     pub host: String,
     /// What it is.
     pub what: Weakening,
@@ -19,7 +19,7 @@ pub struct Weakness {
     pub origin: Origin,
 }
 
-/// How a route weakens a bottle.
+/// How a route, or the bottle itself, weakens it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Weakening {
@@ -33,6 +33,8 @@ pub enum Weakening {
     UnscannedOut,
     /// No inbound detector runs.
     UnscannedIn,
+    /// `resources.nested: true`.
+    Nested,
 }
 
 impl Weakening {
@@ -51,21 +53,29 @@ impl Weakening {
             }
             Self::UnscannedOut => "is not scanned for secrets on their way out (`dlp.outbound_detectors`)",
             Self::UnscannedIn => "is not scanned on the way in (`dlp.inbound_detectors`)",
+            Self::Nested => {
+                "lets the agent make namespaces and mounts, so that more of the kernel is open to it (`nested: true`)"
+            }
         }
     }
 }
 
-/// Everything that weakens this bottle, in the order of its routes.
+/// Everything that weakens this bottle: itself first, then in the order of its routes.
 #[must_use]
 pub fn weaknesses(manifest: &ResolvedManifest) -> Vec<Weakness> {
     let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);
     let routes = manifest.egress.routes.iter();
     // What weakens the provider's own route was written where it is narrowed.
-    routes
-        .flat_map(|route| {
-            of_route(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
-        })
-        .collect()
+    let of_routes = routes.flat_map(|route| {
+        of_route(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
+    });
+    let nested = &manifest.resources.nested;
+    let itself = nested.value.then(|| Weakness {
+        host: "resources.nested".to_owned(),
+        what: Weakening::Nested,
+        origin: nested.origin.clone(),
+    });
+    itself.into_iter().chain(of_routes).collect()
 }
 
 fn of_route<'a>(route: &'a Traced<Route>, origin: &'a Origin) -> impl Iterator<Item = Weakness> + 'a {

@@ -1,6 +1,7 @@
 //! Setups that fail say one cause and leave nothing running.
 
 use bottle::backend::{BackendErrorKind, Exposed, Prepared, Told};
+use bottle::plan::ImageSource;
 
 use crate::stand::{Stand, every_backend, every_isolating_backend, run};
 
@@ -123,10 +124,10 @@ async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
 async fn a_plan_that_does_not_fit_is_refused_before_anything_exists() {
     for stand in every_backend().await {
         let mut bottle = stand.planned("misfit");
-        if stand.name() == "fake" {
-            bottle.plan.agent.argv = vec!["/bin/sh".to_owned()];
-        } else {
-            bottle.plan.resources.nested = true;
+        match stand.name() {
+            "fake" => bottle.plan.agent.argv = vec!["/bin/sh".to_owned()],
+            "linux" => bottle.plan.image = ImageSource::Reference("team/agent:1".to_owned()),
+            _ => bottle.plan.resources.nested = true,
         }
         let error = stand.backend.fits(&bottle.plan).expect_err("refused");
         assert_eq!(error.kind, BackendErrorKind::Unsupported, "{}", stand.name());

@@ -60,7 +60,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         _ => {}
     }
     // On top of the engine's own: the same for an agent on every backend.
-    seccomp::install().map_err(io::Error::other)?;
+    seccomp::install(false).map_err(io::Error::other)?;
     let door = spec.by_socket.then(|| DoorConfig {
         sockets: DOOR_DIR.into(),
         address: DOOR_LOOPBACK,

@@ -1,28 +1,154 @@
 //! Whether this machine can make a sandbox, tried rather than guessed, and the fix where it cannot.
 
 use std::fs;
-use std::io;
+use std::path::Path;
 
 use rustix::io::Errno;
 
+use super::landlock;
 use crate::backend::Finding;
 use crate::backend::local::handoff::SetupFailure;
 
 /// The oldest kernel with every call the setup makes: `mount_setattr` and `close_range` came last.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
 
-/// What can be read off the machine when a trial failed, or would be weaker than it could be.
-pub(crate) fn findings() -> Vec<Finding> {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut findings = Vec::new();
-    if kernel(&release).is_some_and(|version| version < OLDEST_KERNEL) {
-        let (major, minor) = OLDEST_KERNEL;
-        findings.push(Finding {
-            what: format!("the kernel is {release}, and {major}.{minor} is the oldest that works"),
-            fix: "update the kernel, or use the docker backend".to_owned(),
-        });
+/// What of the machine decides whether bottles can be made, and how well they are guarded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Facts {
+    /// The kernel's release.
+    release: String,
+    /// Whether root asks.
+    root: bool,
+    /// `user.max_user_namespaces`, where there is such a switch, like those below.
+    max_user_namespaces: Option<u64>,
+    /// `kernel.unprivileged_userns_clone`, of Debian's kernels.
+    unprivileged_userns_clone: Option<u64>,
+    /// `kernel.apparmor_restrict_unprivileged_userns`, of Ubuntu's.
+    apparmor_restricts: Option<u64>,
+    /// What this machine is a container of.
+    container: Option<&'static str>,
+    /// Whether SELinux enforces its policy.
+    selinux_enforces: bool,
+    /// Whether Landlock guards files.
+    landlock_files: bool,
+    /// Whether Landlock guards abstract sockets and signals.
+    landlock_scopes: bool,
+}
+
+impl Facts {
+    fn read() -> Self {
+        let switch = |path: &str| read_number(&format!("/proc/sys/{path}"));
+        Self {
+            release: rustix::system::uname().release().to_string_lossy().into_owned(),
+            root: rustix::process::geteuid().is_root(),
+            max_user_namespaces: switch("user/max_user_namespaces"),
+            unprivileged_userns_clone: switch("kernel/unprivileged_userns_clone"),
+            apparmor_restricts: switch("kernel/apparmor_restrict_unprivileged_userns"),
+            container: CONTAINERS
+                .into_iter()
+                .find(|(mark, _)| Path::new(mark).exists())
+                .map(|(_, engine)| engine),
+            selinux_enforces: read_number("/sys/fs/selinux/enforce") == Some(1),
+            landlock_files: landlock::guards_files(),
+            landlock_scopes: landlock::guards_scopes(),
+        }
     }
-    findings.extend(user_namespaces());
+
+    /// What keeps a setup from working at all, the most likely cause first.
+    fn hindrances(&self) -> Vec<Finding> {
+        let old = kernel(&self.release).is_some_and(|version| version < OLDEST_KERNEL);
+        let (major, minor) = OLDEST_KERNEL;
+        let kernel = || {
+            finding(
+                format!("the kernel is {}, and {major}.{minor} is the oldest that works", self.release),
+                "update the kernel, or use the docker backend",
+            )
+        };
+        old.then(kernel).into_iter().chain(self.user_namespaces()).collect()
+    }
+
+    /// The switches by which distributions turn user namespaces off.
+    fn user_namespaces(&self) -> Option<Finding> {
+        if self.max_user_namespaces == Some(0) {
+            return Some(finding(
+                "user namespaces are switched off (user.max_user_namespaces is 0)",
+                "sudo sysctl -w user.max_user_namespaces=15000",
+            ));
+        }
+        if !self.root && self.unprivileged_userns_clone == Some(0) {
+            return Some(finding(
+                "user namespaces are for root only (kernel.unprivileged_userns_clone is 0)",
+                "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+            ));
+        }
+        if !self.root && self.apparmor_restricts.is_some_and(|restricts| restricts != 0) {
+            return Some(finding(
+                "AppArmor lets no ordinary program use user namespaces \
+                 (kernel.apparmor_restrict_unprivileged_userns is 1)",
+                "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for \
+                 bottle with `userns,`",
+            ));
+        }
+        None
+    }
+
+    /// What else refuses a setup, when the switches do not.
+    fn outer(&self) -> Option<Finding> {
+        if let Some(engine) = self.container {
+            return Some(finding(
+                format!("this machine is itself a container ({engine}) whose profile refuses namespaces"),
+                "start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
+                 --security-opt systempaths=unconfined, or use another backend",
+            ));
+        }
+        self.selinux_enforces.then(|| {
+            finding(
+                "SELinux enforces a policy, which may refuse namespaces and mounts",
+                "`sudo ausearch -m avc -ts recent` shows what it refused and `audit2allow` what would allow \
+                 it; or use the docker backend",
+            )
+        })
+    }
+
+    /// What a bottle does without here.
+    fn lacks(&self) -> Vec<Finding> {
+        const BOOT: &str = "boot a kernel that has it, with `landlock` in the boot option `lsm=` \
+            (`cat /sys/kernel/security/lsm` shows what is there)";
+        let mut lacks = Vec::new();
+        if !self.landlock_files {
+            lacks.push(finding(
+                "the kernel's Landlock does not guard files (5.19 or later does): a bottle's mounts alone do",
+                BOOT,
+            ));
+        }
+        if !self.landlock_scopes {
+            lacks.push(finding(
+                "the kernel's Landlock does not guard signals and abstract sockets (6.12 or later does): a \
+                 bottle's namespaces alone do",
+                if self.landlock_files { "update the kernel" } else { BOOT },
+            ));
+        }
+        lacks
+    }
+}
+
+/// Files that a container has, by the engine that made it.
+const CONTAINERS: [(&str, &str); 3] =
+    [("/.dockerenv", "Docker"), ("/run/.containerenv", "Podman"), ("/run/systemd/container", "systemd")];
+
+fn finding(what: impl Into<String>, fix: impl Into<String>) -> Finding {
+    Finding { what: what.into(), fix: fix.into() }
+}
+
+/// What can be read off the machine: for one where a trial failed, what may be why; then what a bottle does
+/// without.
+pub(crate) fn findings(usable: bool) -> Vec<Finding> {
+    let facts = Facts::read();
+    let mut findings = facts.hindrances();
+    if !usable && findings.is_empty() {
+        findings.extend(facts.outer());
+    }
+    findings.extend(facts.lacks());
     findings
 }
 
@@ -32,7 +158,8 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     if !matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::NOSYS | Errno::INVAL) {
         return None;
     }
-    if let Some(finding) = findings().into_iter().next() {
+    let facts = Facts::read();
+    if let Some(finding) = facts.hindrances().into_iter().next() {
         return Some(finding.fix);
     }
     match (failure.step.as_str(), errno) {
@@ -41,48 +168,17 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
              (Docker: --security-opt systempaths=unconfined), or use another backend"
                 .to_owned(),
         ),
-        ("make namespaces" | "map its ids", _) => Some(
-            "this machine refuses user namespaces (a container's seccomp or AppArmor profile does so too): \
-             allow them, or use the docker backend"
-                .to_owned(),
-        ),
+        ("make namespaces" | "map its ids", _) => {
+            let unknown = "this machine refuses user namespaces: allow them, or use the docker backend";
+            Some(facts.outer().map_or(unknown.to_owned(), |outer| outer.fix))
+        }
         _ => None,
     }
 }
 
-/// The switches by which distributions turn user namespaces off.
-fn user_namespaces() -> Option<Finding> {
-    let root = rustix::process::geteuid().is_root();
-    let switch = |path: &str| read_number(&format!("/proc/sys/{path}"));
-    let finding = |what: &str, fix: &str| Some(Finding { what: what.to_owned(), fix: fix.to_owned() });
-    if switch("user/max_user_namespaces") == Some(0) {
-        return finding(
-            "user namespaces are switched off (user.max_user_namespaces is 0)",
-            "sudo sysctl -w user.max_user_namespaces=15000",
-        );
-    }
-    if !root && switch("kernel/unprivileged_userns_clone") == Some(0) {
-        return finding(
-            "user namespaces are for root only (kernel.unprivileged_userns_clone is 0)",
-            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
-        );
-    }
-    if !root && switch("kernel/apparmor_restrict_unprivileged_userns") == Some(1) {
-        return finding(
-            "AppArmor lets no ordinary program use user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)",
-            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bottle \
-             with `userns,`",
-        );
-    }
-    None
-}
-
+/// A number that a file holds; nothing where there is no such file.
 fn read_number(path: &str) -> Option<u64> {
-    match fs::read_to_string(path) {
-        Ok(text) => text.trim().parse().ok(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(_) => None,
-    }
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 fn kernel(release: &str) -> Option<(u32, u32)> {
@@ -92,7 +188,95 @@ fn kernel(release: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    fn fine() -> Facts {
+        Facts {
+            release: "6.18.1".to_owned(),
+            root: false,
+            max_user_namespaces: Some(15000),
+            unprivileged_userns_clone: Some(1),
+            apparmor_restricts: Some(0),
+            container: None,
+            selinux_enforces: false,
+            landlock_files: true,
+            landlock_scopes: true,
+        }
+    }
+
+    #[test]
+    fn each_hindrance_is_named_with_the_command_that_ends_it() {
+        let fine = fine();
+        let none: Option<(&str, &str)> = None;
+        for (facts, expected) in [
+            (fine.clone(), none),
+            (
+                Facts { release: "5.10.0-28".to_owned(), ..fine.clone() },
+                Some(("5.12 is the oldest", "update the kernel")),
+            ),
+            (
+                Facts { max_user_namespaces: Some(0), ..fine.clone() },
+                Some(("user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=15000")),
+            ),
+            (
+                Facts { max_user_namespaces: Some(0), root: true, ..fine.clone() },
+                Some(("user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=15000")),
+            ),
+            (
+                Facts { unprivileged_userns_clone: Some(0), ..fine.clone() },
+                Some(("for root only", "sysctl -w kernel.unprivileged_userns_clone=1")),
+            ),
+            (Facts { unprivileged_userns_clone: Some(0), root: true, ..fine.clone() }, none),
+            (
+                Facts { apparmor_restricts: Some(1), ..fine.clone() },
+                Some(("AppArmor", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0")),
+            ),
+            (Facts { apparmor_restricts: Some(1), root: true, ..fine.clone() }, none),
+            (
+                Facts {
+                    max_user_namespaces: None,
+                    unprivileged_userns_clone: None,
+                    apparmor_restricts: None,
+                    ..fine.clone()
+                },
+                none,
+            ),
+        ] {
+            let found = facts.hindrances();
+            match expected {
+                None => assert_eq!(found, [], "{facts:?}"),
+                Some((what, fix)) => {
+                    assert!(found.len() == 1 && found[0].what.contains(what), "{found:?}");
+                    assert!(found[0].fix.contains(fix), "{found:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_surrounds_the_machine_is_named_where_no_switch_is_off() {
+        let fine = fine();
+        assert_eq!(fine.outer(), None);
+        let container = Facts { container: Some("Docker"), selinux_enforces: true, ..fine.clone() };
+        let outer = container.outer().expect("named");
+        assert!(outer.what.contains("a container (Docker)") && outer.fix.contains("seccomp=unconfined"));
+        let selinux = Facts { selinux_enforces: true, ..fine }.outer().expect("named");
+        assert!(selinux.what.contains("SELinux") && selinux.fix.contains("ausearch"));
+    }
+
+    #[test]
+    fn what_a_bottle_does_without_is_said() {
+        let fine = fine();
+        for (files, scopes, expected, fix) in
+            [(true, true, 0, ""), (true, false, 1, "update the kernel"), (false, false, 2, "`lsm=`")]
+        {
+            let lacks = Facts { landlock_files: files, landlock_scopes: scopes, ..fine.clone() }.lacks();
+            assert_eq!(lacks.len(), expected, "{lacks:?}");
+            assert!(lacks.iter().all(|lack| lack.what.contains("Landlock") && lack.fix.contains(fix)));
+        }
+    }
 
     #[test]
     fn kernel_versions_are_read_as_numbers() {

@@ -4,7 +4,8 @@
 //!  outer   own session ─ sources opened ─ namespaces unshared ─ ids mapped ─ fork ─ says who was born
 //!                                                                        │     ─ makes the network ─ exit
 //!  inner                                                                └─ becomes the agent's user
-//!            names ─ root built and entered ─ network joined ─ limits ─ privileges dropped ─ filter ─ ready
+//!            names ─ root built and entered ─ network joined ─ limits ─ privileges dropped ─ Landlock ─ filter
+//!            ─ ready
 //! ```
 //! One thread throughout, so that forking and unsharing mean the whole process. What comes after `ready`
 //! is the guest, in the inner process, with nothing left that could undo any of it.
@@ -22,7 +23,7 @@ use super::failure::Step;
 use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
-use super::{identity, network, privileges, root, seccomp};
+use super::{identity, landlock, network, privileges, root, seccomp};
 use crate::backend::local::handoff::{Newborn, Report, SetupFailure};
 
 /// Which process came back.
@@ -52,6 +53,7 @@ pub(crate) fn enter(spec: &SandboxSpec, newborn: Newborn) -> Result<Entered, Set
 fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupFailure> {
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
+    privileges::offer_to_the_kernel();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let sources = if spec.outside_id.is_some() {
@@ -110,6 +112,7 @@ fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<
     let null = OpenOptions::new().read(true).open("/dev/null").step("open /dev/null")?;
     privileges::limit(spec.processes).step("set its limits")?;
     privileges::drop_all().step("drop its privileges")?;
-    seccomp::install().map_err(std::io::Error::other).step("install the system call filter")?;
+    landlock::restrict(spec.nested).map_err(std::io::Error::other).step("restrict its files")?;
+    seccomp::install(spec.nested).map_err(std::io::Error::other).step("install the system call filter")?;
     Ok(null.into())
 }

@@ -6,7 +6,7 @@
 //!     identity   who the agent is outside         sources     private places, opened first
 //!     spec ───── over standard input ──────────►  network     loopback only
 //!                                                 root etc devices   what is there to see
-//!                                                 privileges seccomp what may be done
+//!                                                 privileges landlock seccomp   what may be done
 //!                                                 └► the guest, as pid 1
 //! ```
 //! The host's system folders are seen read-only, the agent's program and what it needs at their own places
@@ -26,6 +26,7 @@ pub(crate) mod enter;
 mod etc;
 mod failure;
 mod identity;
+mod landlock;
 mod mounts;
 mod network;
 mod privileges;
@@ -91,6 +92,7 @@ impl LinuxBackend {
             own: None,
             exposed: Vec::new(),
             processes: PROCESSES,
+            nested: false,
             scratch: scratch(None),
         })
     }
@@ -160,8 +162,8 @@ impl Backend for LinuxBackend {
     }
 
     async fn check(&self) -> Check {
-        let mut findings = check::findings();
         let tried = self.trial().await;
+        let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
             findings.insert(0, Finding { what: error.message.clone(), fix });
@@ -179,7 +181,6 @@ impl Backend for LinuxBackend {
         }
         let asked = &plan.resources;
         let limits = [
-            (asked.nested, "nested"),
             (asked.cpus.is_some(), "cpus"),
             (asked.memory.is_some(), "memory"),
             (asked.disk.is_some(), "disk"),
@@ -216,6 +217,7 @@ impl Backend for LinuxBackend {
             own: Some(own),
             exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
             processes: site.plan.resources.pids.unwrap_or(PROCESSES),
+            nested: site.plan.resources.nested,
             scratch: scratch(site.plan.resources.disk),
             ..self.bare(slug)?
         };

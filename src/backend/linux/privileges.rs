@@ -11,16 +11,34 @@ use rustix::thread::{
 /// Capabilities are numbered from 0; the kernel says which one is beyond its last.
 const CAPABILITIES_MAX: u32 = 63;
 
-/// Limits: no core files of a process that may hold secrets, and a bound on processes, which in a user
-/// namespace counts this bottle's alone.
+/// Open files of one process: what a login has on most systems. Without a bound some programs spend seconds
+/// closing what was never open.
+const FILES: u64 = 524_288;
+
+/// Between -1000, never, and 1000, before all others: whom the kernel ends when memory is used up.
+const ENDED_FIRST: &str = "500";
+
+/// Has the kernel end what is in a bottle, when the machine's memory is used up, before what its user needs.
+pub(super) fn offer_to_the_kernel() {
+    // Where `/proc` cannot be written the kernel goes by size alone, as it does for everything else.
+    let _ = std::fs::write("/proc/self/oom_score_adj", ENDED_FIRST);
+}
+
+/// Limits: no core files of a process that may hold secrets, a bound on open files, and one on processes,
+/// which in a user namespace counts this bottle's alone.
 ///
 /// # Errors
 /// As the system says.
 pub(super) fn limit(processes: u64) -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    let inherited = rustix::process::getrlimit(Resource::Nproc).maximum;
-    let processes = inherited.map_or(processes, |inherited| inherited.min(processes));
-    setrlimit(Resource::Nproc, Rlimit { current: Some(processes), maximum: Some(processes) })?;
+    let lower = |resource, most: u64| {
+        let inherited = rustix::process::getrlimit(resource);
+        let least = |limit: Option<u64>| Some(limit.map_or(most, |limit| limit.min(most)));
+        Rlimit { current: least(inherited.current), maximum: least(inherited.maximum) }
+    };
+    setrlimit(Resource::Nofile, lower(Resource::Nofile, FILES))?;
+    let processes = lower(Resource::Nproc, processes).maximum;
+    setrlimit(Resource::Nproc, Rlimit { current: processes, maximum: processes })?;
     Ok(())
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct SandboxSpec {
     pub(crate) exposed: Vec<PathBuf>,
     /// The most processes and threads at a time.
     pub(crate) processes: u64,
+    /// Whether sandboxes may be made inside.
+    pub(crate) nested: bool,
     /// The most bytes in `/tmp`, which is memory.
     pub(crate) scratch: u64,
 }

@@ -1,45 +1,34 @@
-//! System calls that nothing in a bottle makes: the ways to new privileges, to the kernel's rarely used
-//! corners, and to namespaces of one's own.
+//! The system calls that an agent's programs may make.
 //!
-//! A list of what is refused, on top of no capabilities and no new privileges. EPERM for what exists and is
-//! not allowed; ENOSYS for what programs try and do without, and for every number past the last call this
-//! list was made for, which covers calls of a newer kernel and the second numbering of x86-64 (x32). A call
-//! of another architecture kills the process.
+//! A list of what is allowed ([`allowed`]), on top of no capabilities and no new privileges. What exists and is
+//! refused on purpose fails with EPERM, so that a program says what it says to any ordinary user; everything
+//! else with ENOSYS, as if the kernel were older: `clone3`, which hides its flags behind a pointer where no
+//! filter can read them, `io_uring`, whatever a newer kernel adds, and the second numbering of x86-64 (x32). A
+//! call of another architecture kills the process.
 //!
 //! Pid 1 is the same user as the agent, so that the kernel lets the agent limit or slow it like any process
 //! of its own. Calls that do so are refused by their arguments.
+//!
+//! `resources.nested` opens what a program needs that makes a sandbox of its own: namespaces, mounts, roots.
+//!
+//! libcontainer (youki) was weighed for this and for what is around it. It makes a container of an OCI bundle:
+//! a folder, a configuration file and a state folder of its own for each. Which calls, which files, whose ids
+//! and how the first process gets its socket would still be said by us, in its configuration instead of in
+//! calls, and that is most of what these modules are; the rest is a few system calls each.
+
+mod allowed;
 
 use bottle_harden::HardenError;
 use bottle_harden::filter::Filter;
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
 
-/// First number that is answered with ENOSYS whatever it may be: one past `removexattrat`.
-const UNKNOWN: u32 = 467;
-
 /// Refused with EPERM, whatever the arguments.
 const FORBIDDEN: &[libc::c_long] = &[
-    // The tree of mounts, and other roots.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_mount_setattr,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
     libc::SYS_open_by_handle_at,
     libc::SYS_quotactl,
     libc::SYS_quotactl_fd,
     libc::SYS_fanotify_init,
-    // Namespaces.
-    libc::SYS_setns,
-    libc::SYS_unshare,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
     // The kernel itself: its code, its keys, its clocks, its log.
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
@@ -62,30 +51,33 @@ const FORBIDDEN: &[libc::c_long] = &[
     libc::SYS_clock_adjtime,
     libc::SYS_adjtimex,
     libc::SYS_vhangup,
-    libc::SYS_nfsservctl,
-    libc::SYS_lookup_dcookie,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_iopl,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_modify_ldt,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_uselib,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_ustat,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_sysfs,
 ];
 
-/// Answered with ENOSYS: programs try these and go on with what they used before. `clone3` hides its flags
-/// behind a pointer, where no filter can read them.
-const ABSENT: &[libc::c_long] = &[
-    libc::SYS_clone3,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-    libc::SYS_memfd_secret,
+/// Refused with EPERM unless sandboxes may be made inside.
+const SANDBOXING: &[libc::c_long] = &[
+    // The tree of mounts, and other roots.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_mount_setattr,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    // Namespaces.
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
 ];
 
 /// `clone` with any of these makes a namespace.
@@ -114,36 +106,44 @@ const IOPRIO_WHO_USER: u64 = 3;
 ///
 /// # Errors
 /// When it cannot be built here, or the kernel refuses it.
-pub(in crate::backend) fn install() -> Result<(), HardenError> {
-    filter()?.apply()
+pub(in crate::backend) fn install(nested: bool) -> Result<(), HardenError> {
+    filter(nested)?.apply()
 }
 
-fn filter() -> Result<Filter, HardenError> {
-    let mut filter = Filter::default();
+fn filter(nested: bool) -> Result<Filter, HardenError> {
+    let mut filter = Filter::failing(libc::ENOSYS);
+    for calls in [allowed::EVERYWHERE, allowed::HERE, allowed::LATER] {
+        filter.allow(calls);
+    }
     filter.refuse(FORBIDDEN, libc::EPERM);
-    filter.refuse(ABSENT, libc::ENOSYS);
-    filter.refuse_from(UNKNOWN, libc::ENOSYS);
+    if nested {
+        filter.allow(SANDBOXING);
+        filter.allow(&[libc::SYS_clone]);
+    } else {
+        filter.refuse(SANDBOXING, libc::EPERM);
+        filter.refuse_when(libc::SYS_clone, namespaces()?, libc::EPERM);
+    }
     for (call, rules) in by_arguments()? {
         filter.refuse_when(call, rules, libc::EPERM);
     }
+    // As a kernel without that protocol says it, upon which programs take the plain one.
+    filter.refuse_when(libc::SYS_socket, odd_protocols()?, libc::EPROTONOSUPPORT);
     Ok(filter)
+}
+
+fn namespaces() -> Result<Vec<SeccompRule>, HardenError> {
+    let flags = NAMESPACES.iter().map(|flag| u64::from(flag.unsigned_abs()));
+    flags.map(|flag| all([(0, Len::Qword, Op::MaskedEq(flag), flag)])).collect()
 }
 
 /// A call and the arguments with which it is refused.
 type Refused = (libc::c_long, Vec<SeccompRule>);
 
 fn by_arguments() -> Result<Vec<Refused>, HardenError> {
-    let namespaces: Result<_, _> = NAMESPACES
-        .iter()
-        .map(|flag| {
-            let flag = u64::from(flag.unsigned_abs());
-            all([(0, Len::Qword, Op::MaskedEq(flag), flag)])
-        })
-        .collect();
     let terminal = [libc::TIOCSTI, libc::TIOCLINUX].map(|request| all([(1, Len::Dword, Op::Eq, request)]));
     let mut refused = vec![
-        (libc::SYS_clone, namespaces?),
         (libc::SYS_socket, sockets()?),
+        (libc::SYS_socketpair, vec![all([domain(Op::Ne, libc::AF_UNIX)])?]),
         (libc::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?),
         (libc::SYS_personality, vec![all(PERSONALITIES.map(|known| (0, Len::Dword, Op::Ne, known)))?]),
     ];
@@ -151,18 +151,39 @@ fn by_arguments() -> Result<Vec<Refused>, HardenError> {
     Ok(refused)
 }
 
+/// A condition: which argument, how wide, how compared, with what.
+type Compared = (u8, Len, Op, u64);
+
+fn domain(op: Op, family: i32) -> Compared {
+    (0, Len::Dword, op, number(family))
+}
+
+fn number(value: i32) -> u64 {
+    u64::from(value.unsigned_abs())
+}
+
 /// Sockets but those that reach loopback, a neighbour in the bottle, or the list of interfaces.
 fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
-    let domain = |op, family: i32| (0, Len::Dword, op, u64::from(family.unsigned_abs()));
-    let raw = (1, Len::Dword, Op::MaskedEq(0xf), u64::from(libc::SOCK_RAW.unsigned_abs()));
+    let raw = (1, Len::Dword, Op::MaskedEq(0xf), number(libc::SOCK_RAW));
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-    let route = (2, Len::Dword, Op::Ne, u64::from(libc::NETLINK_ROUTE.unsigned_abs()));
+    let route = (2, Len::Dword, Op::Ne, number(libc::NETLINK_ROUTE));
     Ok(vec![
         all(families.map(|family| domain(Op::Ne, family)))?,
         all([domain(Op::Eq, libc::AF_INET), raw.clone()])?,
         all([domain(Op::Eq, libc::AF_INET6), raw])?,
         all([domain(Op::Eq, libc::AF_NETLINK), route])?,
     ])
+}
+
+/// Protocols of the internet families that nobody's tools need and that the kernel would load code for.
+fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
+    let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
+    let odd = |family| {
+        let others = usual.map(|protocol| (2, Len::Dword, Op::Ne, number(protocol)));
+        let conditions = [domain(Op::Eq, family)].into_iter().chain(others);
+        rule(conditions)
+    };
+    Ok(vec![odd(libc::AF_INET)?, odd(libc::AF_INET6)?])
 }
 
 /// Calls on pid 1 that would need no privilege.
@@ -188,7 +209,11 @@ fn on_pid_1() -> Result<Vec<Refused>, HardenError> {
     Ok(refused)
 }
 
-fn all<const N: usize>(conditions: [(u8, Len, Op, u64); N]) -> Result<SeccompRule, HardenError> {
+fn all<const N: usize>(conditions: [Compared; N]) -> Result<SeccompRule, HardenError> {
+    rule(conditions)
+}
+
+fn rule(conditions: impl IntoIterator<Item = Compared>) -> Result<SeccompRule, HardenError> {
     let conditions: Result<Vec<_>, _> = conditions
         .into_iter()
         .map(|(argument, length, op, value)| Condition::new(argument, length, op, value))
@@ -202,14 +227,20 @@ mod tests {
 
     #[test]
     fn the_filter_is_built_and_fits_the_kernels_bound() {
-        let program = filter().and_then(|filter| filter.program()).expect("built");
-        assert!(program.len() > FORBIDDEN.len() && program.len() < 4096, "{}", program.len());
+        for nested in [false, true] {
+            let program = filter(nested).and_then(|filter| filter.program()).expect("built");
+            assert!((200..4096).contains(&program.len()), "{}", program.len());
+        }
     }
 
     #[test]
-    fn no_refused_call_is_past_the_bound() {
-        for number in FORBIDDEN.iter().chain(ABSENT) {
-            assert!(*number < libc::c_long::from(UNKNOWN), "{number}");
-        }
+    fn no_call_is_both_allowed_and_refused_or_named_twice() {
+        let by_arguments = by_arguments().expect("built");
+        let mut all = [allowed::EVERYWHERE, allowed::HERE, allowed::LATER, FORBIDDEN, SANDBOXING].concat();
+        all.extend(by_arguments.iter().map(|(call, _)| *call));
+        all.extend([libc::SYS_clone, libc::SYS_clone3, libc::SYS_memfd_secret, libc::SYS_io_uring_setup]);
+        all.sort_unstable();
+        let twice: Vec<_> = all.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+        assert_eq!(twice, [] as [&[libc::c_long]; 0]);
     }
 }
