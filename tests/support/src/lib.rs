@@ -10,6 +10,7 @@
 //!   └────► pty                        the same on a terminal, read back as a screen
 //! scrub                               what differs from run to run, replaced before a snapshot
 //! measure                             rounds taken in turn, medians, ratios, for the benches
+//! ordinary                            a suite once more as a user who is not root
 //! skip                                a test that cannot run here says so
 //! agents                              the real coding agents, fetched once per machine
 //! engine                              a Docker engine that answers, or why there is none
@@ -26,6 +27,7 @@ pub mod engine;
 pub mod fake_llm;
 pub mod home;
 pub mod measure;
+pub mod ordinary;
 pub mod own_engine;
 pub mod program;
 pub mod pty;

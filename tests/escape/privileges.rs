@@ -1,0 +1,84 @@
+//! Ways to more rights: set-id programs, device files.
+
+use std::process::Command;
+
+use bottle_test_support::skip;
+
+use crate::stand::every_isolating_backend;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn set_id_programs_give_nothing() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("setid").await;
+        let said = bottle
+            .shell(
+                "cp /usr/bin/id /tmp/id; chmod 6755 /tmp/id; stat -c %a /tmp/id; /tmp/id -u; /tmp/id -ru; \
+                 for p in $(find /usr/bin /usr/sbin -perm /6000 -type f 2>/dev/null); do echo found; done | sort -u; \
+                 (su root -c id || sudo -n id || pkexec id) 2>/dev/null </dev/null; \
+                 grep -c NoNewPrivs:.1 /proc/self/status",
+            )
+            .await;
+        // Some are there, and none of them works.
+        assert_eq!(said, "6755\n1000\n1000\nfound\n1\n", "{}", stand.name());
+        if stand.name() == "linux" {
+            let said = bottle.connect().await;
+            let (mounts, _) = crate::stand::run(&said, &["cat", "/proc/self/mounts"]).await.expect("ran");
+            let weak: Vec<&str> = mounts.lines().filter(|line| !line.contains("nosuid")).collect();
+            assert_eq!(weak, [""; 0], "every mount is nosuid");
+        }
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_device_is_made() {
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("maker").await;
+        // A pipe is made by the same call. The last one is an overlay's mark for what was deleted, which the
+        // kernel lets anybody make.
+        let said = bottle
+            .shell(
+                "for d in /tmp /workspace /home/agent /dev/shm; do mkfifo $d/pipe && echo pipe; \
+                     for n in 'b 8 0' 'b 254 0' 'c 1 1' 'c 1 11' 'c 10 232'; do \
+                     mknod $d/node $n 2>/dev/null && echo made $n; done; done; true",
+            )
+            .await;
+        assert_eq!(said, "pipe\n".repeat(4), "{}", stand.name());
+        if stand.name() == "linux" && landlock_guards_files() {
+            let channel = bottle.connect().await;
+            let mark = ["mknod", "/tmp/deleted", "c", "0", "0"];
+            let (said, _) = crate::stand::run(&channel, &mark).await.expect("ran");
+            assert!(said.contains("Permission denied"), "{said}");
+        }
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_is_there_does_not_work() {
+    if !rustix::process::getuid().is_root() {
+        skip::aloud("a planted device", &"only root can plant one");
+        return;
+    }
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("device").await;
+        let Some(workspace) = stand.backend.kept_workspace(bottle.slug()) else {
+            skip::aloud("a planted device", &format!("{}'s workspace is not a folder here", stand.name()));
+            continue;
+        };
+        let node = workspace.join("zero");
+        let made = Command::new("mknod").args(["-m", "666"]).arg(&node).args(["c", "1", "5"]).status();
+        assert!(made.expect("mknod").success());
+        std::fs::File::open(&node).expect("the control");
+        let said = bottle.shell("ls /workspace; head -c1 /workspace/zero 2>/dev/null | wc -c").await;
+        assert_eq!(said, "zero\n0\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+/// Whether this kernel's Landlock guards files without forbidding moves.
+fn landlock_guards_files() -> bool {
+    use landlock::{AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
+    let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    rules.handle_access(AccessFs::Refer).is_ok()
+}

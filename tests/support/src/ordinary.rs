@@ -1,0 +1,38 @@
+//! A suite once more as a user who is not root.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::program::Program;
+use crate::skip;
+
+/// A user that nothing belongs to.
+const ORDINARY: u32 = 64_242;
+
+/// Runs the calling test program again as that user, without the tests whose names begin so (its caller's).
+///
+/// # Panics
+/// When one of them fails.
+pub fn once_more(without: &str) {
+    if !rustix::process::getuid().is_root() {
+        skip::aloud("once more as an ordinary user", &"these tests run as one already");
+        return;
+    }
+    let home = tempfile::tempdir().expect("folder");
+    std::os::unix::fs::chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
+    // Copied, because the build may lie where only root may look.
+    let [tests, program] = ["tests", "bottle"].map(|name| home.path().join(name));
+    std::fs::copy(std::env::current_exe().expect("this program"), &tests).expect("copied");
+    std::fs::copy(Program::bottle().expect("built").path(), &program).expect("copied");
+    let output = Command::new(tests)
+        .env("BOTTLE_TEST_PROGRAM", program)
+        .args(["--skip", without, "--test-threads", "2"])
+        .env("HOME", home.path())
+        .env("TMPDIR", home.path())
+        .uid(ORDINARY)
+        .gid(ORDINARY)
+        .output()
+        .expect("the same tests");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+}
