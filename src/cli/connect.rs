@@ -44,9 +44,8 @@ pub(crate) fn guest_failure(failure: Failure) -> CliError {
 
 /// The state cannot be looked into, so nothing can be said of any bottle.
 pub(crate) fn unlistable(error: Unlistable) -> CliError {
-    CliError::new(Kind::State, error.to_string())
-        .about("BOTTLE_HOME")
-        .hint("make the folder readable for you; without it no bottle can be told from what is left of one")
+    let hint = error.hint();
+    CliError::new(Kind::State, error.to_string()).about("BOTTLE_HOME").hint(hint)
 }
 
 fn unreachable(error: ClientError) -> CliError {

@@ -10,7 +10,7 @@ use super::choice::manifests;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
-use crate::host::Host;
+use crate::host::{Host, disk};
 use crate::manifest::put::{path_of, put_new};
 use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use crate::resolve;
@@ -106,9 +106,8 @@ fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
 fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Written, CliError> {
     let file = path_of(&host.home, kind, &name);
     let written = put_new(&host.home, kind, &name, text).map_err(|error| {
-        CliError::failed(format!("cannot write {}: {error}", file.display()))
-            .about(file.display())
-            .hint("what was written before it stays; `bottle init` goes on where it stopped")
+        let hint = format!("{}; `bottle init` then goes on where it stopped", disk::hint(&error));
+        CliError::failed(format!("cannot write {}: {error}", file.display())).about(file.display()).hint(hint)
     })?;
     Ok(Written { kind, name, file, written, notes: Vec::new(), problem: None })
 }

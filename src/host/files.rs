@@ -6,6 +6,8 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
+use super::disk;
+
 /// Puts what `fill` writes in the place of the file at `path`, for this person alone (mode 0600). A reader sees
 /// what was there before or all of the new; after a loss of power it may be either, or empty.
 ///
@@ -27,7 +29,7 @@ pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<(
 
 fn written(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<NamedTempFile> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
-    let mut file = NamedTempFile::new_in(folder)?;
+    let mut file = NamedTempFile::new_in(folder).map_err(disk::plain)?;
     fill(file.as_file_mut())?;
     Ok(file)
 }

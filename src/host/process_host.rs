@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::SLUG_MAX;
 
-use super::Host;
+use super::{Host, disk};
 
 /// The longest path of a unix socket that every system takes (104 on a Mac, 108 on Linux), with room.
 const SOCKET_PATH_MAX: usize = 100;
@@ -27,6 +27,25 @@ pub enum HostError {
     /// Neither `HOME` nor the user database names a home directory.
     #[error("cannot find your home directory: HOME is not set to an absolute path")]
     NoHome,
+    /// `$BOTTLE_HOME` is there and no folder.
+    #[error("{} is no folder", .0.display())]
+    HomeNotFolder(PathBuf),
+    /// `$BOTTLE_HOME` is somebody else's, who would decide what this person's agents may reach.
+    #[error("{} belongs to another user ({owner})", path.display())]
+    HomeNotYours {
+        /// The folder.
+        path: PathBuf,
+        /// Its owner's name, or number.
+        owner: String,
+    },
+    /// `$BOTTLE_HOME` cannot be looked at.
+    #[error("cannot use {}: {source}", path.display())]
+    Home {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// This program's own path is unknown.
     #[error("cannot find the path of this program: {0}")]
     Program(io::Error),
@@ -36,6 +55,14 @@ pub enum HostError {
     /// The runtime folder belongs to somebody else or is open to others.
     #[error("{} is not private: it must be a folder of yours with mode 0700", .0.display())]
     RuntimeNotPrivate(PathBuf),
+    /// Sockets cannot be made in the runtime folder, as on some disks on a network.
+    #[error("no socket can be made in {}: {source}", path.display())]
+    RuntimeNoSockets {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The runtime folder cannot be made.
     #[error("cannot make {}: {source}", path.display())]
     Runtime {
@@ -53,7 +80,13 @@ impl HostError {
         match self {
             Self::Cwd(_) => "change into a directory that exists",
             Self::NoHome => "set HOME, or BOTTLE_HOME and HOME both",
+            Self::HomeNotFolder(_) => "move it away, or set BOTTLE_HOME to a folder",
+            Self::HomeNotYours { .. } => "run bottle as that user, or set BOTTLE_HOME to a folder of yours",
+            Self::Home { source, .. } => disk::hint(source),
             Self::Program(_) => "start bottle by its path",
+            Self::RuntimeNoSockets { .. } => {
+                "set XDG_RUNTIME_DIR to a folder of yours with mode 0700 on a disk of this machine"
+            }
             Self::RuntimeTooLong(_) | Self::RuntimeNotPrivate(_) | Self::Runtime { .. } => {
                 "set XDG_RUNTIME_DIR to a folder of yours with mode 0700 and a short path"
             }
@@ -83,6 +116,23 @@ impl Host {
         Ok(Self { env, cwd, home, user_home, runtime, program })
     }
 
+    /// That `$BOTTLE_HOME`, when it is there, is a folder of this user.
+    ///
+    /// # Errors
+    /// [`HostError`] when it is something else or somebody else's.
+    pub fn check_home(&self) -> Result<(), HostError> {
+        let path = self.home.clone();
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(source) => Err(HostError::Home { path, source }),
+            Ok(found) if !found.is_dir() => Err(HostError::HomeNotFolder(path)),
+            Ok(found) if found.uid() != rustix::process::geteuid().as_raw() => {
+                Err(HostError::HomeNotYours { path, owner: name_of(found.uid()) })
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
     /// The runtime folder, made if it is missing, and checked: of this user and closed to all others.
     ///
     /// # Errors
@@ -92,11 +142,17 @@ impl Host {
         if path.as_os_str().len() + SOCKET_NAME_MAX > SOCKET_PATH_MAX {
             return Err(HostError::RuntimeTooLong(path.to_owned()));
         }
+        let is_new = !path.exists();
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(path)
             .map_err(|source| HostError::Runtime { path: path.to_owned(), source })?;
+        // A disk does not change its mind, so it is asked once.
+        if is_new && let Err(source) = try_socket(path) {
+            let _ = std::fs::remove_dir(path);
+            return Err(HostError::RuntimeNoSockets { path: path.to_owned(), source });
+        }
         if is_private(path) { Ok(path) } else { Err(HostError::RuntimeNotPrivate(path.to_owned())) }
     }
 }
@@ -107,6 +163,12 @@ fn runtime_folder(xdg: Option<&Path>, home: &Path) -> PathBuf {
         Some(xdg) if xdg.is_absolute() && is_private(xdg) => xdg.join("bottle").join(super::home_hash(home)),
         _ => home.join("run"),
     }
+}
+
+fn try_socket(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!(".try-{}", std::process::id()));
+    std::os::unix::net::UnixDatagram::bind(&path)?;
+    std::fs::remove_file(path)
 }
 
 /// A real folder (no link) of this user that nobody else can enter.
@@ -127,6 +189,11 @@ fn settled(path: &Path) -> PathBuf {
         }
     }
     path.to_owned()
+}
+
+fn name_of(uid: u32) -> String {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
+    user.map_or_else(|| format!("user id {uid}"), |user| user.name)
 }
 
 fn home_of_the_user() -> Option<PathBuf> {

@@ -89,7 +89,7 @@ impl SettingsError {
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Unreadable { .. } => None,
+            Self::Unreadable { source, .. } => Some(super::disk::hint(source)),
             Self::Wrong { hint, .. } => hint.as_deref(),
         }
     }

@@ -7,17 +7,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use bottle_contract::names::Slug;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
 use super::committed;
 use super::record::{Record, SCHEMA, Status};
 use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
-use crate::host::{Host, files};
+use crate::host::{Host, disk, files};
 
 /// More than any record needs; a larger file is damaged.
 const RECORD_MAX: u64 = 1 << 20;
 
-/// Folders that a claim builds before they get their slug; one without a living lock is an orphan.
+/// Folders that a claim builds before they get their slug, or that have given it back; one without a living
+/// lock is an orphan.
 const BEGINNER: &str = ".new-";
 
 /// What a bottle was started from.
@@ -86,6 +87,14 @@ pub enum ClaimError {
 pub struct Unlistable {
     path: PathBuf,
     source: io::Error,
+}
+
+impl Unlistable {
+    /// What the person does next.
+    #[must_use]
+    pub fn hint(&self) -> &'static str {
+        disk::hint(&self.source)
+    }
 }
 
 impl Store {
@@ -165,7 +174,7 @@ impl Store {
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
-            move |source| ClaimError::Io { path, source }
+            move |source| ClaimError::Io { path, source: disk::plain(source) }
         };
         private_folders().create(&self.root).map_err(io(&self.root))?;
         let beginner = tempfile::Builder::new()
@@ -173,17 +182,19 @@ impl Store {
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
             .tempdir_in(&self.root)
             .map_err(io(&self.root))?;
-        let lock = open_lock(beginner.path()).map_err(io(beginner.path()))?;
+        let lock = open_lock(beginner.path()).map_err(io(&self.root))?;
         // Waits out a reader that looks at this folder right now; nobody else may hold it.
-        lock.lock().map_err(io(beginner.path()))?;
-        write_record(beginner.path(), &record).map_err(io(beginner.path()))?;
+        lock.lock().map_err(io(&self.root))?;
+        write_record(beginner.path(), &record).map_err(io(&self.root))?;
         let folder = self.folder(&record.slug);
-        match renameat_with(CWD, beginner.path(), CWD, &folder, RenameFlags::NOREPLACE) {
+        // A folder takes the place of none that has something in it, and a claimed one has. A rename that is
+        // told not to replace says the same, and disks on a network do not know it.
+        match rustix::fs::rename(beginner.path(), &folder) {
             Ok(()) => {
                 let _ = beginner.keep();
                 Ok(Claim { folder, lock, record: Mutex::new(record) })
             }
-            Err(rustix::io::Errno::EXIST) => Err(self.taken(record.slug)),
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => Err(self.taken(record.slug)),
             Err(error) => Err(io(&folder)(error.into())),
         }
     }
@@ -203,7 +214,8 @@ impl Store {
         Ok(Claim { folder, lock, record: Mutex::new(record) })
     }
 
-    /// Folders that a killed claim left before they had their slug. One whose claim goes on is not listed.
+    /// Folders that a killed claim left before they had their slug or after. One whose claim goes on is not
+    /// listed.
     ///
     /// # Errors
     /// As [`Store::list`].
@@ -333,14 +345,21 @@ impl Claim {
         !matches!(committed::read(&self.folder), Ok(None))
     }
 
-    /// Removes the folder, the lock last by its nature: the claim ends here.
+    /// Removes the folder: the claim ends here, and the slug is free in one step.
     ///
     /// # Errors
     /// When something of it cannot be removed; what is left is found by cleanup.
     pub fn remove(self) -> io::Result<()> {
-        fs::remove_dir_all(&self.folder)?;
+        let name = format!("{BEGINNER}{}-{}", self.record().slug, std::process::id());
+        let aside = self.folder.with_file_name(name);
+        fs::rename(&self.folder, &aside)?;
+        // Let go of first: on a disk on a network a file that somebody has open leaves something behind.
         drop(self.lock);
-        Ok(())
+        match fs::remove_dir_all(&aside) {
+            // A cleanup was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
     }
 }
 
@@ -480,6 +499,18 @@ mod tests {
         drop(claim);
         assert!(matches!(store.state(&"one".parse().expect("slug")), Some(State::Dead(_))));
         assert!(store.unfinished_claims().expect("listed").is_empty());
+    }
+
+    #[test]
+    fn a_place_that_nobody_claimed_is_taken_and_one_that_is_no_folder_is_not() {
+        let (_home, store) = store();
+        fs::create_dir_all(store.root.join("empty")).expect("folder");
+        let claim = store.claim(record("empty")).expect("nothing is in it");
+        claim.remove().expect("removed");
+        assert_eq!(fs::read_dir(&store.root).expect("listed").count(), 0);
+        fs::write(store.root.join("file"), "a person's").expect("written");
+        assert!(matches!(store.claim(record("file")), Err(ClaimError::Taken { .. })));
+        assert_eq!(fs::read_to_string(store.root.join("file")).expect("read"), "a person's");
     }
 
     #[test]

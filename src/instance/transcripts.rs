@@ -12,6 +12,7 @@ use bottle_contract::names::Slug;
 use tempfile::TempDir;
 
 use super::record::Record;
+use crate::host::disk;
 
 /// Lives of bottles of one name whose conversations are kept.
 const LIVES: usize = 10;
@@ -47,7 +48,7 @@ impl Transcripts {
     /// When it cannot be made.
     pub fn begin(&self) -> io::Result<TempDir> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.own)?;
-        tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.own)
+        tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(&self.own).map_err(disk::plain)
     }
 
     /// Puts what was copied in the place of what was there.

@@ -163,7 +163,7 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
         KeeperEvent::Failed(failure) => {
             Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
         }
-        other => Err(ClientError::Failed(format!("the keeper answered out of turn: {other:?}"))),
+        _ => Err(ClientError::Failed("the keeper answered out of turn".to_owned())),
     }
 }
 

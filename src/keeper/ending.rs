@@ -254,6 +254,7 @@ fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<Stri
             }
         })
     } else {
+        super::let_go_of_log();
         claim.remove()
     };
     left.extend(done.err().map(|error| error.to_string()));

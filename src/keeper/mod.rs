@@ -36,8 +36,8 @@ use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::backend::{Backend, BackendError};
-use crate::host::Host;
 use crate::host::process::ProcessId;
+use crate::host::{Host, disk};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
 use crate::instance::{Claim, ClaimError, Store};
 use crate::launch::{self, LaunchError, Planned, Running, Work};
@@ -171,6 +171,7 @@ fn unclaim(claim: Claim, resumed: bool, undone: bool) -> Option<String> {
         let kept = claim.record().kept;
         claim.preserve(kept)
     } else if undone {
+        let_go_of_log();
         claim.remove()
     } else {
         return None;
@@ -333,13 +334,20 @@ fn log_into(claim: &Claim) {
     }
 }
 
+/// The log goes with its folder: on a disk on a network a file that is open would hold the folder back.
+fn let_go_of_log() {
+    if let Ok(nothing) = std::fs::OpenOptions::new().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stderr(&nothing);
+    }
+}
+
 fn claim_failure(error: &ClaimError) -> LaunchFailure {
     let hint = match error {
         ClaimError::Taken { slug, why } if why.contains("runs") => {
             format!("choose another --label, or `bottle attach {slug}`")
         }
         ClaimError::Taken { .. } => "choose another --label, or see `bottle cleanup`".to_owned(),
-        ClaimError::Io { .. } => "check the folder's permissions and the disk's free space".to_owned(),
+        ClaimError::Io { source, .. } => disk::hint(source).to_owned(),
     };
     LaunchFailure { exit: 1, message: error.to_string(), hint: Some(hint), left: Vec::new() }
 }

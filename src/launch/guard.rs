@@ -44,7 +44,7 @@ async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchEr
         BundleEvent::Rejected { message } => {
             Err(LaunchError::bundle(format!("refused its routes: {message}")))
         }
-        other => Err(LaunchError::bundle(format!("answered out of turn: {other:?}"))),
+        _ => Err(LaunchError::bundle("answered out of turn")),
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) async fn start_agent(work: &Work<'_>, guest: &Channel) -> Result<Stre
             FailureKind::NotExecutable => LaunchError::ProgramRefused(failure.message),
             _ => LaunchError::guest(failure.message),
         }),
-        other => Err(LaunchError::guest(format!("answered out of turn: {other:?}"))),
+        _ => Err(LaunchError::guest("answered out of turn")),
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn done(stream: &mut Stream) -> Result<(), LaunchError> {
     match answer(stream).await? {
         GuestEvent::Done => Ok(()),
         GuestEvent::Failed(failure) => Err(LaunchError::guest(format!("could not: {}", failure.message))),
-        other => Err(LaunchError::guest(format!("answered out of turn: {other:?}"))),
+        _ => Err(LaunchError::guest("answered out of turn")),
     }
 }
 

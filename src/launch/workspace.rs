@@ -46,7 +46,7 @@ async fn moment(guest: &Channel) -> Result<Timestamp, LaunchError> {
     let mut stream = open(guest, &GuestRequest::Moment).await?;
     match answer(&mut stream).await? {
         GuestEvent::Moment { at } => Ok(at),
-        other => Err(LaunchError::guest(format!("answered out of turn: {other:?}"))),
+        _ => Err(LaunchError::guest("answered out of turn")),
     }
 }
 

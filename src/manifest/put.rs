@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::Name;
 
 use super::source::Kind;
+use crate::host::disk;
 
 /// Writes a manifest that is not there yet; false when something has its place.
 ///
@@ -44,8 +45,8 @@ fn written(path: &Path, text: &str) -> io::Result<tempfile::NamedTempFile> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // Hidden until it is whole, so that no listing meets it.
-    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
+    let mut file = tempfile::Builder::new().prefix(".new-").tempfile_in(folder).map_err(disk::plain)?;
+    file.as_file_mut().write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     Ok(file)
 }

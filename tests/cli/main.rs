@@ -5,6 +5,7 @@
 //! scrubbed before an output is compared with the one under `snapshots/`.
 //!
 //! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
+//! - `disks`: homes on disks that are not as a local one
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
@@ -20,6 +21,7 @@
 //! - `writing`: manifests of one's own, and settings
 
 mod conversations;
+mod disks;
 mod docker;
 mod engines;
 mod freezing;

@@ -93,7 +93,11 @@ impl Failing {
             }
         };
         match how {
-            How::Fail => return Err(BackendError::failed(format!("{step:?} fails, as {VARIABLE} asks for"))),
+            How::Fail => {
+                let name =
+                    Step::ALL.iter().find(|(_, known)| *known == step).map_or("the step", |(name, _)| name);
+                return Err(BackendError::failed(format!("{name} fails, as {VARIABLE} asks for")));
+            }
             How::Hang => {}
             How::Kill => kill_itself()?,
         }

@@ -162,7 +162,8 @@ fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &Told) -
     let stored = fill(scope, slug, previous, told, &new).and_then(|outcome| {
         write_facts(&new, &Facts { made_at, bytes: outcome.size })?;
         syncfs(open_folder(&new)?)?;
-        renameat_with(CWD, &new, CWD, own.join(&reference), RenameFlags::NOREPLACE)?;
+        // Replaces nothing: a snapshot is a folder with something in it.
+        fs::rename(&new, own.join(&reference))?;
         Ok(outcome)
     });
     let outcome = stored.inspect_err(|_| drop(layers::demolish(&new)))?;
@@ -231,7 +232,7 @@ fn bring_to_life(
 /// Puts `new` in the place of `old`, and `old`, when it is there, in the place of `new`.
 fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-        Err(Errno::NOENT) => Ok(renameat_with(CWD, new, CWD, old, RenameFlags::NOREPLACE)?),
+        Err(Errno::NOENT) => fs::rename(new, old),
         // A file system that cannot: for a moment there is neither, and then a launch begins again.
         Err(Errno::INVAL | Errno::NOSYS) => {
             layers::demolish(old)?;

@@ -40,6 +40,15 @@ impl Role {
         }
     }
 
+    /// What it is to a person.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Guest => "the bottle's first process",
+            Self::Bundle => "the guard at the bottle's door",
+            Self::Egress => "the guard of the bottle's traffic",
+        }
+    }
+
     /// [`crate::backend::Resource::kind`] of such a process.
     pub(crate) fn kind(self) -> &'static str {
         match self {

@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::nofollow;
@@ -124,8 +124,9 @@ fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Resu
         loop {
             let aside = format!(".removed-{moved}");
             *moved += 1;
-            match rustix::fs::renameat_with(&folder.0, &child, &top.0, &aside, RenameFlags::NOREPLACE) {
-                Err(Errno::EXIST) => {}
+            match rustix::fs::renameat(&folder.0, &child, &top.0, &aside) {
+                // Something of that name is there; an empty folder may as well be replaced.
+                Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
                 done => break done?,
             }
         }

@@ -5,11 +5,11 @@
 //! up. It is not tied to the life of its starter.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -27,6 +27,9 @@ use crate::host::process::ProcessId;
 /// A log beyond this is set aside when the next process opens it, and the one before is dropped.
 const LOG_MAX: u64 = 1 << 20;
 
+/// As much of a log's end as has its last line.
+const LAST_LINE_MAX: u64 = 4096;
+
 /// A process that has only been set up has nothing in it that could hold it.
 const DIES_WITHIN: Duration = Duration::from_secs(5);
 
@@ -37,6 +40,7 @@ pub(crate) struct Started {
     slug: Slug,
     child: Child,
     starter: Starter,
+    log: Option<PathBuf>,
 }
 
 /// Starts a role with its specification and the descriptors that go with it; what it says goes to a log
@@ -52,7 +56,7 @@ pub(crate) fn start<S: Serialize>(
     spec: &S,
     fds: &[BorrowedFd<'_>],
 ) -> Result<Started, BackendError> {
-    let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.flag()));
+    let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.words()));
     let (ours, theirs) = Starter::pair().map_err(failed)?;
     let mut command = Command::new(&scope.program);
     command
@@ -64,14 +68,15 @@ pub(crate) fn start<S: Serialize>(
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     if let Some(state) = state {
-        let log = open_log(state, role).map_err(failed)?;
+        let log = open_log(&log_of(state, role)).map_err(failed)?;
         command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     }
     let child = command.spawn().map_err(failed)?;
     // Holds this process's copy of the other end until now.
     drop(command);
     let starter = Starter::send(ours, spec, fds).map_err(failed)?;
-    Ok(Started { scope: scope.clone(), role, slug: slug.clone(), child, starter })
+    let log = state.map(|state| log_of(state, role));
+    Ok(Started { scope: scope.clone(), role, slug: slug.clone(), child, starter, log })
 }
 
 /// What has to be done from outside while a process is set up.
@@ -131,7 +136,7 @@ impl Started {
         midwife: &dyn Midwife,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
-        let what = self.role.flag();
+        let what = self.role.words();
         let failed = |error: io::Error| BackendError::failed(format!("{what} could not be set up: {error}"));
         let mut stays = None;
         loop {
@@ -149,10 +154,27 @@ impl Started {
                 }
                 Some(Report::Ready) => return Ok(stays),
                 Some(Report::Failed(failure)) => return Err(explain(&failure)),
-                None => return Err(failed(io::Error::other("it ended without a word; see its log"))),
+                None => return Err(failed(io::Error::other(self.last_words()))),
             }
         }
     }
+}
+
+impl Started {
+    /// What it said before it ended.
+    fn last_words(&self) -> String {
+        let said = self.log.as_deref().and_then(|log| last_line(log).ok()).filter(|line| !line.is_empty());
+        said.map_or_else(|| "it ended without a word".to_owned(), |line| format!("it ended, saying: {line}"))
+    }
+}
+
+fn last_line(log: &Path) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    let length = file.seek(SeekFrom::End(0))?;
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_LINE_MAX)))?;
+    let mut end = Vec::new();
+    file.take(LAST_LINE_MAX).read_to_end(&mut end)?;
+    Ok(String::from_utf8_lossy(&end).lines().next_back().unwrap_or_default().trim().to_owned())
 }
 
 /// A socket for a guest's channel, bound here so that it is there before the guest is.
@@ -185,12 +207,16 @@ fn explain(failure: &SetupFailure) -> BackendError {
     }
 }
 
-fn open_log(state: &Path, role: Role) -> io::Result<File> {
-    let folder = state.join("logs");
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-    let path = folder.join(format!("{}.log", role.flag().trim_start_matches('_')));
-    if fs::metadata(&path).is_ok_and(|log| log.len() > LOG_MAX) {
-        fs::rename(&path, path.with_extension("log.old"))?;
+fn log_of(state: &Path, role: Role) -> PathBuf {
+    state.join("logs").join(format!("{}.log", role.flag().trim_start_matches('_')))
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    }
+    if fs::metadata(path).is_ok_and(|log| log.len() > LOG_MAX) {
+        fs::rename(path, path.with_extension("log.old"))?;
     }
     OpenOptions::new().append(true).create(true).mode(0o600).open(path)
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::archive::{self, Rules};
+use crate::host::disk;
 
 /// Where a copy goes.
 #[derive(Debug)]
@@ -35,7 +36,8 @@ impl Target {
 
     /// Unpacks all of it, then moves it into place. Answers what was left out.
     pub(super) fn unpack(self, archive: &mut dyn Read) -> io::Result<Vec<String>> {
-        let beside = tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder)?;
+        let beside =
+            tempfile::Builder::new().prefix(".bottle-cp-").tempdir_in(&self.folder).map_err(disk::plain)?;
         let unpacked = archive::unpack(beside.path(), archive, &Rules::default())?;
         let top = unpacked.top.ok_or_else(|| io::Error::other("the copy is empty"))?;
         replace(&beside.path().join(top), &self.folder.join(&self.name))?;

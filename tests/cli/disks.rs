@@ -1,0 +1,210 @@
+//! A home on a disk that is not as a local one: on a network, read-only, full, without locks or sockets.
+//!
+//! What a disk cannot do is played by the kernel, which answers the calls of the program under test as such a
+//! disk does.
+
+use anyhow::{Context, Result};
+use bottle_harden::filter::Filter;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Program;
+use bottle_test_support::skip;
+use nix::libc;
+use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
+
+use crate::home::{bottle, home, snapshot, transcript, transcripts};
+
+/// Runs this where programs are answered as the filter says.
+fn with<T: Send>(filter: &Filter, test: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let tested = scope.spawn(|| {
+            // The thread's own, and its children's.
+            filter.apply()?;
+            test()
+        });
+        tested.join().map_err(|_| anyhow::anyhow!("the test panicked"))?
+    })
+}
+
+/// A call with a set bit in this argument.
+fn bit(argument: u8, bit: u64) -> Result<SeccompRule> {
+    Ok(SeccompRule::new(vec![Condition::new(argument, Len::Dword, Op::MaskedEq(bit), bit)?])?)
+}
+
+/// NFS, 9p, a shared folder of a virtual machine: no rename but the plain one, no links, no clones of files, no
+/// attributes beyond the usual.
+fn on_a_network() -> Result<Filter> {
+    const FICLONE: u64 = 0x4004_9409;
+    let mut filter = Filter::default();
+    let flags = [1, 2, 4].map(|flag| bit(4, flag));
+    filter.refuse_when(libc::SYS_renameat2, flags.into_iter().collect::<Result<_>>()?, libc::EINVAL);
+    let clone = SeccompRule::new(vec![Condition::new(1, Len::Dword, Op::Eq, FICLONE)?])?;
+    filter.refuse_when(libc::SYS_ioctl, vec![clone], libc::EOPNOTSUPP);
+    filter.refuse(&[libc::SYS_link, libc::SYS_linkat], libc::EPERM);
+    filter.refuse(&[libc::SYS_setxattr, libc::SYS_fsetxattr, libc::SYS_copy_file_range], libc::EOPNOTSUPP);
+    Ok(filter)
+}
+
+/// A home whose sockets lie on its own disk.
+fn sockets_at_home() -> Result<TestHome> {
+    let mut home = home()?;
+    home.env("XDG_RUNTIME_DIR", "");
+    Ok(home)
+}
+
+#[test]
+fn a_whole_life_on_a_network_disk_leaves_nothing() -> Result<()> {
+    let mut home = sockets_at_home()?;
+    home.without_cleanup();
+    let text = with(&on_a_network()?, || {
+        transcripts(
+            &home,
+            &[
+                &["start", "hi", "-q"],
+                &["start", "nap", "--detach", "--label", "one", "-q"],
+                &["start", "nap", "--detach", "--label", "one", "-q"],
+                &["exec", "one", "--", "echo", "there"],
+                &["commit", "one", "-q"],
+                &["commit", "one", "-q"],
+                &["stop", "one", "--time", "0"],
+                &["resume", "one", "--detach", "--yes", "-q"],
+                &["stop", "one", "--time", "0"],
+                &["snapshots", "rm", "one"],
+                &["list"],
+                &["cleanup"],
+            ],
+        )
+    })?;
+    assert_eq!(std::fs::read_dir(home.bottle_home().join("state"))?.count(), 0);
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn an_isolated_bottle_on_a_network_disk_is_gone_on_with() -> Result<()> {
+    let test = "an_isolated_bottle_on_a_network_disk_is_gone_on_with";
+    let mut home = sockets_at_home()?;
+    home.bottle("lives", &bottle("[sleep, \"600\"]").replace("backend: fake", "backend: linux"))?;
+    home.agent("lives", "---\nbottle: lives\n---\n")?.without_cleanup();
+    let run = |arguments: &[&str]| home.program(arguments.iter().copied())?.run();
+    with(&on_a_network()?, || {
+        let doctor = run(&["doctor", "--json"])?.json()?;
+        if !doctor.as_array().into_iter().flatten().any(|b| b["backend"] == "linux" && b["usable"] == true) {
+            skip::aloud(test, &"the linux backend cannot be used here");
+            return Ok(());
+        }
+        let made = "mkdir -p a/b/c; echo kept > a/b/c/file; ln -s file a/b/c/link";
+        for (arguments, says) in [
+            (&["start", "lives", "--detach", "--label", "one", "--yes", "-q"][..], "one"),
+            (&["exec", "one", "--", "/bin/sh", "-c", made], ""),
+            (&["commit", "one", "-q"], ""),
+            (&["commit", "one", "-q"], ""),
+            (&["stop", "one", "--time", "0", "-q"], ""),
+            (&["resume", "one", "--detach", "--yes", "-q"], "one"),
+            (&["exec", "one", "--", "/bin/cat", "a/b/c/link"], "kept"),
+            (&["stop", "one", "--time", "0", "-q"], ""),
+            (&["snapshots", "rm", "one"], ""),
+            (&["cleanup", "--yes"], ""),
+        ] {
+            let outcome = run(arguments)?.expect_code(0);
+            assert!(outcome.stdout.contains(says), "{arguments:?}: {}", outcome.transcript());
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_disk_without_locks_or_sockets_is_said() -> Result<()> {
+    let mut text = String::new();
+    for (what, call, errno) in [
+        ("no locks", libc::SYS_flock, libc::ENOLCK),
+        ("no locks at all", libc::SYS_flock, libc::EOPNOTSUPP),
+        ("no sockets", libc::SYS_bind, libc::EPERM),
+        ("no guard", libc::SYS_listen, libc::EPERM),
+    ] {
+        let home = sockets_at_home()?;
+        let mut filter = Filter::default();
+        filter.refuse(&[call], errno);
+        let said = with(&filter, || transcript(&home, &["start", "hi", "--label", "one", "-q"]))?;
+        text += &format!("{what}: {said}\n");
+        let state = home.bottle_home().join("state");
+        let left = std::fs::read_dir(state).map_or(0, Iterator::count);
+        assert_eq!(left, 0, "{what}: {text}");
+    }
+    snapshot!(text);
+    Ok(())
+}
+
+/// What a person does whose home cannot be written.
+const UNWRITABLE: &str = r#"
+said() { echo "\$ bottle $*"; "$BOTTLE" "$@"; echo "exit $?"; echo; }
+exec 2>&1
+before=$(cd "$BOTTLE_HOME" && find . | sort | md5sum)
+said start hi --label one -q
+said start nap --detach --label one -q
+said init
+said list
+said list active --json
+said cleanup --yes
+said start hi --dry-run -q >/dev/null
+test "$before" = "$(cd "$BOTTLE_HOME" && find . | sort | md5sum)" && echo "nothing changed"
+"#;
+
+/// Runs the script where this makes the disk of `$BOTTLE_HOME`.
+fn on_a_disk(test: &str, disk: &str) -> Result<Option<String>> {
+    if !rustix::process::getuid().is_root() {
+        skip::aloud(test, &"only root mounts a disk");
+        return Ok(None);
+    }
+    let home = home()?;
+    let place = home.outside("disk");
+    std::fs::create_dir(&place)?;
+    let mut script = Program::at("/usr/bin/unshare".as_ref());
+    let lines = format!("{disk}\n{UNWRITABLE}");
+    script.arguments(["--mount", "--propagation", "private", "/bin/sh", "-c", &lines]);
+    script.env("DISK", &place).env("BOTTLE_HOME", place.join("home")).env("MANIFESTS", home.bottle_home());
+    script.env("BOTTLE", Program::bottle()?.path()).env("XDG_RUNTIME_DIR", home.runtime());
+    script.env("HOME", home.home()).directory(home.project());
+    let outcome = script.run()?;
+    let said = outcome.stdout.replace(&place.join("home").display().to_string(), "[BOTTLE_HOME]");
+    Ok(Some(home.scrub()?.apply(&said)))
+}
+
+const COPIED: &str = r#"mkdir "$BOTTLE_HOME" && cp -r "$MANIFESTS/." "$BOTTLE_HOME" || exit 99"#;
+
+#[test]
+fn a_read_only_home_is_said_and_can_be_looked_at() -> Result<()> {
+    let disk = format!(
+        "mount -t tmpfs -o mode=755 none \"$DISK\" || exit 99\n{COPIED}\nmount -o remount,ro \"$DISK\" || exit 99"
+    );
+    let Some(text) = on_a_disk("a_read_only_home_is_said_and_can_be_looked_at", &disk)? else {
+        return Ok(());
+    };
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn a_full_home_is_said_and_nothing_is_half_written() -> Result<()> {
+    let disk = format!(
+        "mount -t tmpfs -o size=256k,mode=755 none \"$DISK\" || exit 99\n{COPIED}\n\
+         head -c 1000000 /dev/zero >\"$DISK/fill\" 2>/dev/null\nmkdir \"$BOTTLE_HOME/state\""
+    );
+    let Some(text) = on_a_disk("a_full_home_is_said_and_nothing_is_half_written", &disk)? else {
+        return Ok(());
+    };
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn a_home_on_a_network_is_not_taken_for_one_of_another_name() -> Result<()> {
+    // A claim that finds its slug taken says by what, whatever the disk.
+    let home = sockets_at_home()?;
+    home.write("home/.bottle/state/mine", "a person's file")?;
+    let said = with(&on_a_network()?, || transcript(&home, &["start", "hi", "--label", "mine", "-q"]))?;
+    assert!(said.contains("mine is taken"), "{said}");
+    let path = home.bottle_home().join("state/mine");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    assert_eq!(text, "a person's file");
+    Ok(())
+}
