@@ -10,9 +10,9 @@ use bottle_contract::terminal::Pass;
 
 use super::completions;
 use super::connect::{connect, lost, open_guest};
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use super::exit;
-use super::output::Output;
+use super::output::{Output, cut_off};
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::which::{Question, is_running};
@@ -145,7 +145,7 @@ impl Joined {
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),
             Outcome::Reset(why) => self.reset(why, watch, output).await,
-            Outcome::OutputClosed => Err(CliError::new(Kind::OutputClosed, "standard output was closed")),
+            Outcome::OutputClosed(error) => Err(cut_off(error)),
         }
     }
 

@@ -9,9 +9,9 @@ use bottle_contract::terminal::Pass;
 use super::attach::catch;
 use super::completions;
 use super::connect::{connect, guest_failure, lost, open_guest};
-use super::error::{CliError, Kind};
+use super::error::CliError;
 use super::exit;
-use super::output::Output;
+use super::output::{Output, cut_off};
 use super::session::{self, Outcome, Session, Style};
 use super::terminal::{self, Detach};
 use crate::host::{Host, Settings};
@@ -45,21 +45,21 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+    pub(crate) fn run(self, host: Result<Host, CliError>, output: &Output) -> Result<u8, CliError> {
+        host.and_then(|host| self.run_on(&host, output)).map_err(ours)
+    }
+
+    fn run_on(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         if self.tty && !terminal::is_here() {
             return Err(CliError::usage("there is no terminal here to pass on")
                 .about("--tty")
-                .hint("leave `-t` out to use plain pipes")
-                .exit(exit::BOTTLE_FAILED));
+                .hint("leave `-t` out to use plain pipes"));
         }
         let pass = Settings::load(host)?.terminal_pass;
         let env = variables(host, &self.env)?;
         super::block_on(async {
             let slug = self.slug.clone();
-            let ours = |error: CliError| {
-                if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
-            };
-            self.session(host, env, pass, output).await.map_err(|error| ours(error).about(slug))
+            self.session(host, env, pass, output).await.map_err(|error| error.about(slug))
         })
     }
 
@@ -97,9 +97,14 @@ impl Exec {
             }
             Outcome::Left => Ok(exit::DONE),
             Outcome::Reset(why) => Err(lost(why)),
-            Outcome::OutputClosed => Err(CliError::new(Kind::OutputClosed, "standard output was closed")),
+            Outcome::OutputClosed(error) => Err(cut_off(error)),
         }
     }
+}
+
+/// No failure of ours is taken for the command's own.
+fn ours(error: CliError) -> CliError {
+    if error.exit < exit::BOTTLE_FAILED { error.exit(exit::BOTTLE_FAILED) } else { error }
 }
 
 /// `NAME=VALUE`, or `NAME` alone for the value it has here.

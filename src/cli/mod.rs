@@ -101,46 +101,56 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
-    let host = Host::of_this_process()?;
+    let host = || -> Result<Host, CliError> {
+        let host = Host::of_this_process()?;
+        host.check_home()?;
+        Ok(host)
+    };
     match command {
-        Command::Start(start) => start.run(&host, output),
-        Command::Attach(attach) => attach.run(&host, output),
-        Command::Exec(exec) => exec.run(&host, output),
-        Command::Logs(logs) => logs.run(&host, output),
-        Command::Cp(cp) => cp.run(&host, output),
-        Command::Stop(stop) => stop.run(&host, output),
-        Command::Pull(pull) => pull.run(&host, output),
-        Command::Diff(diff) => diff.run(&host, output),
-        Command::Resume(resume) => resume.run(&host, output),
-        Command::Commit(commit) => commit.run(&host, output),
-        Command::Snapshots(snapshots) => snapshots.run(&host, output),
-        Command::List(list) => list.run(&host, output),
-        Command::Info(info) => info.run(&host, output),
-        Command::Init(init) => init.run(&host, output),
-        Command::Edit(edit) => edit.run(&host, output),
-        Command::Settings(settings) => settings.run(&host, output),
-        Command::Policy(policy) => policy.run(&host, output),
-        Command::Probe(probe) => probe.run(&host, output),
-        Command::Doctor(doctor) => doctor.run(&host, output),
+        Command::Start(start) => start.run(&host()?, output),
+        Command::Attach(attach) => attach.run(&host()?, output),
+        Command::Exec(exec) => exec.run(host(), output),
+        Command::Logs(logs) => logs.run(&host()?, output),
+        Command::Cp(cp) => cp.run(&host()?, output),
+        Command::Stop(stop) => stop.run(&host()?, output),
+        Command::Pull(pull) => pull.run(&host()?, output),
+        Command::Diff(diff) => diff.run(&host()?, output),
+        Command::Resume(resume) => resume.run(&host()?, output),
+        Command::Commit(commit) => commit.run(&host()?, output),
+        Command::Snapshots(snapshots) => snapshots.run(&host()?, output),
+        Command::List(list) => list.run(&host()?, output),
+        Command::Info(info) => info.run(&host()?, output),
+        Command::Init(init) => init.run(&host()?, output),
+        Command::Edit(edit) => edit.run(&host()?, output),
+        Command::Settings(settings) => settings.run(&host()?, output),
+        Command::Policy(policy) => policy.run(&host()?, output),
+        Command::Probe(probe) => probe.run(&host()?, output),
+        Command::Doctor(doctor) => doctor.run(&host()?, output),
         Command::Completions(completions) => completions.run(output),
-        Command::Man(man) => man.run(&host, output),
+        Command::Man(man) => man.run(&host()?, output),
         Command::Help(help) => help.run(output),
-        Command::Cleanup(cleanup) => cleanup.run(&host, output),
+        Command::Cleanup(cleanup) => cleanup.run(&host()?, output),
     }
 }
 
 /// Help and version are answers; anything else was typed wrongly.
 fn refuse(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let _ = error.print();
-        return ExitCode::from(exit::DONE);
+        return match error.print().map_err(output::closed) {
+            Ok(()) => ExitCode::from(exit::DONE),
+            Err(error) => {
+                Output::for_errors(false).error(&error);
+                ExitCode::from(error.exit)
+            }
+        };
     }
     // What was typed could not be read, so `--json` is looked for by hand, before any `--`.
     let json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if json {
         let text = error.to_string();
         let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        Output::json_only().error(&CliError::usage(message).hint("`bottle --help` lists commands and flags"));
+        Output::for_errors(true)
+            .error(&CliError::usage(message).hint("`bottle --help` lists commands and flags"));
     } else {
         let _ = error.print();
     }

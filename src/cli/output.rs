@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::args::Global;
 use super::error::{CliError, Kind};
+use super::exit;
 pub(crate) use super::ink::Ink;
 use super::layout::Table;
 
@@ -37,9 +38,9 @@ impl Output {
         }
     }
 
-    /// For errors of a command line that could not be read.
-    pub(crate) fn json_only() -> Self {
-        Self { json: true, quiet: true, stdout: Ink::PLAIN, stderr: Ink::PLAIN }
+    /// For errors of a command line that was not read to its end.
+    pub(crate) fn for_errors(json: bool) -> Self {
+        Self { json, quiet: true, stdout: Ink::PLAIN, stderr: Ink::PLAIN }
     }
 
     /// Colours of standard output.
@@ -135,4 +136,10 @@ pub(crate) fn closed(error: io::Error) -> CliError {
     } else {
         CliError::failed(format!("cannot write to standard output: {error}"))
     }
+}
+
+/// The same of a program's output, in place of whose own code ours is passed on.
+pub(crate) fn cut_off(error: io::Error) -> CliError {
+    let error = closed(error);
+    if error.kind == Kind::OutputClosed { error } else { error.exit(exit::BOTTLE_FAILED) }
 }

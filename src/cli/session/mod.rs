@@ -15,6 +15,8 @@ mod notices;
 mod pump;
 mod signals;
 
+use std::io;
+
 use bottle_channel::Stream;
 use bottle_contract::session::guest::{Exit, Failure};
 use bottle_contract::terminal::Pass;
@@ -62,8 +64,8 @@ pub(crate) enum Outcome {
     Interrupted(u8),
     /// The other side gave the stream up, with a sentence of its own.
     Reset(String),
-    /// Nobody reads standard output any more.
-    OutputClosed,
+    /// Standard output or error cannot be written any more.
+    OutputClosed(io::Error),
 }
 
 /// One session about to be run.

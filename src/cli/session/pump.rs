@@ -78,8 +78,8 @@ async fn show(
             event = receiver.next() => event,
             title = changed(&mut titled) => {
                 stdout.title = Some(title);
-                if stdout.write(&[]).await.is_err() {
-                    return Outcome::OutputClosed;
+                if let Err(error) = stdout.write(&[]).await {
+                    return Outcome::OutputClosed(error);
                 }
                 continue;
             }
@@ -97,8 +97,8 @@ async fn show(
             None | Some(Event::End) => break,
             Some(Event::Reset(why)) => return Outcome::Reset(why),
         };
-        if written.is_err() {
-            return Outcome::OutputClosed;
+        if let Err(error) = written {
+            return Outcome::OutputClosed(error);
         }
     }
     Outcome::Reset("the bottle ended the session without a word".to_owned())
