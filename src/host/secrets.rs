@@ -69,6 +69,10 @@ pub enum SecretError {
     },
 }
 
+/// What to do about a reference, where nothing better is known.
+const MEND: &str =
+    "mend what it leads to, or the reference: `bottle info AGENT --explain` shows where it stands";
+
 impl SecretError {
     /// What the person does next.
     #[must_use]
@@ -93,7 +97,7 @@ impl SecretError {
                 })
             }
             Self::Cancelled(_) => None,
-            Self::Unreadable { hint, .. } => hint.clone(),
+            Self::Unreadable { hint, .. } => Some(hint.clone().unwrap_or_else(|| MEND.to_owned())),
         }
     }
 }

@@ -6,6 +6,7 @@
 //!
 //! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
 //! - `disks`: homes on disks that are not as a local one
+//! - `secrets`: credentials that cannot be had
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
@@ -35,6 +36,7 @@ mod pulling;
 mod readme;
 mod resuming;
 mod running;
+mod secrets;
 mod settings;
 mod state;
 mod terminal;

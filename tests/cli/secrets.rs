@@ -1,0 +1,106 @@
+//! Credentials that cannot be had: what for, where they were looked for, and never what was found there.
+
+use anyhow::{Context, Result};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+
+use crate::home::{bottle, home, run, snapshot, transcript};
+
+/// Stands in every file and answer that must not be shown.
+const VALUE: &str = "hunter2";
+
+/// An agent whose one route has this reference.
+fn referring(home: &mut TestHome, name: &str, reference: &str) -> Result<()> {
+    let routes = format!(
+        "egress: {{routes: [{{host: api.example.com, auth: {{scheme: Bearer, token_ref: {reference:?}}}}}]}}"
+    );
+    let plain = bottle("[echo, started]");
+    let plain = plain.strip_suffix("---\n").context("frontmatter")?;
+    home.bottle(name, &format!("{plain}{routes}\n---\n"))?;
+    home.agent(name, &format!("---\nbottle: {name}\n---\n"))?;
+    Ok(())
+}
+
+#[test]
+fn each_is_said_with_what_it_is_for_and_never_shown() -> Result<()> {
+    let mut home = home()?;
+    home.write("home/empty", "\n")?;
+    home.write("home/giant", &VALUE.repeat(20_000))?;
+    std::fs::write(home.home().join("binary"), [0xff, 0xfe, b'h'])?;
+    home.write("home/folder/file", VALUE)?;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        home.home().join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR,
+        0,
+    )?;
+    let mut text = String::new();
+    for (name, reference) in [
+        ("unset", "EXAMPLE_TOKEN"),
+        ("absent", "file:~/absent"),
+        ("empty", "file:~/empty"),
+        ("giant", "file:~/giant"),
+        ("binary", "file:~/binary"),
+        ("folder", "file:~/folder"),
+        ("pipe", "file:~/pipe"),
+        ("no-such-command", "cmd:no-such-program-of-mine show"),
+        ("failing-command", "cmd:sh -c 'echo hunter2; exit 3'"),
+        ("silent-command", "cmd:true"),
+        ("endless-command", "cmd:yes hunter2"),
+        ("bad-reference", "file:relative"),
+        ("no-reference", "hunter2 with spaces"),
+    ] {
+        referring(&mut home, name, reference)?;
+        text += &format!("{reference}\n{}\n", transcript(&home, &["start", name, "--label", "one", "-q"])?);
+        let state = home.bottle_home().join("state");
+        assert!(std::fs::read_dir(state).map_or(0, Iterator::count) == 0, "{reference}: {text}");
+    }
+    assert_eq!(text.matches(VALUE).count(), 3, "only where this test says what it tries:\n{text}");
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn references_kept_at_home_that_cannot_be_used_are_said() -> Result<()> {
+    let mut home = home()?;
+    referring(&mut home, "unset", "EXAMPLE_TOKEN")?;
+    let mut text = String::new();
+    for kept in [
+        "EXAMPLE_TOKEN: hunter2\n",
+        "EXAMPLE_TOKEN: file:relative\n",
+        "EXAMPLE_TOKEN: [hunter2]\n",
+        "EXAMPLE_TOKEN: file:~/absent\n",
+        "hunter2\n",
+    ] {
+        home.write("home/.bottle/secrets.yml", kept)?;
+        let kept = kept.replace(VALUE, "SECRET");
+        text += &format!("{kept}{}\n", transcript(&home, &["start", "unset", "-q"])?);
+    }
+    assert!(!text.contains(VALUE), "{text}");
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn what_is_asked_for_and_not_given_starts_nothing() -> Result<()> {
+    let mut home = home()?;
+    referring(&mut home, "unset", "EXAMPLE_TOKEN")?;
+    for keys in ["\x03", "\x1b", "\r"] {
+        let mut pty = Pty::spawn(home.program(["start", "unset", "--yes"])?.command(), 24, 100)?;
+        pty.wait_for("EXAMPLE_TOKEN")?;
+        pty.type_keys(keys)?;
+        assert_eq!(pty.wait_exit()?, 130, "{keys:?}");
+        let screen = pty.last_screen()?;
+        assert!(screen.contains("no value was given"), "{screen}");
+        assert!(!home.bottle_home().join("state").exists());
+    }
+    // A reference that leads nowhere is not kept.
+    let mut pty = Pty::spawn(home.program(["start", "unset", "--yes"])?.command(), 24, 100)?;
+    pty.wait_for("EXAMPLE_TOKEN")?;
+    pty.type_keys("file:~/absent\r")?;
+    assert_eq!(pty.wait_exit()?, 2);
+    assert!(!home.bottle_home().join("secrets.yml").exists());
+    let listed = run(&home, &["list"])?;
+    listed.stdout.is_empty().then_some(()).context("nothing was started")
+}
