@@ -153,7 +153,8 @@ impl TryFrom<String> for Name {
         if good {
             Ok(Self(name))
         } else {
-            Err(BadName { name, rule: "a name matches [a-z][a-z0-9-]*, 64 characters at most" })
+            let rule = "a name is lower-case letters, digits and dashes, begins with a letter, and has 64 characters at most";
+            Err(BadName { name, rule })
         }
     }
 }
