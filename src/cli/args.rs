@@ -13,7 +13,7 @@ use super::{
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
 #[derive(Debug, Parser)]
-#[command(name = "bottle", version, arg_required_else_help = true, after_help = EXIT_CODES)]
+#[command(name = "bottle", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -70,7 +70,9 @@ pub(crate) enum Command {
     Help(help::Help),
 }
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+New here? `bottle start` offers agents to choose from; `bottle help manifests` says how to make your own.
+
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 a manifest is wrong, 4 the backend is missing or refused, \
 5 isolation could not be proven, 130 interrupted. Where an agent's or a command's own code is passed \
 through: 125 bottle failed, 126 the program cannot be run, 127 it is not there.";

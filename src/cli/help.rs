@@ -6,6 +6,7 @@ use super::args::Cli;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use super::page::shown;
 use crate::nearest::nearest;
 
 /// Show help: all commands, one of them, or a topic
@@ -17,10 +18,12 @@ pub(crate) struct Help {
 }
 
 /// A page of `docs/`, compiled in.
-struct Topic {
-    name: &'static str,
+pub(crate) struct Topic {
+    /// As it is asked for.
+    pub(crate) name: &'static str,
     about: &'static str,
-    text: &'static str,
+    /// All of it, as Markdown.
+    pub(crate) text: &'static str,
 }
 
 /// One row for each page that is of use at a prompt.
@@ -30,12 +33,13 @@ macro_rules! topics {
     };
 }
 
-const TOPICS: &[Topic] = topics!(
+pub(crate) const TOPICS: &[Topic] = topics!(
     "manifests": "agents and bottles: every key",
     "routes": "what may leave a bottle",
     "backends": "what isolates a bottle",
     "threat-model": "what is protected from whom",
     "coming-from": "bot-bottle, dev containers, docker run",
+    "commands": "all of them, by what they are for",
     "exit-codes": "what a command ends with",
 );
 
@@ -46,7 +50,7 @@ impl Help {
         match self.words.first() {
             None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,
             Some(word) => match TOPICS.iter().find(|topic| topic.name == word) {
-                Some(topic) => output.print(topic.text)?,
+                Some(topic) => output.print(&shown(topic.text, output.ink()))?,
                 None => output.print(&of_command(&command, &self.words)?)?,
             },
         }

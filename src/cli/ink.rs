@@ -69,6 +69,11 @@ impl Ink {
         self.color
     }
 
+    /// Whether letters beyond ASCII can be read there.
+    pub(crate) fn knows_unicode(self) -> bool {
+        self.unicode
+    }
+
     /// The text in letters that can be read there. What has no plain form is spelled out, so that two names stay
     /// two names.
     pub(crate) fn letters(self, text: &str) -> Cow<'_, str> {

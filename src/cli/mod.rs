@@ -40,6 +40,7 @@ mod list;
 mod logs;
 mod man;
 mod output;
+mod page;
 mod picker;
 mod policy;
 mod probe;

@@ -143,7 +143,9 @@ impl<'a> Inside<'a> {
     }
 
     fn no_git(&self) -> CliError {
-        CliError::new(Kind::State, format!("there is no git in {}", self.slug)).about(self.slug).hint(as_it_is(self.slug))
+        CliError::new(Kind::State, format!("there is no git in {}", self.slug))
+            .about(self.slug)
+            .hint(as_it_is(self.slug))
     }
 }
 

@@ -1,0 +1,105 @@
+//! A page of `docs/` as a terminal shows it: as wide as that is, its tables too. A pipe gets the page itself.
+
+use termimad::crossterm::style::{Attribute, Color};
+use termimad::{Alignment, MadSkin};
+
+use super::ink::Ink;
+
+/// Longer lines are hard to read on a wide terminal.
+const WIDEST: usize = 100;
+
+/// The page for this stream.
+pub(crate) fn shown(markdown: &str, ink: Ink) -> String {
+    let Some(columns) = ink.columns() else { return markdown.to_owned() };
+    // A heading that cannot be bold keeps its mark.
+    let mark = if ink.is_on() { "" } else { "# " };
+    let markdown = unwrapped(&ink.letters(markdown), mark);
+    skin(ink).text(&markdown, Some(columns.min(WIDEST))).to_string()
+}
+
+fn skin(ink: Ink) -> MadSkin {
+    let mut skin = MadSkin::no_style();
+    skin.headers.iter_mut().for_each(|header| header.align = Alignment::Left);
+    skin.code_block.left_margin = 2;
+    if ink.is_on() {
+        skin.headers.iter_mut().for_each(|header| header.add_attr(Attribute::Bold));
+        skin.bold.add_attr(Attribute::Bold);
+        skin.italic.add_attr(Attribute::Italic);
+        skin.inline_code.set_fg(Color::DarkCyan);
+        skin.code_block.set_fg(Color::DarkCyan);
+    }
+    if !ink.knows_unicode() {
+        skin.limit_to_ascii();
+    }
+    skin
+}
+
+/// The same page with each paragraph and each point of a list on one line, so that it breaks where this terminal
+/// does. Fences lose their languages, which name what our tests make of them. Headings get `mark` before them.
+fn unwrapped(markdown: &str, mark: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let (mut fenced, mut open) = (false, false);
+    for line in markdown.lines() {
+        let fence = line.starts_with("```");
+        let begins = fence || fenced || begins(line);
+        match lines.last_mut() {
+            Some(last) if open && !begins => {
+                last.push(' ');
+                last.push_str(line.trim_start());
+            }
+            _ if fence => lines.push("```".to_owned()),
+            _ if fenced => lines.push(line.to_owned()),
+            _ if line.starts_with('#') => lines.push(format!("{mark}{line}")),
+            _ => lines
+                .push(line.strip_prefix("- ").map_or_else(|| line.to_owned(), |point| format!("* {point}"))),
+        }
+        fenced ^= fence;
+        open = !fence && !fenced && (!begins || line.starts_with("- "));
+    }
+    lines.join("\n")
+}
+
+/// Whether a line does not go on with the one before it.
+fn begins(line: &str) -> bool {
+    line.is_empty() || ["    ", "#", "|", "- ", "> "].iter().any(|start| line.starts_with(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use dialoguer::console::measure_text_width;
+
+    use super::*;
+
+    const PAGE: &str = "# Title\n\nWords with `code` that go on until the end of a line and then some more.\n\n\
+        | key | means |\n|---|---|\n| `one` | the first of them, at some length |\n\n```yaml bottle\nkey: value\n```\n";
+
+    #[test]
+    fn a_terminal_gets_lines_that_fit_and_a_pipe_the_page() {
+        assert_eq!(shown(PAGE, Ink::PLAIN), PAGE);
+        let narrow = shown(PAGE, Ink::PLAIN.wide(40));
+        for line in narrow.lines() {
+            assert!(measure_text_width(line) <= 40, "{line:?} in\n{narrow}");
+            assert!(!line.contains("```"), "{line:?}");
+        }
+        for words in ["# Title", "code", "one", "key: value"] {
+            assert!(narrow.contains(words), "{words:?} is missing in\n{narrow}");
+        }
+        assert!(!narrow.contains('\x1b'), "{narrow:?}");
+    }
+
+    #[test]
+    fn paragraphs_and_points_are_one_line_and_nothing_else_is_joined() {
+        let written = "# T\n\nOne\ntwo\n`three`.\n\n- a\n  b\n- c\n\n| x |\n| y |\n\n    k  v\n    l  w\n\n```sh a\nx\n\ny\n```\nend\n";
+        let page = "# T\n\nOne two `three`.\n\n* a b\n* c\n\n| x |\n| y |\n\n    k  v\n    l  w\n\n```\nx\n\ny\n```\nend";
+        assert_eq!(unwrapped(written, ""), page);
+    }
+
+    #[test]
+    fn every_topic_fits_eighty_columns() {
+        for topic in super::super::help::TOPICS {
+            for line in shown(topic.text, Ink::PLAIN.wide(80)).lines() {
+                assert!(measure_text_width(line) <= 80, "{}: {line:?}", topic.name);
+            }
+        }
+    }
+}
