@@ -34,7 +34,7 @@ fn bit(argument: u8, bit: u64) -> Result<SeccompRule> {
 /// attributes beyond the usual.
 fn on_a_network() -> Result<Filter> {
     const FICLONE: u64 = 0x4004_9409;
-    let mut filter = Filter::default();
+    let mut filter = Filter::passing();
     let flags = [1, 2, 4].map(|flag| bit(4, flag));
     filter.refuse_when(libc::SYS_renameat2, flags.into_iter().collect::<Result<_>>()?, libc::EINVAL);
     let clone = SeccompRule::new(vec![Condition::new(1, Len::Dword, Op::Eq, FICLONE)?])?;
@@ -122,7 +122,7 @@ fn a_disk_without_locks_or_sockets_is_said() -> Result<()> {
         ("no guard", libc::SYS_listen, libc::EPERM),
     ] {
         let home = sockets_at_home()?;
-        let mut filter = Filter::default();
+        let mut filter = Filter::passing();
         filter.refuse(&[call], errno);
         let said = with(&filter, || transcript(&home, &["start", "hi", "--label", "one", "-q"]))?;
         text += &format!("{what}: {said}\n");
