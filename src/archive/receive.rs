@@ -37,7 +37,7 @@ pub(crate) async fn receive<T: Send + 'static>(
 ) -> Result<T, ReceiveError> {
     let (chunks, ready) = mpsc::channel(CHUNKS);
     let taking = tokio::task::spawn_blocking(move || {
-        let mut archive = Archive { ready, chunk: Bytes::new() };
+        let mut archive = Archive { ready, chunk: Bytes::new(), whole: false };
         let taken = take(&mut archive)?;
         // An archive's padding; without the guest's word at the end this was only a part.
         io::copy(&mut archive, &mut io::sink())?;
@@ -60,8 +60,9 @@ pub(crate) async fn receive<T: Send + 'static>(
             Event::End | Event::Reset(_) => break,
         }
     }
-    // Whole only with the guest's word for it: a broken stream must not become a shorter copy.
-    if !matches!(answer, Some(GuestEvent::Done)) {
+    // Whole only with the guest's word for it: a broken stream, or a person who leaves, must not become a
+    // shorter copy.
+    if matches!(answer, Some(GuestEvent::Done)) {
         let _ = chunks.send(Bytes::new()).await;
     }
     drop(chunks);
@@ -74,21 +75,22 @@ pub(crate) async fn receive<T: Send + 'static>(
     }
 }
 
-/// The reading end of an archive under way. An empty chunk means that it broke off.
+/// The reading end of an archive under way. An empty chunk means that this was all of it; without one it broke off.
 struct Archive {
     ready: mpsc::Receiver<Bytes>,
     chunk: Bytes,
+    whole: bool,
 }
 
 impl Read for Archive {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.chunk.is_empty() {
+        if self.chunk.is_empty() && !self.whole {
             match self.ready.blocking_recv() {
-                None => return Ok(0),
-                Some(chunk) if chunk.is_empty() => {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the copy broke off"));
+                None => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the copy broke off")),
+                Some(chunk) => {
+                    self.whole = chunk.is_empty();
+                    self.chunk = chunk;
                 }
-                Some(chunk) => self.chunk = chunk,
             }
         }
         let length = buffer.len().min(self.chunk.len());
