@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use super::brief::from_home;
 use super::choice::manifests;
 use super::connect::unlistable;
 use super::error::CliError;
@@ -10,7 +11,7 @@ use super::layout::Table;
 use super::output::{Ink, Output};
 use super::shapes::{ActiveBottle, NamedManifest};
 use crate::host::Host;
-use crate::instance::record::{Mode, Record, Status};
+use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
 use crate::manifest::{Kind, Place};
 
@@ -54,9 +55,22 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     if bottles.is_empty() {
         output.note("no bottle runs; `bottle start AGENT` starts one");
     }
-    let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output.ink())).collect();
-    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS"];
-    output.print_table(&Table { heading, name: 1, rows: &rows })
+    let rows: Vec<Vec<String>> = bottles.iter().map(|bottle| row(bottle, output)).collect();
+    let heading = &["BACKEND", "SLUG", "LABEL (AGENT)", "STATUS", "SERVICES"];
+    output.print_table(&Table { heading, name: 1, rows: &rows })?;
+    if has_room(output) {
+        for (slug, problem) in
+            bottles.iter().filter_map(|bottle| Some((&bottle.slug, bottle.problem.as_ref()?)))
+        {
+            output.warn(format!("{slug}: {problem}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a person reads the table, who is told of problems below it.
+fn has_room(output: &Output) -> bool {
+    output.ink().columns().is_some()
 }
 
 /// Manifests by their file names; none is opened, so a broken one hides nothing.
@@ -85,25 +99,36 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
                 Some(other) => format!("{} (replaces {other})", manifest.from),
                 None => manifest.from.to_owned(),
             };
-            vec![manifest.name, from, super::output::one_line(&manifest.file)]
+            // Only a person reads `~`.
+            let file =
+                if has_room(output) { from_home(&manifest.file, &host.user_home) } else { manifest.file };
+            vec![manifest.name, from, super::output::one_line(&file)]
         })
         .collect();
     output.print_table(&Table { heading: &["NAME", "FROM", "FILE"], name: 0, rows: &rows })
 }
 
-fn row(bottle: &ActiveBottle, ink: Ink) -> Vec<String> {
+fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
+    let ink = output.ink();
     let agent = bottle.agent.as_deref().unwrap_or("?");
     let label = match &bottle.label {
         Some(label) => format!("{} ({agent})", super::output::one_line(label)),
         None => format!("({agent})"),
     };
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
+        (status, _, Some(_)) if has_room(output) => ink.red(status),
         (status, _, Some(problem)) => format!("{}: {}", ink.red(status), super::output::one_line(problem)),
         ("running", Some(mode), None) => format!("{} ({mode})", ink.green("running")),
         (status, ..) => ink.yellow(status),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    vec![backend, ink.named(bottle.color.as_deref(), &bottle.slug), label, status]
+    let services: Vec<String> = bottle.services.iter().map(|service| named_service(service, ink)).collect();
+    vec![backend, ink.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
+}
+
+fn named_service(service: &Service, ink: Ink) -> String {
+    let name = super::output::one_line(&service.name);
+    if service.up { name } else { ink.red(&format!("{name} down")) }
 }
 
 impl From<Listed> for ActiveBottle {
@@ -128,8 +153,11 @@ fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
         Mode::Attached => "attached",
         Mode::Detached => "detached",
     };
+    // Of a bottle that does not run the record says what guarded it last.
+    let runs = record.status == Status::Running && matches!(status, None | Some("unkept"));
     ActiveBottle {
         slug: record.slug.to_string(),
+        services: if runs { record.services } else { Vec::new() },
         label: record.label,
         color: record.color,
         agent: Some(record.agent.to_string()),
@@ -155,6 +183,7 @@ fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBott
         status,
         started_at: None,
         pending: 0,
+        services: Vec::new(),
         problem: Some(problem),
     }
 }

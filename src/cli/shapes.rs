@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::backend::{Finding, Unused};
+use crate::instance::record::Service;
 
 /// One line of `bottle list active --json`.
 #[derive(Debug, Serialize)]
@@ -22,6 +23,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) started_at: Option<Timestamp>,
     /// Questions of this bottle that wait for a person.
     pub(crate) pending: u32,
+    /// What guards its door, while it runs.
+    pub(crate) services: Vec<Service>,
     /// Why nothing more is known of it, when its record cannot be read.
     pub(crate) problem: Option<String>,
 }

@@ -61,11 +61,23 @@ pub struct Record {
     /// Files and folders inside with the agent's conversations.
     #[serde(default)]
     pub transcript: Vec<String>,
+    /// What guards its door, as it was last known to the keeper.
+    #[serde(default)]
+    pub services: Vec<Service>,
     /// How the agent ended, once it has.
     #[serde(default)]
     pub agent_exit: Option<Exit>,
     /// SHA-256 of the resolved manifest, hex.
     pub manifest_hash: String,
+}
+
+/// One of the programs that guard a bottle's door.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Service {
+    /// `egress`, `git-gate`, `supervise`.
+    pub name: String,
+    /// Whether it works; the part of the door of one that does not is closed.
+    pub up: bool,
 }
 
 /// Whether a bottle needs its client.

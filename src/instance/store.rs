@@ -478,6 +478,7 @@ mod tests {
             pulled_at: None,
             kept: false,
             transcript: Vec::new(),
+            services: Vec::new(),
             agent_exit: None,
             manifest_hash: String::new(),
         }

@@ -35,6 +35,8 @@ pub(super) enum Command {
     },
     /// Let it live without its first client.
     Detach,
+    /// Note that a service at the door ended, or without a name all of them.
+    ServiceDown(Option<String>),
     /// Make a snapshot.
     Commit {
         /// Is told how it goes.

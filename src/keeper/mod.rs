@@ -316,6 +316,7 @@ fn record_of(plan: &Plan) -> Record {
         pulled_at: None,
         kept: false,
         transcript: plan.transcript.clone(),
+        services: Vec::new(),
         agent_exit: None,
         manifest_hash: plan.manifest_hash.clone(),
     }

@@ -19,7 +19,7 @@ use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
 use crate::backend::Backend;
 use crate::host::Host;
 use crate::instance::Claim;
-use crate::instance::record::{Mode, Status};
+use crate::instance::record::{Mode, Service, Status};
 use crate::launch::{Running, agent_end};
 
 /// How long an ended agent's first client may take to come and read its output.
@@ -30,6 +30,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The agent's time between SIGTERM and SIGKILL when nobody says otherwise, as `docker stop` has it.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the bundle may take to say how it is.
+const HEALTH_WITHIN: Duration = Duration::from_secs(2);
 
 /// A bottle that runs, with its keeper.
 pub(super) struct Owned<'a> {
@@ -46,7 +49,11 @@ impl Owned<'_> {
     /// Keeps the bottle until it ends, and ends it.
     pub(super) async fn keep(self, report: &Stream) -> anyhow::Result<()> {
         let slug = self.claim.record().slug;
-        self.claim.update(|record| record.status = Status::Running)?;
+        let services = services(&self.running.bundle).await;
+        self.claim.update(|record| {
+            record.status = Status::Running;
+            record.services = services;
+        })?;
         let socket = super::client::socket(self.host, &slug);
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
@@ -167,7 +174,19 @@ impl Watch<'_> {
                 };
                 let _ = told.send(answer).await;
             }
+            Command::ServiceDown(name) => self.note_down(name.as_deref()),
             Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
+        }
+    }
+
+    /// For whoever lists the bottle. The warning went out already.
+    fn note_down(&self, name: Option<&str>) {
+        let down = |service: &Service| name.is_none_or(|name| service.name == name);
+        let noted = self.claim.update(|record| {
+            record.services.iter_mut().filter(|service| down(service)).for_each(|service| service.up = false);
+        });
+        if let Err(error) = noted {
+            tracing::warn!("cannot write the bottle's record: {error}");
         }
     }
 
@@ -244,9 +263,12 @@ async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
                 BundleEvent::Refused(refused) => shared.notices.tell(Notice::Refused(refused)),
-                BundleEvent::Down { daemon } => shared.notices.tell(Notice::DoorDown(format!(
-                    "{daemon} ended; its part of the door is closed and nothing passes there any more"
-                ))),
+                BundleEvent::Down { daemon } => {
+                    shared.notices.tell(Notice::DoorDown(format!(
+                        "{daemon} ended; its part of the door is closed and nothing passes there any more"
+                    )));
+                    let _ = shared.commands.send(Command::ServiceDown(Some(daemon))).await;
+                }
                 BundleEvent::Lost { count } => shared.notices.tell(Notice::Warning(format!(
                     "{count} events of the door were lost while nobody listened"
                 ))),
@@ -256,4 +278,18 @@ async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
     }
     let sentence = "the door's guard ended: nothing leaves the bottle any more".to_owned();
     shared.notices.tell(Notice::DoorDown(sentence));
+    let _ = shared.commands.send(Command::ServiceDown(None)).await;
+}
+
+/// What guards the door, as the bundle says; nothing when it does not answer, which is noticed elsewhere.
+async fn services(bundle: &Channel) -> Vec<Service> {
+    let ask = async {
+        let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;
+        match stream.receive::<BundleEvent>().await.ok()? {
+            BundleEvent::Health { daemons } => Some(daemons),
+            _ => None,
+        }
+    };
+    let daemons = tokio::time::timeout(HEALTH_WITHIN, ask).await.ok().flatten().unwrap_or_default();
+    daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect()
 }
