@@ -14,6 +14,15 @@ use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, weaknesses};
 /// Columns of the keys.
 const KEYS: usize = 9;
 
+/// Where what stands behind a key begins.
+const BEGIN: usize = KEYS + 3;
+
+/// How far a line that goes on is set in, so that it is no line of its own.
+const INDENT: usize = 2;
+
+/// Columns that are worth setting a sentence below its beginning.
+const ROOM: usize = 30;
+
 /// Columns of hosts, unless one is longer.
 const HOSTS: usize = 28;
 
@@ -35,7 +44,16 @@ pub(crate) enum Tone {
 #[derive(Debug)]
 pub(crate) struct Brief {
     heading: String,
-    rows: Vec<(&'static str, Tone, Vec<String>)>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    key: &'static str,
+    tone: Tone,
+    lines: Vec<String>,
+    /// Where a line that is too long goes on, from where it began.
+    indent: usize,
 }
 
 impl Brief {
@@ -55,19 +73,24 @@ impl Brief {
 
     /// Adds a row; one without lines is left out.
     pub(crate) fn row(&mut self, key: &'static str, tone: Tone, lines: Vec<String>) {
+        self.indented(key, tone, lines, INDENT);
+    }
+
+    fn indented(&mut self, key: &'static str, tone: Tone, lines: Vec<String>, indent: usize) {
         if !lines.is_empty() {
-            self.rows.push((key, tone, lines));
+            self.rows.push(Row { key, tone, lines, indent });
         }
     }
 
-    /// What may be reached, and what is weaker than usual.
-    pub(crate) fn reach(&mut self, manifest: &ResolvedManifest, home: &Path) {
-        self.row("reaches", Tone::Plain, reaches(manifest, home));
+    /// What may be reached, and what is weaker than usual: that, and what else is.
+    pub(crate) fn reach(&mut self, manifest: &ResolvedManifest, home: &Path, else_weaker: Vec<String>) {
+        let (lines, indent) = reaches(manifest, home);
+        self.indented("reaches", Tone::Plain, lines, indent);
         let weaker = weaknesses(manifest).into_iter().map(|weakness| {
             let origin = from_home(&weakness.origin.to_string(), home);
             format!("{} {} ({origin})", weakness.host, weakness.what.sentence())
         });
-        self.row("weaker", Tone::Alarm, weaker.collect());
+        self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
     }
 
     /// What a project decided instead of the person.
@@ -78,7 +101,12 @@ impl Brief {
     /// The text; of each row no more than `most` lines.
     pub(crate) fn text(&self, ink: Ink, most: Option<usize>) -> String {
         let mut text = format!("{}\n", ink.bold(&inert(&self.heading)));
-        for (key, tone, lines) in &self.rows {
+        for Row { key, tone, lines, indent } in &self.rows {
+            let indent = if ink.columns().is_some_and(|columns| columns < BEGIN + indent + ROOM) {
+                INDENT
+            } else {
+                *indent
+            };
             let most = most.unwrap_or(usize::MAX);
             // The line that says how many more there are takes the place of one.
             let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
@@ -86,7 +114,7 @@ impl Brief {
             let more = (more > 0).then(|| format!("and {more} more"));
             let mut key = (*key).to_owned();
             for line in lines.iter().take(shown).cloned().chain(more) {
-                let line = ink.hanging(&inert(&line), KEYS + 3);
+                let line = ink.hanging_from(&inert(&line), BEGIN, BEGIN + indent);
                 let _ = writeln!(text, "  {} {line}", tone.ink(ink, &format!("{key:<KEYS$}")));
                 key.clear();
             }
@@ -117,10 +145,11 @@ pub(crate) fn from_home(text: &str, home: &Path) -> String {
     }
 }
 
-fn reaches(manifest: &ResolvedManifest, home: &Path) -> Vec<String> {
+/// A line for each route, and where in it the sentence begins.
+fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
     let routes = &manifest.egress.routes;
     if routes.is_empty() {
-        return vec!["nothing: no host is listed".to_owned()];
+        return (vec!["nothing: no host is listed".to_owned()], INDENT);
     }
     let hosts: Vec<String> = routes.iter().map(|route| host(&route.value)).collect();
     let width = hosts.iter().map(|host| measure_text_width(host)).max().unwrap_or(0).min(HOSTS);
@@ -128,7 +157,7 @@ fn reaches(manifest: &ResolvedManifest, home: &Path) -> Vec<String> {
         let origin = from_home(&route.origin.to_string(), home);
         format!("{host:<width$}  {}  ({origin})", sentence(&route.value))
     };
-    routes.iter().zip(&hosts).map(line).collect()
+    (routes.iter().zip(&hosts).map(line).collect(), width + 2)
 }
 
 fn host(route: &Route) -> String {

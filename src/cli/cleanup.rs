@@ -1,6 +1,7 @@
 //! `bottle cleanup`: removes what belongs to no living bottle.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
@@ -10,6 +11,7 @@ use super::connect::unlistable;
 use super::error::{CliError, answered};
 use super::exit;
 use super::output::{Output, inert};
+use super::progress::{self, Progress};
 use super::shapes::{CleanupReport, Leftover};
 use super::terminal::{self, Person};
 use crate::backend::{Snapshot, Unused, registry};
@@ -41,7 +43,8 @@ impl Cleanup {
 
     async fn clean(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let backends = registry::all(host);
-        let mut found = cleanup::find(host, &backends).await.map_err(unlistable)?;
+        let find = async |_| cleanup::find(host, &backends).await.map_err(unlistable);
+        let mut found = progress::shown("looking", "nothing was removed", output, find).await?;
         let living = if self.all { living(host)? } else { Vec::new() };
         let nothing = found.is_empty() && living.is_empty();
         let mut failures = Vec::new();
@@ -50,12 +53,18 @@ impl Cleanup {
                 output.note("nothing was removed");
                 return Ok(exit::DONE);
             }
-            failures.extend(end_all(host, &living).await);
-            if !living.is_empty() {
-                // What has just ended may have left something.
-                found = cleanup::find(host, &backends).await.map_err(unlistable)?;
-            }
-            failures.extend(cleanup::remove(host, &backends, &found).await);
+            let left = "not everything was removed; `bottle cleanup` goes on";
+            let remove = async |progress: Arc<Progress>| {
+                let mut failures = end_all(host, &living, &progress).await;
+                if !living.is_empty() {
+                    // What has just ended may have left something.
+                    found = cleanup::find(host, &backends).await.map_err(unlistable)?;
+                }
+                progress.say("removing");
+                failures.extend(cleanup::remove(host, &backends, &found).await);
+                Ok(failures)
+            };
+            failures = progress::shown("removing", left, output, remove).await?;
         }
         failures.extend(found.errors.iter().cloned());
         report(&found, &living, &failures, self.dry_run, output)
@@ -74,7 +83,15 @@ fn living(host: &Host) -> Result<Vec<Slug>, CliError> {
 }
 
 /// Stops all of them at once. One that cannot be reached any more is an orphan by then, and found as one.
-async fn end_all(host: &Host, slugs: &[Slug]) -> Vec<String> {
+async fn end_all(host: &Host, slugs: &[Slug], progress: &Progress) -> Vec<String> {
+    if let Some(first) = slugs.first() {
+        let more = slugs.len() - 1;
+        progress.say(&if more > 0 {
+            format!("stopping {first} and {more} more")
+        } else {
+            format!("stopping {first}")
+        });
+    }
     let each = slugs.iter().map(async |slug| {
         let alive = matches!(Store::of(host).state(slug), Some(State::Alive(_)));
         match super::stop::stop(host, slug, GRACE).await {

@@ -1,17 +1,14 @@
 //! `bottle commit`: a snapshot of a bottle, which goes on meanwhile.
 
-use std::sync::Arc;
-
 use bottle_contract::names::Slug;
 use indicatif::HumanBytes;
 
-use super::attach::catch;
 use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
-use super::progress::Progress;
+use super::progress;
 use super::shapes;
 use super::which::Question;
 use crate::backend::{Backend, BackendError, Copied, Told, registry};
@@ -73,28 +70,22 @@ async fn commit_running(
 ) -> Result<Committed, CliError> {
     let channel = connect(host, slug).await?;
     say_what_is_left_out(&*backend_of(host, record)?, slug, output).await;
-    let mut signals = catch()?;
-    let progress = Progress::start(output);
-    let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(lost)?;
-    loop {
-        let event = tokio::select! {
-            event = stream.receive::<KeeperEvent>() => event.map_err(lost)?,
-            number = signals.end() => {
-                return Err(CliError::new(Kind::Interrupted, format!("interrupted by signal {number}"))
-                    .exit(128u8.saturating_add(number))
-                    .hint("the snapshot is still being made; `bottle snapshots` shows it when it is whole"));
+    let left = "the snapshot is still being made; `bottle snapshots` shows it when it is whole";
+    progress::shown("freezing", left, output, async |progress| {
+        let mut stream = channel.open(&KeeperRequest::Commit).await.map_err(lost)?;
+        loop {
+            match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+                KeeperEvent::Copied(copied) => progress.say(&words(copied)),
+                KeeperEvent::Committed(committed) => return Ok(committed),
+                KeeperEvent::Failed(failure) => {
+                    return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
+                }
+                KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
+                _ => return Err(lost("it answered out of turn")),
             }
-        };
-        match event {
-            KeeperEvent::Copied(copied) => progress.say(&words(copied)),
-            KeeperEvent::Committed(committed) => return Ok(committed),
-            KeeperEvent::Failed(failure) => {
-                return Err(CliError::failed(failure.message).hint_if(failure.hint).exit(failure.exit));
-            }
-            KeeperEvent::Refused(why) => return Err(CliError::new(Kind::State, why)),
-            _ => return Err(lost("it answered out of turn")),
         }
-    }
+    })
+    .await
 }
 
 /// Nobody keeps a preserved bottle, so this command does for as long as it takes.
@@ -111,10 +102,12 @@ async fn commit_kept(
     let backend = backend_of(host, record)?;
     let claim = Store::of(host).adopt(slug).map_err(taken)?;
     say_what_is_left_out(&*backend, slug, output).await;
-    let progress = Arc::new(Progress::start(output));
-    let shown = progress.clone();
-    let told = Told::new(move |copied| shown.say(&words(copied)));
-    let commit = freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)?;
+    let left = "there is no new snapshot; `bottle cleanup` removes what was copied for it";
+    let commit = progress::shown("freezing", left, output, async |progress| {
+        let told = Told::new(move |copied| progress.say(&words(copied)));
+        freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)
+    });
+    let commit = commit.await?;
     Ok(Committed {
         moved_by: backend.moved_by(&commit.snapshot),
         snapshot: commit.snapshot,

@@ -61,7 +61,7 @@ fn summary(resolved: &Resolved, host: &Host, ink: Ink) -> String {
     if !skills.is_empty() {
         brief.row("skills", Tone::Plain, vec![skills.join(", ")]);
     }
-    brief.reach(manifest, home);
+    brief.reach(manifest, home, Vec::new());
     brief.project(resolved);
     brief.text(ink, None)
 }

@@ -92,7 +92,12 @@ impl Ink {
 
     /// Text that begins at this column and keeps to it, wrapped between words.
     pub(crate) fn hanging(self, text: &str, indent: usize) -> String {
-        layout::hanging(&self.letters(text), indent, self.columns())
+        self.hanging_from(text, indent, indent)
+    }
+
+    /// Text that begins at one column and goes on below at another.
+    pub(crate) fn hanging_from(self, text: &str, at: usize, indent: usize) -> String {
+        layout::hanging(&self.letters(text), at, indent, self.columns())
     }
 
     fn paint(self, style: Style, text: &str) -> String {

@@ -77,31 +77,37 @@ fn line(row: &[String], widths: &[usize], ink: Ink) -> String {
     }
     if let Some(last) = row.get(widths.len()) {
         let indent = widths.iter().map(|width| width + GAP).sum();
-        line.push_str(&hanging(last, indent, ink.columns()));
+        line.push_str(&hanging(last, indent, indent, ink.columns()));
     }
     line.trim_end().to_owned()
 }
 
-/// Text that begins at the column `indent` and keeps to it: wrapped between words where the terminal ends. What
-/// stands in backquotes stays in one piece, so that a command can be copied. A terminal too narrow for that wraps
-/// by itself.
-pub(crate) fn hanging(text: &str, indent: usize, columns: Option<usize>) -> String {
-    let Some(room) = columns.and_then(|columns| columns.checked_sub(indent)).filter(|room| *room >= LAST)
-    else {
+/// Text that begins at the column `at` and goes on below at `indent`: wrapped between words where the terminal ends.
+/// What stands in backquotes stays in one piece, so that a command can be copied. A terminal too narrow for that
+/// wraps by itself.
+pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usize>) -> String {
+    let rooms = columns.and_then(|columns| Some((columns.checked_sub(at)?, columns.checked_sub(indent)?)));
+    let Some((first, rest)) = rooms.filter(|(first, rest)| *first.min(rest) >= LAST) else {
         return text.to_owned();
     };
-    let lines: Vec<String> = text.split('\n').flat_map(|line| wrapped(line, room)).collect();
+    let mut lines = Vec::new();
+    for line in text.split('\n') {
+        let first = if lines.is_empty() { first } else { rest };
+        lines.extend(wrapped(line, first, rest));
+    }
     lines.join(&format!("\n{:indent$}", ""))
 }
 
 /// A line as several that fit, where words are short enough.
-fn wrapped(line: &str, room: usize) -> Vec<String> {
+fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
+    let mut room = first;
     for (gap, word) in words(line) {
         let width = measure_text_width(&current) + gap.len() + measure_text_width(word);
         if width > room && !current.trim().is_empty() {
             lines.push(std::mem::take(&mut current));
+            room = rest;
         } else {
             current.push_str(gap);
         }
@@ -178,9 +184,10 @@ mod tests {
             ("no room", 38, 40, "no room"),
             ("", 0, 40, ""),
         ] {
-            assert_eq!(hanging(text, indent, Some(columns)), expected, "{text:?}");
+            assert_eq!(hanging(text, indent, indent, Some(columns)), expected, "{text:?}");
         }
-        assert_eq!(hanging("one two three four five", 4, None), "one two three four five");
+        assert_eq!(hanging("one two three four five", 4, 4, None), "one two three four five");
+        assert_eq!(hanging("one two three four five", 8, 4, Some(26)), "one two three four\n    five");
     }
 
     proptest! {
@@ -188,7 +195,7 @@ mod tests {
         fn nothing_is_lost_and_only_what_is_one_word_is_too_wide(
             text in "[a-z名é`\u{1b}\n ]{0,80}", indent in 0usize..20, columns in 24usize..80,
         ) {
-            let laid = hanging(&text, indent, Some(columns));
+            let laid = hanging(&text, indent, indent, Some(columns));
             let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
             prop_assert_eq!(words(&laid), words(&text));
             if columns - indent >= LAST {

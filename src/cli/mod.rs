@@ -105,6 +105,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
     let host = || -> Result<Host, CliError> {
         let host = Host::of_this_process()?;
         host.check_home()?;
+        terminal::put_right(&host.runtime);
         Ok(host)
     };
     match command {

@@ -101,7 +101,12 @@ impl Output {
         if self.json {
             return self.say(&error.json().to_string());
         }
-        self.labelled(&self.stderr.red("error:"), 7, &inert(&error.message));
+        if error.kind == Kind::Interrupted {
+            // What the person wanted is no error.
+            self.labelled("bottle:", 8, &inert(&error.message));
+        } else {
+            self.labelled(&self.stderr.red("error:"), 7, &inert(&error.message));
+        }
         if let Some(hint) = &error.hint {
             self.labelled(&self.stderr.cyan("hint:"), 6, &inert(hint));
         }

@@ -10,6 +10,7 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::git::{Fetched, Inside, Repository, as_it_is};
 use super::output::Output;
+use super::progress;
 use super::shapes;
 use crate::host::Host;
 use crate::instance::record::Record;
@@ -51,7 +52,10 @@ impl Pull {
         super::block_on(async {
             let record = running(host, &self.slug).await?;
             let channel = connect(host, &self.slug).await?;
-            let pulled = pull(host, &record, &channel, self.branch.as_deref()).await?;
+            let branch = self.branch.as_deref();
+            let left = "the branch here is as it was, or has all of it";
+            let pulling = async |_| pull(host, &record, &channel, branch).await;
+            let pulled = progress::shown("pulling", left, output, pulling).await?;
             report(&self.slug, &pulled, output)?;
             Ok(exit::DONE)
         })

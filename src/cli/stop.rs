@@ -9,7 +9,7 @@ use super::connect::{connect, lost};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
-use super::progress::Progress;
+use super::progress;
 use super::which::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
@@ -39,11 +39,10 @@ impl Stop {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let grace = Duration::from_secs(u64::from(self.time));
         let slug = WHICH.answer(self.slug, host, output)?;
-        let progress = Progress::start(output);
-        // In a pipe nobody watches, and the end is said anyway.
-        progress.say(&format!("{slug} ends; its agent has {} s for it", self.time));
-        let ended = super::block_on(stop(host, &slug, grace))?;
-        drop(progress);
+        let words = format!("{slug} ends; its agent has {} s for it", self.time);
+        let left = "it goes on ending; `bottle list` shows how far it is";
+        let stopping = async |_| stop(host, &slug, grace).await;
+        let ended = super::block_on(progress::shown(&words, left, output, stopping))?;
         super::attach::tell(&slug, &ended, output);
         if ended.left.is_empty() { Ok(exit::DONE) } else { Ok(exit::FAILED) }
     }

@@ -17,6 +17,8 @@
 //! - `newcomer`: a person's first hour, as they see it
 //! - `picking`: what a person is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
+//! - `endings`: every end of a session, and the terminal as it was
+//! - `screens`: what is shown on terminals of every size, and on those that know no colours or letters
 //! - `readme`: README's commands, as they are written
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 //! - `writing`: manifests of one's own, and settings
@@ -24,6 +26,7 @@
 mod conversations;
 mod disks;
 mod docker;
+mod endings;
 mod engines;
 mod freezing;
 mod home;
@@ -36,6 +39,7 @@ mod pulling;
 mod readme;
 mod resuming;
 mod running;
+mod screens;
 mod secrets;
 mod settings;
 mod state;

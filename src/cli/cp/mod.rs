@@ -6,20 +6,28 @@
 mod place;
 mod target;
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bottle_channel::Stream;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
+use indicatif::HumanBytes;
+use tokio::sync::oneshot;
 
 use self::place::Place;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use super::progress::{self, Progress};
 use crate::archive::{self, ReceiveError, SendError};
 use crate::host::Host;
+
+/// How long an interrupted copy may take to remove what it unpacked.
+const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// Copy files into a bottle or out of it
 ///
@@ -36,9 +44,14 @@ pub(crate) struct Cp {
 impl Cp {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match (Place::of(&self.source), Place::of(&self.destination)) {
-            (Place::Here(from), Place::Inside(slug, to)) => super::block_on(copy_in(host, &from, &slug, &to)),
+            (Place::Here(from), Place::Inside(slug, to)) => super::block_on(progress::shown(
+                "copying in",
+                "what was copied so far stays in the bottle",
+                output,
+                async |progress| copy_in(host, &from, &slug, &to, progress).await,
+            )),
             (Place::Inside(slug, from), Place::Here(to)) => {
-                super::block_on(copy_out(host, &slug, &from, &to, output))
+                super::block_on(take_out(host, &slug, &from, &to, output))
             }
             (Place::Inside(..), Place::Inside(..)) => {
                 Err(CliError::usage("both paths lie in a bottle").hint("copy out first, then in"))
@@ -50,7 +63,13 @@ impl Cp {
     }
 }
 
-async fn copy_in(host: &Host, from: &Path, slug: &Slug, to: &str) -> Result<u8, CliError> {
+async fn copy_in(
+    host: &Host,
+    from: &Path,
+    slug: &Slug,
+    to: &str,
+    progress: Arc<Progress>,
+) -> Result<u8, CliError> {
     let unreadable = |error: io::Error| {
         CliError::failed(format!("cannot read {}: {error}", from.display())).about(from.display())
     };
@@ -60,7 +79,9 @@ async fn copy_in(host: &Host, from: &Path, slug: &Slug, to: &str) -> Result<u8, 
     let channel = connect(host, slug).await?;
     let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: folder })).await?;
     let path = from.to_owned();
-    archive::send(&stream, move |out| pack(&path, &name, out)).await.map_err(|error| match error {
+    let pack =
+        move |out: &mut dyn Write| pack(&path, &name, &mut Counted { out, bytes: 0, progress: &progress });
+    archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
         SendError::Gone(error) => lost(error),
         SendError::Stopped(_) => CliError::failed(error.to_string()),
@@ -79,12 +100,55 @@ fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     archive.finish()
 }
 
-async fn copy_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
+/// Says how much was written.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+    progress: &'a Progress,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        self.progress.say(&format!("copying in: {}", HumanBytes(self.bytes)));
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Copies out; one that is interrupted takes back what it laid beside the target.
+async fn take_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
+    let (working, mut ended) = oneshot::channel();
+    let copying = async |_| copy_out(host, slug, from, to, working, output).await;
+    let copied = progress::shown("copying out", "nothing here was changed", output, copying).await;
+    if copied.is_err() {
+        let _ = tokio::time::timeout(TAKEN_BACK_WITHIN, &mut ended).await;
+    }
+    copied
+}
+
+async fn copy_out(
+    host: &Host,
+    slug: &Slug,
+    from: &str,
+    to: &Path,
+    working: oneshot::Sender<()>,
+    output: &Output,
+) -> Result<u8, CliError> {
     let target = target::Target::choose(to, from)
         .map_err(|error| CliError::failed(format!("cannot write {}: {error}", to.display())))?;
     let channel = connect(host, slug).await?;
     let stream = open_guest(&channel, GuestRequest::CopyOut(CopyOut { path: from.to_owned() })).await?;
-    match archive::receive(stream, move |archive| target.unpack(archive)).await {
+    let unpack = move |archive: &mut dyn Read| {
+        // Dropped with the thread, which is how its end is known.
+        let _working = working;
+        target.unpack(archive)
+    };
+    match archive::receive(stream, unpack).await {
         Ok(skipped) => {
             for name in skipped {
                 output.warn(format!("{name} was left out: it is no file, folder, or link within the copy"));

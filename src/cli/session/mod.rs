@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub(crate) use notices::Watch;
 pub(crate) use pump::run;
-pub(crate) use signals::Signals;
+pub(crate) use signals::{Signals, interrupted};
 
 use super::terminal::Detach;
 

@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::cli::error::{CliError, Kind};
+use crate::cli::exit;
+
 /// Every signal that means something to a session, caught from here to the process's end.
 pub(crate) struct Signals {
     hangup: Signal,
@@ -70,4 +73,10 @@ impl Signals {
             }
         }
     }
+}
+
+/// A signal ended it.
+pub(crate) fn interrupted(number: u8) -> CliError {
+    let code = if number == 2 { exit::INTERRUPTED } else { 128u8.saturating_add(number) };
+    CliError::new(Kind::Interrupted, format!("interrupted by signal {number}")).exit(code)
 }

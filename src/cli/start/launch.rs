@@ -12,7 +12,7 @@ use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
-use crate::cli::session::Signals;
+use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{Person, interactive};
 use crate::host::Host;
 use crate::host::process::ProcessId;
@@ -20,7 +20,7 @@ use crate::host::secrets::{self, Ask, SecretError, Secrets};
 use crate::instance::{State, Store};
 use crate::keeper::client::{self, Launched};
 use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchOrder, Phase};
-use crate::plan::Plan;
+use crate::plan::{Plan, Workspace};
 
 /// How long an interrupted launch may take to undo what it made.
 const UNDONE_WITHIN: Duration = Duration::from_secs(30);
@@ -68,7 +68,7 @@ pub(super) async fn launch(
     let Launched { channel, progress: mut events } =
         client::launch(host, order).await.map_err(|error| CliError::failed(error.to_string()))?;
     let signal = tokio::select! {
-        answer = follow(&mut events, &progress) => {
+        answer = follow(&mut events, &order.plan, &progress) => {
             drop(progress);
             return finished(answer, None, order, output).map(|()| channel);
         }
@@ -76,7 +76,7 @@ pub(super) async fn launch(
     };
     interrupt_keeper(host, slug);
     let undone = tokio::select! {
-        answer = tokio::time::timeout(UNDONE_WITHIN, follow(&mut events, &progress)) => answer,
+        answer = tokio::time::timeout(UNDONE_WITHIN, follow(&mut events, &order.plan, &progress)) => answer,
         // A second Ctrl-C: the keeper goes on undoing by itself.
         number = signals.end() => {
             drop(progress);
@@ -97,10 +97,10 @@ enum Answer {
     Lost(ChannelError),
 }
 
-async fn follow(events: &mut bottle_channel::StreamReceiver, progress: &Progress) -> Answer {
+async fn follow(events: &mut bottle_channel::StreamReceiver, plan: &Plan, progress: &Progress) -> Answer {
     loop {
         match events.message::<KeeperEvent>().await {
-            Ok(KeeperEvent::Phase(phase)) => progress.phase(words(phase)),
+            Ok(KeeperEvent::Phase(phase)) => progress.phase(words(phase, plan.workspace)),
             Ok(KeeperEvent::Running { .. }) => return Answer::Running,
             Ok(KeeperEvent::Failed(failure)) => return Answer::Failed(failure),
             Ok(_) => {}
@@ -163,12 +163,6 @@ fn interrupt_keeper(host: &Host, slug: &Slug) {
     }
 }
 
-/// A signal ended it before the agent ran.
-pub(super) fn interrupted(number: u8) -> CliError {
-    let code = if number == 2 { exit::INTERRUPTED } else { 128u8.saturating_add(number) };
-    CliError::new(Kind::Interrupted, format!("interrupted by signal {number}")).exit(code)
-}
-
 /// A detached bottle runs: its name is the answer.
 pub(super) fn report_detached(slug: &Slug, output: &Output) -> Result<u8, CliError> {
     if output.json {
@@ -192,11 +186,12 @@ impl From<SecretError> for CliError {
 }
 
 /// What a phase works on, in the person's words.
-fn words(phase: Phase) -> &'static str {
+fn words(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
         Phase::Network => "making its network",
         Phase::Guard => "raising the guard at its door",
-        Phase::Provision => "preparing the inside",
+        Phase::Provision if workspace == Workspace::Empty => "preparing the inside",
+        Phase::Provision => "preparing the inside, with a copy of the directory",
         Phase::Agent => "starting the agent",
         Phase::Undo => "undoing what was made",
     }

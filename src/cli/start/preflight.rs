@@ -7,12 +7,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::launch::interrupted;
 use crate::backend::{Backend, Exposed, Preview};
 use crate::cli::brief::{Brief, Tone, from_home, of_project};
 use crate::cli::error::{CliError, answered};
 use crate::cli::output::{Ink, Output, inert};
-use crate::cli::session::Signals;
+use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{Decision, Person, interactive};
 use crate::host::secrets::describe;
 use crate::plan::{Plan, Workspace};
@@ -134,7 +133,7 @@ fn brief(view: &View<'_>) -> Brief {
     let mut brief = Brief::new(view.resolved, home);
     brief.row("runs", Tone::Plain, started_as(view.plan));
     brief.row("works in", Tone::Plain, vec![works_in(view.plan, home)]);
-    brief.reach(&view.resolved.manifest, home);
+    brief.reach(&view.resolved.manifest, home, unisolated(view));
     brief.row("holds", Tone::Plain, secrets(view.plan));
     let seen = exposed(view.preview).into_iter().map(|line| from_home(&line, home));
     brief.row("sees", Tone::Plain, seen.collect());
@@ -142,7 +141,6 @@ fn brief(view: &View<'_>) -> Brief {
     brief.row("changed", Tone::Notice, view.preview.changed.clone());
     brief.row("image", Tone::Notice, view.preview.notes.clone());
     brief.project(view.resolved);
-    brief.row("weaker", Tone::Alarm, unisolated(view));
     brief.row("not yet", Tone::Notice, missing(view));
     brief.row("passed", Tone::Notice, view.resolved.warnings.clone());
     brief

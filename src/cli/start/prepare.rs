@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::launch::interrupted;
 use super::not_prepared;
 use crate::backend::{Backend, Prepared, Step, Told};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
-use crate::cli::session::Signals;
+use crate::cli::session::{Signals, interrupted};
 use crate::plan::Plan;
 
 /// Finds or builds it; Ctrl-C ends a build. `said` are the notes that the person has read already.

@@ -3,6 +3,7 @@
 //! ```text
 //! raw      raw mode and the window's title; undone by drop, panic and signals alike
 //! modes    what the agent switched on in the terminal and may have left on
+//! killed   what a command that was killed left on, put right by the next one
 //! detach   the keys that leave a session running
 //! input    standard input as a stream of chunks
 //! ask      questions on /dev/tty: y/N, and secrets without echo
@@ -13,6 +14,7 @@
 mod ask;
 mod detach;
 mod input;
+mod killed;
 mod modes;
 mod raw;
 mod screen;
@@ -25,6 +27,7 @@ use bottle_contract::session::guest::Size;
 pub(crate) use ask::{Decision, Person, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
+pub(crate) use killed::put_right;
 pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
 pub(crate) use screen::FullScreen;

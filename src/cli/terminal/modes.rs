@@ -6,23 +6,44 @@
 
 use std::collections::BTreeSet;
 
-/// Private modes that bother a shell when they stay on: cursor keys, mouse, focus, alternate screens,
-/// pasting.
-const BOTHERSOME: [u16; 13] = [1, 9, 47, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1047, 1049, 2004];
+/// Private modes that are off in a shell, of those that the filter lets through: keys, the screen's colours and
+/// margins, the mouse, focus, alternate screens, pasting, synchronized output.
+const BOTHERSOME: [u16; 25] = [
+    1, 5, 6, 9, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 1045, 1047,
+    1049, 2004, 2026, 2031,
+];
 
-/// The cursor: the one mode that has to be on.
-const CURSOR: u16 = 25;
+/// Private modes that are on in a shell: lines that wrap, the cursor.
+const WANTED: [u16; 2] = [7, 25];
+
+/// Standard modes that are off in a shell: insertion, line feed with carriage return.
+const STANDARD: [u16; 2] = [4, 20];
 
 /// Digits of one sequence that are looked at; no real one is longer.
 const LONGEST: usize = 64;
+
+/// Puts right a terminal of which nothing is known but that its program was killed. Harmless where nothing was
+/// on: the cursor is saved first, so that leaving an alternate screen that is not shown does not move it.
+pub(super) const EVERYTHING: &[u8] = b"\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\
+    \x1b[?2026l\x1b[?1l\x1b>\x1b[>4m\x1b[=0u\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b]8;;\x1b\\\x1b[0 q\
+    \x1b7\x1b[?1049l\x1b[?25h\x1b]112\x07\x1b[23;0t";
 
 /// What is on.
 #[derive(Debug, Default)]
 pub(crate) struct Modes {
     on: BTreeSet<u16>,
-    cursor_hidden: bool,
+    off: BTreeSet<u16>,
+    standard: BTreeSet<u16>,
+    /// Whether each of these was changed: colours, keypad, margins, the cursor's shape, links, letters for lines.
     coloured: bool,
     keypad: bool,
+    margins: bool,
+    shaped: bool,
+    linked: bool,
+    letters: bool,
+    shifted: bool,
+    keys_told: bool,
+    keyboard_set: bool,
     keyboard_pushed: u8,
     state: State,
 }
@@ -33,85 +54,130 @@ enum State {
     #[default]
     Text,
     Escape,
+    /// `ESC (`
+    Letters,
     Sequence(Vec<u8>),
+    /// `ESC ]`, and what of its number was seen.
+    Command(Vec<u8>),
 }
 
 impl Modes {
     /// Looks at a piece of output; sequences may be cut anywhere between pieces.
     pub(crate) fn note(&mut self, output: &[u8]) {
         for &byte in output {
-            self.state = match std::mem::take(&mut self.state) {
-                State::Text if byte == 0x1b => State::Escape,
-                State::Text => State::Text,
-                State::Escape => match byte {
-                    b'[' => State::Sequence(Vec::new()),
-                    0x1b => State::Escape,
-                    b'=' | b'>' => {
-                        self.keypad = byte == b'=';
-                        State::Text
-                    }
-                    _ => State::Text,
-                },
-                State::Sequence(mut parameters) => match byte {
-                    0x40..=0x7e => {
-                        self.finish(&parameters, byte);
-                        State::Text
-                    }
-                    0x1b => State::Escape,
-                    0x20..=0x3f if parameters.len() < LONGEST => {
-                        parameters.push(byte);
-                        State::Sequence(parameters)
-                    }
-                    _ => State::Text,
-                },
-            };
+            let state = std::mem::take(&mut self.state);
+            self.state = self.step(state, byte);
         }
+    }
+
+    fn step(&mut self, state: State, byte: u8) -> State {
+        match state {
+            _ if byte == 0x1b => State::Escape,
+            State::Text => {
+                // Shift out and in: the other letters, and back.
+                if matches!(byte, 0x0e | 0x0f) {
+                    self.shifted = byte == 0x0e;
+                }
+                State::Text
+            }
+            State::Escape => self.escape(byte),
+            State::Letters => {
+                self.letters = byte != b'B';
+                State::Text
+            }
+            State::Command(mut number) => {
+                number.push(byte);
+                if number == b"8;" {
+                    self.linked = true;
+                }
+                if number.len() < 2 { State::Command(number) } else { State::Text }
+            }
+            State::Sequence(mut parameters) => match byte {
+                0x40..=0x7e => {
+                    self.finish(&parameters, byte);
+                    State::Text
+                }
+                0x20..=0x3f if parameters.len() < LONGEST => {
+                    parameters.push(byte);
+                    State::Sequence(parameters)
+                }
+                _ => State::Text,
+            },
+        }
+    }
+
+    fn escape(&mut self, byte: u8) -> State {
+        match byte {
+            b'[' => return State::Sequence(Vec::new()),
+            b']' => return State::Command(Vec::new()),
+            b'(' => return State::Letters,
+            b'=' | b'>' => self.keypad = byte == b'=',
+            // The full reset.
+            b'c' => *self = Self::default(),
+            _ => {}
+        }
+        State::Text
     }
 
     fn finish(&mut self, parameters: &[u8], last: u8) {
         match (parameters, last) {
             ([b'?', list @ ..], b'h' | b'l') => {
-                for mode in list.split(|&byte| byte == b';').filter_map(number) {
-                    self.set(mode, last == b'h');
-                }
+                numbers(list).for_each(|mode| self.set(mode, last == b'h'));
             }
             ([b'>', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_add(1),
             ([b'<', ..], b'u') => self.keyboard_pushed = self.keyboard_pushed.saturating_sub(1),
+            ([b'=', ..], b'u') => self.keyboard_set = true,
+            ([b'>', ..], b'm') => self.keys_told = true,
+            ([.., b' '], b'q') => self.shaped = true,
+            ([b'<'..=b'?', ..], _) => {}
             (_, b'm') => self.coloured = true,
+            (_, b'r') => self.margins = !parameters.is_empty(),
+            (list, b'h' | b'l') => {
+                for mode in numbers(list).filter(|mode| STANDARD.contains(mode)) {
+                    if last == b'h' {
+                        self.standard.insert(mode)
+                    } else {
+                        self.standard.remove(&mode)
+                    };
+                }
+            }
             _ => {}
         }
     }
 
     fn set(&mut self, mode: u16, on: bool) {
-        if mode == CURSOR {
-            self.cursor_hidden = !on;
-        } else if on && BOTHERSOME.contains(&mode) {
-            self.on.insert(mode);
+        let (list, changed) = if WANTED.contains(&mode) { (&mut self.off, !on) } else { (&mut self.on, on) };
+        if changed && (BOTHERSOME.contains(&mode) || WANTED.contains(&mode)) {
+            list.insert(mode);
         } else {
-            self.on.remove(&mode);
+            list.remove(&mode);
         }
     }
 
     /// What a terminal has to be sent to be as before. The alternate screen is left last.
     pub(crate) fn undo(&self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        if self.keyboard_pushed > 0 {
-            bytes.extend_from_slice(format!("\x1b[<{}u", self.keyboard_pushed).as_bytes());
-        }
-        if self.coloured {
-            bytes.extend_from_slice(b"\x1b[0m");
-        }
-        if self.keypad {
-            bytes.extend_from_slice(b"\x1b>");
-        }
+        let mut words = String::new();
+        let mut say = |changed: bool, word: &str| {
+            if changed {
+                words.push_str(word);
+            }
+        };
+        say(self.keyboard_pushed > 0, &format!("\x1b[<{}u", self.keyboard_pushed));
+        say(self.keyboard_set, "\x1b[=0u");
+        say(self.keys_told, "\x1b[>4m");
+        say(self.coloured, "\x1b[0m");
+        say(self.linked, "\x1b]8;;\x1b\\");
+        say(self.letters, "\x1b(B");
+        say(self.shifted, "\x0f");
+        say(self.keypad, "\x1b>");
+        say(self.shaped, "\x1b[0 q");
+        // Setting margins moves the cursor.
+        say(self.margins, "\x1b7\x1b[r\x1b8");
+        self.standard.iter().for_each(|mode| say(true, &format!("\x1b[{mode}l")));
         let (screens, others): (Vec<u16>, Vec<u16>) = self.on.iter().partition(|mode| is_screen(**mode));
-        for mode in others.into_iter().chain(screens) {
-            bytes.extend_from_slice(format!("\x1b[?{mode}l").as_bytes());
-        }
-        if self.cursor_hidden {
-            bytes.extend_from_slice(b"\x1b[?25h");
-        }
-        bytes
+        others.into_iter().chain(screens).for_each(|mode| say(true, &format!("\x1b[?{mode}l")));
+        self.off.iter().for_each(|mode| say(true, &format!("\x1b[?{mode}h")));
+        words.into_bytes()
     }
 }
 
@@ -119,8 +185,9 @@ fn is_screen(mode: u16) -> bool {
     matches!(mode, 47 | 1047 | 1049)
 }
 
-fn number(digits: &[u8]) -> Option<u16> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
+fn numbers(list: &[u8]) -> impl Iterator<Item = u16> {
+    let number = |digits: &[u8]| std::str::from_utf8(digits).ok()?.parse().ok();
+    list.split(|&byte| byte == b';').filter_map(number)
 }
 
 #[cfg(test)]
@@ -146,6 +213,16 @@ mod tests {
             (b"\x1b=\x1b[>1u", "\x1b[<1u\x1b>"),
             (b"\x1b[>1u\x1b[<u", ""),
             (b"\x1b[?7h\x1b[?99999999h", ""),
+            (b"\x1b[?7l\x1b[?5h\x1b[?2026h", "\x1b[?5l\x1b[?2026l\x1b[?7h"),
+            (b"\x1b[4h\x1b[20h\x1b[20l\x1b[2h", "\x1b[4l"),
+            (b"\x1b[2;10r", "\x1b7\x1b[r\x1b8"),
+            (b"\x1b[2;10r\x1b[r", ""),
+            (b"\x1b[3 q\x1b[>4;2m\x1b[=5u", "\x1b[=0u\x1b[>4m\x1b[0 q"),
+            (b"\x1b(0\x0eqqq", "\x1b(B\x0f"),
+            (b"\x1b(0qqq\x1b(B\x0e\x0f", ""),
+            (b"\x1b]8;;https://example.com\x1b\\a link that does not end", "\x1b]8;;\x1b\\"),
+            (b"\x1b]80;x\x07", ""),
+            (b"\x1b[?1049h\x1b[?1000h\x1b[1m\x1bcafresh", ""),
         ] {
             assert_eq!(undo(output), expected, "{:?}", String::from_utf8_lossy(output));
         }
@@ -153,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_mean_the_same_as_the_whole(output in "(\\x1b\\[\\?(1049|25|1000|2004)[hl]|x|\\x1b)*", cut in 0usize..64) {
+        fn pieces_mean_the_same_as_the_whole(output in "(\\x1b\\[\\?(1049|25|7|1000|2004)[hl]|\\x1b\\(0|\\x1b\\]8;|\\x1b\\[4h|x|\\x1b)*", cut in 0usize..64) {
             let output = output.as_bytes();
             let cut = cut.min(output.len());
             let mut pieces = Modes::default();
@@ -167,8 +244,8 @@ mod tests {
             let mut modes = Modes::default();
             modes.note(&output);
             prop_assert!(modes.on.len() <= BOTHERSOME.len());
-            if let State::Sequence(parameters) = &modes.state {
-                prop_assert!(parameters.len() <= LONGEST);
+            if let State::Sequence(kept) | State::Command(kept) = &modes.state {
+                prop_assert!(kept.len() <= LONGEST);
             }
         }
     }

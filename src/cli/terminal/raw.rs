@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::Modes;
+use super::killed::Mark;
 
 /// What the terminal was like before the session.
 struct Saved {
@@ -19,6 +20,8 @@ struct Saved {
     modes: Modes,
     title: bool,
     color: bool,
+    /// Says to the next command that the terminal is not given back yet.
+    mark: Option<Mark>,
 }
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
@@ -108,6 +111,7 @@ pub(crate) fn restore() {
     // A terminal that hung up takes neither, and has nothing to be put right.
     let _ = saved.terminal.write_all(&last_words);
     let _ = tcsetattr(&saved.terminal, OptionalActions::Now, &saved.termios);
+    drop(saved.mark);
 }
 
 /// Makes a panic give the terminal back before it prints.
@@ -125,7 +129,9 @@ pub(crate) fn restore_on_panic() {
 /// When there is no descriptor left.
 pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Result<()> {
     let terminal = terminal.try_clone()?;
-    *lock() = Some(Saved { terminal, termios: now.clone(), modes: Modes::default(), title, color: false });
+    let mark = Mark::set(&terminal);
+    let modes = Modes::default();
+    *lock() = Some(Saved { terminal, termios: now.clone(), modes, title, color: false, mark });
     Ok(())
 }
 
@@ -138,4 +144,58 @@ pub(super) fn note_output(output: &[u8]) {
 
 fn lock() -> MutexGuard<'static, Option<Saved>> {
     SAVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use bottle_test_support::pty::Pty;
+
+    use super::*;
+
+    /// Set for the test below, which is then a program that has taken its terminal over and panics.
+    const VICTIM: &str = "BOTTLE_TEST_PANICS_ON_TERMINAL";
+
+    #[test]
+    #[ignore = "run by the test below, on a terminal of its own"]
+    fn panics_on_its_terminal() {
+        let Ok(thread) = std::env::var(VICTIM) else { return };
+        restore_on_panic();
+        let raw = RawTerminal::enter(Some("a title"), Some("green")).expect("a terminal");
+        let screen = b"\x1b[?1049h\x1b[?25l\x1b[?1003h\x1b[?2004hdrawn";
+        raw.note_output(screen);
+        io::stdout().write_all(screen).expect("shown");
+        io::stdout().flush().expect("shown");
+        if thread == "another" {
+            let other = std::thread::spawn(|| panic!("on purpose"));
+            other.join().expect_err("it panicked");
+        }
+        panic!("on purpose");
+    }
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_before_it_says_why() {
+        for thread in ["its own", "another"] {
+            let mut victim = Command::new(std::env::current_exe().expect("this program"));
+            victim.env(VICTIM, thread).env("RUST_BACKTRACE", "0").args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+            ]);
+            victim.arg("cli::terminal::raw::tests::panics_on_its_terminal");
+            let mut pty = Pty::spawn(victim, 24, 80).expect("a terminal");
+            assert_ne!(pty.wait_exit().expect("an end"), 0, "{thread}");
+            let screen = pty.last_screen().expect("the end of the output");
+            assert!(screen.contains("on purpose"), "{thread}: {screen}");
+            assert!(!screen.contains("drawn"), "{thread}: {screen}");
+            assert_eq!(pty.left_on(), [""; 0], "{thread}");
+            assert!(pty.is_cooked().expect("a terminal"), "{thread}");
+            let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+            for (on, off) in [("\x1b[22;0t", "\x1b[23;0t"), ("\x1b]12;#5faf5f\x07", "\x1b]112\x07")] {
+                assert!(raw.find(on).is_some() && raw.find(on) < raw.find(off), "{thread}: {raw:?}");
+            }
+            assert!(raw.find("\x1b]112") < raw.find("on purpose"), "{thread}: {raw:?}");
+        }
+    }
 }

@@ -4,12 +4,15 @@ mod child;
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::program;
@@ -20,7 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A running program and its terminal. Dropping it kills the program and hangs the terminal up.
 pub struct Pty {
     child: Child,
-    master: File,
+    /// Until it is hung up.
+    master: Option<File>,
+    /// Closed to end the reader, which has the terminal open too.
+    closing: Option<OwnedFd>,
     screen: Arc<Shared>,
     patience: Duration,
     reader: Option<JoinHandle<()>>,
@@ -50,14 +56,19 @@ impl Pty {
     /// When there is no terminal left or the program cannot start.
     pub fn spawn(command: Command, rows: u16, columns: u16) -> Result<Self> {
         let (child, master) = child::spawn(command, size(rows, columns))?;
+        // A terminal that says it has no size has one all the same.
+        let (rows, columns) = if rows == 0 || columns == 0 { (24, 80) } else { (rows, columns) };
         let state = State { parser: vt100::Parser::new(rows, columns, 0), raw: Vec::new(), ended: false };
         let screen = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut output = master.try_clone()?;
+        let (closed, closing) = pipe_with(PipeFlags::CLOEXEC)?;
         let shared = Arc::clone(&screen);
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // The kernel answers EIO when the last holder of the other end is gone: the end.
-            while let Ok(length @ 1..) = output.read(&mut buffer) {
+            while is_open(&output, &closed)
+                && let Ok(length @ 1..) = output.read(&mut buffer)
+            {
                 let mut state = shared.lock();
                 state.parser.process(&buffer[..length]);
                 state.raw.extend_from_slice(&buffer[..length]);
@@ -66,7 +77,8 @@ impl Pty {
             shared.lock().ended = true;
             shared.changed.notify_all();
         });
-        Ok(Self { child, master, screen, patience: PATIENCE, reader: Some(reader) })
+        let (master, closing) = (Some(master), Some(closing));
+        Ok(Self { child, master, closing, screen, patience: PATIENCE, reader: Some(reader) })
     }
 
     /// What the screen shows, without colours; lines end where their text ends.
@@ -93,8 +105,52 @@ impl Pty {
     /// # Errors
     /// When the terminal is gone.
     pub fn is_cooked(&self) -> Result<bool> {
-        let modes = tcgetattr(&self.master).context("terminal modes")?.local_modes;
+        let modes = tcgetattr(self.master()?).context("terminal modes")?.local_modes;
         Ok(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG))
+    }
+
+    /// What a program left on in the terminal that a shell does not want there.
+    #[must_use]
+    pub fn left_on(&self) -> Vec<&'static str> {
+        let state = self.screen.lock();
+        let screen = state.parser.screen();
+        [
+            ("the alternate screen", screen.alternate_screen()),
+            ("a hidden cursor", screen.hide_cursor()),
+            ("bracketed paste", screen.bracketed_paste()),
+            ("the mouse", screen.mouse_protocol_mode() != vt100::MouseProtocolMode::None),
+            ("application cursor keys", screen.application_cursor()),
+            ("the application keypad", screen.application_keypad()),
+            ("bold letters", screen.bold()),
+            ("a colour", screen.fgcolor() != vt100::Color::Default),
+        ]
+        .into_iter()
+        .filter_map(|(what, on)| on.then_some(what))
+        .collect()
+    }
+
+    /// Lines that the terminal had to break, because the program wrote past its last column.
+    #[must_use]
+    pub fn broken_lines(&self) -> Vec<String> {
+        let state = self.screen.lock();
+        let screen = state.parser.screen();
+        let (_, columns) = screen.size();
+        let rows = screen.rows(0, columns).zip(0..);
+        rows.filter(|(_, row)| screen.row_wrapped(*row)).map(|(text, _)| text).collect()
+    }
+
+    /// Takes the terminal away, as a lost connection does: the program gets SIGHUP, and nothing it writes
+    /// arrives.
+    ///
+    /// # Errors
+    /// When the thread that reads it cannot be ended.
+    pub fn hang_up(&mut self) -> Result<()> {
+        drop(self.closing.take());
+        if let Some(reader) = self.reader.take() {
+            reader.join().map_err(|_| anyhow!("the reading thread panicked"))?;
+        }
+        self.master = None;
+        Ok(())
     }
 
     /// Sets how long every wait may take.
@@ -153,7 +209,7 @@ impl Pty {
     /// # Errors
     /// When the terminal is gone.
     pub fn type_keys(&mut self, keys: &str) -> Result<()> {
-        self.master.write_all(keys.as_bytes()).context("type on the terminal")
+        self.master()?.write_all(keys.as_bytes()).context("type on the terminal")
     }
 
     /// Changes the terminal's size; the program gets SIGWINCH.
@@ -161,9 +217,13 @@ impl Pty {
     /// # Errors
     /// When the terminal is gone.
     pub fn resize(&mut self, rows: u16, columns: u16) -> Result<()> {
-        tcsetwinsize(&self.master, size(rows, columns)).context("resize the terminal")?;
+        tcsetwinsize(self.master()?, size(rows, columns)).context("resize the terminal")?;
         self.screen.lock().parser.screen_mut().set_size(rows, columns);
         Ok(())
+    }
+
+    fn master(&self) -> Result<&File> {
+        self.master.as_ref().context("the terminal was hung up")
     }
 
     /// Whether everything that was printed is on the screen, because the output ended.
@@ -196,6 +256,17 @@ impl Drop for Pty {
         let _ = self.child.wait();
         // A grandchild may keep the terminal open: the thread is left to end with it.
         drop(self.reader.take());
+    }
+}
+
+/// Waits until there is something to read; false when nobody wants it any more.
+fn is_open(output: &File, closed: &OwnedFd) -> bool {
+    let mut both = [PollFd::new(output, PollFlags::IN), PollFd::new(closed, PollFlags::IN)];
+    loop {
+        match poll(&mut both, None) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return result.is_ok() && both[1].revents().is_empty(),
+        }
     }
 }
 

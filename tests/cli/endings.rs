@@ -1,0 +1,234 @@
+//! However a session ends, the terminal is as it was: its lines, its screen, its cursor, its mouse, its title.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::home::{home, run};
+
+/// How long something that happens by itself may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a full-screen agent switches on. The agent `copy` writes what is typed, a line at a time.
+const EVERYTHING: &str =
+    "\x1b[?1049h\x1b[?1000h\x1b[?1006h\x1b[?2004h\x1b[?1h\x1b=\x1b[?25l\x1b[1;31mdrawn\r";
+
+/// The default detach keys.
+const DETACH: &str = "\x1dd";
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        if Instant::now() > end {
+            bail!("never: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A session with the label `one`, whose agent has the whole terminal in its hands.
+fn full_screen(home: &TestHome) -> Result<Pty> {
+    let arguments = ["start", "copy", "--yes", "--label", "one", "--color-label", "green"];
+    let mut pty = home.on_terminal(&arguments, 24, 80)?;
+    take_over(&mut pty)?;
+    Ok(pty)
+}
+
+fn take_over(pty: &mut Pty) -> Result<()> {
+    until("raw", || Ok((!pty.is_cooked()?).then_some(())))?;
+    pty.type_keys(EVERYTHING)?;
+    until("everything is on", || Ok((pty.left_on().len() == 8).then_some(())))
+}
+
+fn process(pid: u32) -> Result<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process")
+}
+
+fn keeper(home: &TestHome) -> Result<Pid> {
+    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: serde_json::Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
+    process(keeper.context("a keeper")?)
+}
+
+#[track_caller]
+fn assert_as_it_was(pty: &Pty, how: &str) -> Result<()> {
+    let screen = pty.last_screen()?;
+    assert_eq!(pty.left_on(), [""; 0], "{how}:\n{screen}");
+    assert!(pty.is_cooked()?, "{how}:\n{screen}");
+    let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+    for (on, off) in [("\x1b[22;0t", "\x1b[23;0t"), ("\x1b]12;#5faf5f\x07", "\x1b]112\x07")] {
+        assert!(raw.find(on).is_some() && raw.rfind(on) < raw.rfind(off), "{how}: {off:?} in {raw:?}");
+    }
+    Ok(())
+}
+
+type End = fn(&TestHome, &mut Pty) -> Result<()>;
+
+#[test]
+fn every_end_of_a_session_gives_back_what_its_agent_had_taken() -> Result<()> {
+    let ends: [(&str, i32, End); 8] = [
+        ("the agent's own end", 0, |_, pty| pty.type_keys("\x04")),
+        ("the detach keys", 0, |_, pty| pty.type_keys(DETACH)),
+        ("SIGINT", 130, |_, pty| Ok(kill_process(process(pty.pid())?, Signal::INT)?)),
+        ("SIGTERM", 143, |_, pty| Ok(kill_process(process(pty.pid())?, Signal::TERM)?)),
+        ("SIGQUIT", 131, |_, pty| Ok(kill_process(process(pty.pid())?, Signal::QUIT)?)),
+        ("SIGHUP", 129, |_, pty| Ok(kill_process(process(pty.pid())?, Signal::HUP)?)),
+        ("a dead keeper", 125, |home, _| Ok(kill_process(keeper(home)?, Signal::KILL)?)),
+        ("`bottle stop`", 143, |home, _| {
+            let _ = run(home, &["stop", "one"])?.expect_code(0);
+            Ok(())
+        }),
+    ];
+    for (how, code, end) in ends {
+        let home = home()?;
+        let mut pty = full_screen(&home)?;
+        end(&home, &mut pty)?;
+        assert_eq!(pty.wait_exit()?, code, "{how}:\n{}", pty.screen());
+        assert_as_it_was(&pty, how)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_lost_connection_ends_the_bottle_it_was_and_leaves_a_detached_one() -> Result<()> {
+    let home = home()?;
+    let mut lost = full_screen(&home)?;
+    lost.hang_up()?;
+    assert_eq!(lost.wait_exit()?, 129);
+    until("the bottle ended", || Ok((!run(&home, &["list"])?.stdout.contains("running")).then_some(())))?;
+    let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
+
+    let mut first = full_screen(&home)?;
+    first.type_keys(DETACH)?;
+    assert_eq!(first.wait_exit()?, 0);
+    let mut lost = home.on_terminal(&["attach", "one"], 24, 80)?;
+    until("what the agent had drawn", || Ok((!lost.left_on().is_empty()).then_some(())))?;
+    lost.hang_up()?;
+    assert_eq!(lost.wait_exit()?, 129);
+    let mut again = home.on_terminal(&["attach", "one"], 24, 80)?;
+    until("what the agent had drawn", || Ok((!again.left_on().is_empty()).then_some(())))?;
+    again.type_keys(DETACH)?;
+    assert_eq!(again.wait_exit()?, 0);
+    assert_as_it_was(&again, "detached from again")
+}
+
+/// A shell on a terminal that runs this script, with the program as `$0`.
+fn shell(home: &TestHome, script: &str) -> Result<Pty> {
+    let program = home.program([""; 0])?;
+    let inner = program.command();
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", script]).arg(program.path()).env_clear();
+    for (name, value) in inner.get_envs() {
+        shell.envs(value.map(|value| (name, value)));
+    }
+    shell.current_dir(home.project());
+    Pty::spawn(shell, 24, 80)
+}
+
+/// The one who says that it has a terminal in its hands.
+fn holder(home: &TestHome) -> Result<Option<Pid>> {
+    let Ok(homes) = std::fs::read_dir(home.runtime().join("bottle")) else { return Ok(None) };
+    for folder in homes {
+        let Ok(marks) = std::fs::read_dir(folder?.path().join(".terminals")) else { continue };
+        for mark in marks {
+            let mark = std::fs::read_to_string(mark?.path())?;
+            if let Some(Ok(pid)) = mark.split(':').next().map(str::parse) {
+                return process(pid).map(Some);
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[test]
+fn the_next_command_puts_right_what_a_killed_client_left() -> Result<()> {
+    for next in ["list", "attach one --read-only", "start hi --yes"] {
+        let home = home()?;
+        let script = format!(
+            "\"$0\" start copy --yes --label one; echo killed; read line; \"$0\" {next}; echo after; read line"
+        );
+        let mut pty = shell(&home, &script)?;
+        take_over(&mut pty)?;
+        let client = until("a mark", || holder(&home))?;
+        kill_process(client, Signal::KILL)?;
+        until("a shell", || Ok(String::from_utf8_lossy(&pty.raw()).contains("killed\n").then_some(())))?;
+        ensure!(!pty.left_on().is_empty() && !pty.is_cooked()?, "the shell left nothing to be put right");
+        pty.type_keys("\n")?;
+        pty.wait_for("after")?;
+        assert_eq!(pty.left_on(), [""; 0], "{next}:\n{}", pty.screen());
+        assert!(pty.is_cooked()?, "{next}:\n{}", pty.screen());
+        assert!(pty.screen().lines().any(|line| line == "after"), "{next}:\n{}", pty.screen());
+        assert!(holder(&home)?.is_none(), "{next}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_command_on_another_terminal_leaves_this_one_alone() -> Result<()> {
+    let home = home()?;
+    let mut pty = full_screen(&home)?;
+    let mut other = home.on_terminal(&["list"], 24, 80)?;
+    assert_eq!(other.wait_exit()?, 0);
+    let raw = String::from_utf8_lossy(&other.raw()).into_owned();
+    assert!(!raw.contains("\x1b[?"), "{raw:?}");
+    assert_eq!(pty.left_on().len(), 8);
+    pty.type_keys(DETACH)?;
+    assert_eq!(pty.wait_exit()?, 0);
+    assert_as_it_was(&pty, "detached")
+}
+
+#[test]
+fn a_watcher_is_not_heard_and_leaves_as_it_came() -> Result<()> {
+    let home = home()?;
+    let mut pty = full_screen(&home)?;
+    let mut watcher = home.on_terminal(&["attach", "one", "--read-only"], 10, 40)?;
+    until("what the agent had drawn", || Ok((!watcher.left_on().is_empty()).then_some(())))?;
+    watcher.type_keys("not heard\r")?;
+    pty.type_keys("heard\r")?;
+    until("what was heard", || Ok(watcher.screen().contains("heard").then_some(())))?;
+    watcher.type_keys("\x03")?;
+    assert_eq!(watcher.wait_exit()?, 0);
+    assert_eq!(watcher.left_on(), [""; 0]);
+    assert!(!String::from_utf8_lossy(&pty.raw()).contains("not heard"), "{}", pty.screen());
+    pty.type_keys("\x04")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    Ok(())
+}
+
+#[test]
+fn a_door_whose_guard_died_is_listed_as_closed() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
+    let services = || Ok::<_, anyhow::Error>(run(&home, &["list", "--json"])?.json()?[0]["services"].clone());
+    assert_eq!(services()?, serde_json::json!([{"name": "egress", "up": true}]));
+    assert!(run(&home, &["list"])?.stdout.ends_with("\tegress\n"));
+    kill_process(guard_of(home.root())?, Signal::KILL)?;
+    until("egress is down", || {
+        Ok((services()? == serde_json::json!([{"name": "egress", "up": false}])).then_some(()))
+    })?;
+    assert!(run(&home, &["list"])?.stdout.ends_with("\tegress down\n"));
+    Ok(())
+}
+
+/// The egress daemon of the one bottle below this folder.
+fn guard_of(root: &Path) -> Result<Pid> {
+    let root = root.to_str().context("a path")?;
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if line.contains("__egress\0") && line.contains(root) {
+            return process(entry.file_name().to_string_lossy().parse()?);
+        }
+    }
+    bail!("no egress daemon below {root}")
+}
