@@ -3,6 +3,7 @@
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
 pub mod addresses;
+pub mod clock;
 pub mod disk;
 pub mod docker_settings;
 pub mod files;

@@ -17,6 +17,7 @@ use super::committed::{self, Committed};
 use super::record::Record;
 use super::store::Claim;
 use crate::backend::{Backend, BackendError, Snapshot, Told};
+use crate::host::clock;
 
 /// What a commit came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +81,12 @@ pub async fn remove_snapshots(backend: &dyn Backend, claim: &Claim) -> Result<()
 /// From when on a change of the workspace is work that would be lost, as [`Record::work_since`]; what is in a
 /// snapshot that is still there would not be.
 pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Timestamp> {
-    let since = record.work_since()?;
+    let lead = clock::lead();
+    let since = record.work_since(lead)?;
+    if record.set_back(lead).is_some() {
+        // What is newer than the snapshot may look older.
+        return Some(since);
+    }
     let Ok(Some(Committed { snapshot, covers })) = committed::read(folder) else { return Some(since) };
     let same = |found: &Snapshot| (&found.slug, &found.reference) == (&snapshot.slug, &snapshot.reference);
     let there = backend.snapshots().await.is_ok_and(|all| all.iter().any(same));

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::guest::Exit;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Resource;
+use crate::host::clock;
 
 /// The schema this program writes. A newer one is refused, an older one is read.
 pub const SCHEMA: u32 = 1;
@@ -52,6 +53,9 @@ pub struct Record {
     /// When the workspace was ready for the agent, by the clock that stamps files; what is newer is work.
     #[serde(default)]
     pub workspace_ready: Option<Timestamp>,
+    /// The lead of this machine's clock at that moment, see [`clock::lead`].
+    #[serde(default)]
+    pub clock_lead: Option<SignedDuration>,
     /// What of the workspace is not newer was pulled.
     #[serde(default)]
     pub pulled_at: Option<Timestamp>,
@@ -115,8 +119,20 @@ impl Record {
     }
 
     /// From when on a change of the workspace is work that would be lost; absent when no agent was let at it.
+    /// `lead` is the one that the clock has now. When it was set back meanwhile, changes may look older than
+    /// they are, also older than a pull: then everything counts from as much earlier.
     #[must_use]
-    pub fn work_since(&self) -> Option<Timestamp> {
-        Some(self.workspace_ready?.max(self.pulled_at.unwrap_or(Timestamp::MIN)))
+    pub fn work_since(&self, lead: SignedDuration) -> Option<Timestamp> {
+        let ready = self.workspace_ready?;
+        Some(match self.set_back(lead) {
+            Some(back) => ready.checked_sub(back).unwrap_or(Timestamp::MIN),
+            None => ready.max(self.pulled_at.unwrap_or(Timestamp::MIN)),
+        })
+    }
+
+    /// By how much the clock was set back since the workspace was ready.
+    #[must_use]
+    pub fn set_back(&self, lead: SignedDuration) -> Option<SignedDuration> {
+        clock::set_back(self.clock_lead?, lead)
     }
 }

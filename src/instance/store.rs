@@ -312,6 +312,7 @@ impl Claim {
             record.kept = kept;
             if kept {
                 record.workspace_ready = before.workspace_ready;
+                record.clock_lead = before.clock_lead;
                 record.pulled_at = before.pulled_at;
             }
         })
@@ -475,6 +476,7 @@ mod tests {
             keeper: None,
             resources: Vec::new(),
             workspace_ready: None,
+            clock_lead: None,
             pulled_at: None,
             kept: false,
             transcript: Vec::new(),

@@ -313,6 +313,7 @@ fn record_of(plan: &Plan) -> Record {
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
         resources: Vec::new(),
         workspace_ready: None,
+        clock_lead: None,
         pulled_at: None,
         kept: false,
         transcript: plan.transcript.clone(),

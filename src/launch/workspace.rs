@@ -15,6 +15,7 @@ use super::guest::{answer, done, lost, open};
 use super::{LaunchError, Work};
 use crate::archive::{self, SendError};
 use crate::backend::Origin;
+use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
 
 /// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
@@ -37,7 +38,10 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
     }
     let ready = moment(guest).await?;
     work.claim
-        .update(|record| record.workspace_ready = Some(ready))
+        .update(|record| {
+            record.workspace_ready = Some(ready);
+            record.clock_lead = Some(clock::lead());
+        })
         .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
 //! - `disks`: homes on disks that are not as a local one
+//! - `clock`: times that are not the usual ones
 //! - `secrets`: credentials that cannot be had
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
@@ -23,6 +24,7 @@
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 //! - `writing`: manifests of one's own, and settings
 
+mod clock;
 mod conversations;
 mod disks;
 mod docker;

@@ -40,8 +40,9 @@ pub fn between_blocking() -> Timestamp {
     moment
 }
 
+/// Also when somebody set the clock back, so that nobody waits until it is there again.
 fn is_past(moment: Timestamp) -> bool {
-    now(ClockId::RealtimeCoarse) > moment
+    now(ClockId::RealtimeCoarse) > moment || now(ClockId::Realtime) < moment
 }
 
 fn now(clock: ClockId) -> Timestamp {
