@@ -27,6 +27,9 @@ pub enum HostError {
     /// Neither `HOME` nor the user database names a home directory.
     #[error("cannot find your home directory: HOME is not set to an absolute path")]
     NoHome,
+    /// The path of `$BOTTLE_HOME` is no text, which records of it and what is told to the processes of a bottle are.
+    #[error("the path {} is no UTF-8 text", .0.display())]
+    HomeNotText(PathBuf),
     /// `$BOTTLE_HOME` is there and no folder.
     #[error("{} is no folder", .0.display())]
     HomeNotFolder(PathBuf),
@@ -80,6 +83,7 @@ impl HostError {
         match self {
             Self::Cwd(_) => "change into a directory that exists",
             Self::NoHome => "set HOME, or BOTTLE_HOME and HOME both",
+            Self::HomeNotText(_) => "set BOTTLE_HOME to a folder with a name that is",
             Self::HomeNotFolder(_) => "move it away, or set BOTTLE_HOME to a folder",
             Self::HomeNotYours { .. } => "run bottle as that user, or set BOTTLE_HOME to a folder of yours",
             Self::Home { source, .. } => disk::hint(source),
@@ -116,12 +120,15 @@ impl Host {
         Ok(Self { env, cwd, home, user_home, runtime, program })
     }
 
-    /// That `$BOTTLE_HOME`, when it is there, is a folder of this user.
+    /// That `$BOTTLE_HOME` has a path that is text and, when it is there, is a folder of this user.
     ///
     /// # Errors
     /// [`HostError`] when it is something else or somebody else's.
     pub fn check_home(&self) -> Result<(), HostError> {
         let path = self.home.clone();
+        if path.to_str().is_none() {
+            return Err(HostError::HomeNotText(path));
+        }
         match std::fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(source) => Err(HostError::Home { path, source }),

@@ -6,7 +6,10 @@
 //!
 //! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
 //! - `disks`: homes on disks that are not as a local one
-//! - `clock`: times that are not the usual ones
+//! - `homes`, `names`, `clock`: homes, names and times that are not the usual ones
+//! - `exit_codes`: each of them
+//! - `streams`: nobody to ask, nobody who reads
+//! - `races`: two commands at one moment
 //! - `secrets`: credentials that cannot be had
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
@@ -30,14 +33,18 @@ mod disks;
 mod docker;
 mod endings;
 mod engines;
+mod exit_codes;
 mod freezing;
 mod home;
+mod homes;
 mod images;
 mod looking;
 mod manifests;
+mod names;
 mod newcomer;
 mod picking;
 mod pulling;
+mod races;
 mod readme;
 mod resuming;
 mod running;
@@ -45,6 +52,7 @@ mod screens;
 mod secrets;
 mod settings;
 mod state;
+mod streams;
 mod terminal;
 mod usage;
 mod writing;

@@ -132,6 +132,7 @@ impl Start {
         let mut plan = self.plan(host, settings, resolved)?;
         let named = self.backend.clone().or_else(|| preferred(resolved, settings));
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
+        refuse_unnamed_place(host)?;
         refuse_taken(host, &plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
         let home = &host.user_home;
@@ -271,6 +272,16 @@ fn preferred(resolved: &Resolved, settings: &Settings) -> Option<String> {
     own.or_else(|| settings.backend.clone())
 }
 
+/// The directory stands in the bottle's record, which is text.
+fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
+    let Some(_) = host.cwd.to_str() else {
+        return Err(CliError::usage(format!("the path {} is no UTF-8 text", host.cwd.display()))
+            .about(host.cwd.display())
+            .hint("start from a directory with a name that is"));
+    };
+    Ok(())
+}
+
 /// Told before anything secret is asked for; the keeper's claim is what decides.
 fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
@@ -305,9 +316,9 @@ impl From<PlanError> for CliError {
     fn from(error: PlanError) -> Self {
         let message = error.to_string();
         match error {
-            PlanError::Label(_) => {
-                Self::usage(message).about("--label").hint("use ASCII letters, digits and dashes")
-            }
+            PlanError::Label(_) => Self::usage(message).about("--label").hint(
+                "put a letter from a to z or a digit in it: the bottle's name in commands is made of these",
+            ),
             PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
             PlanError::NotYet { .. } => Self::new(Kind::Manifest, message),
             PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => {

@@ -1,0 +1,190 @@
+//! Homes and directories that are not where or what they should be: each is said before anything is tried in it,
+//! or works.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::{Outcome, Program};
+use bottle_test_support::skip;
+
+use crate::home::{home, run, snapshot, transcripts};
+
+/// The commands that a person tries first, and one that writes.
+const TRIED: [&[&str]; 5] =
+    [&["list"], &["list", "agents"], &["start", "hi", "-q"], &["init"], &["cleanup", "--yes"]];
+
+#[test]
+fn one_that_is_a_file_is_said_and_stays() -> Result<()> {
+    let mut home = TestHome::new()?;
+    std::fs::remove_dir_all(home.bottle_home())?;
+    home.write("home/.bottle", "a person's file")?;
+    let mut text = transcripts(&home, &TRIED)?;
+    text +=
+        &transcripts(&home, &[&["exec", "one", "--", "echo"], &["list", "--json"], &["help", "exit-code"]])?;
+    home.env("BOTTLE_HOME", home.bottle_home().join("below"));
+    text += &transcripts(&home, &[&["list"], &["start", "shell", "-q"]])?;
+    assert_eq!(std::fs::read_to_string(home.bottle_home())?, "a person's file");
+    snapshot!(text);
+    Ok(())
+}
+
+#[test]
+fn one_of_another_user_is_said_and_not_used() -> Result<()> {
+    if !rustix::process::getuid().is_root() {
+        skip::aloud("one_of_another_user_is_said_and_not_used", &"only root can give a folder away");
+        return Ok(());
+    }
+    let home = home()?;
+    std::os::unix::fs::chown(home.bottle_home(), Some(4_000_000), None)?;
+    let text = transcripts(&home, &TRIED)?;
+    assert!(!home.bottle_home().join("state").exists());
+    snapshot!(text);
+    Ok(())
+}
+
+/// The program with these variables and no others.
+fn with_only(home: &TestHome, variables: &[(&str, &str)], arguments: &[&str]) -> Result<Outcome> {
+    let mut program = Program::bottle()?;
+    program.arguments(arguments.iter().copied()).directory(home.project());
+    for (name, value) in variables {
+        program.env(name, value);
+    }
+    program.run()
+}
+
+#[test]
+fn without_home_the_users_own_is_taken_and_a_relative_one_is_none() -> Result<()> {
+    let home = home()?;
+    let here = home.bottle_home();
+    let here = here.to_str().context("text")?;
+    for variables in [&[("BOTTLE_HOME", here)][..], &[("HOME", "relative"), ("BOTTLE_HOME", here)]] {
+        let listed = with_only(&home, variables, &["list", "agents"])?.expect_code(0);
+        assert!(listed.stdout.contains("hi\tyours"), "{variables:?}: {}", listed.transcript());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_user_whom_the_machine_does_not_know_is_told_to_set_home() -> Result<()> {
+    let test = "a_user_whom_the_machine_does_not_know_is_told_to_set_home";
+    if !rustix::process::getuid().is_root() {
+        skip::aloud(test, &"only root can be somebody else");
+        return Ok(());
+    }
+    let mut program = Program::at("/usr/bin/setpriv".as_ref());
+    program.arguments(["--reuid=3999999", "--regid=3999999", "--clear-groups"]).directory("/");
+    program.arguments([Program::bottle()?.path().as_os_str(), "list".as_ref()]);
+    let outcome = program.run()?;
+    if outcome.code == 126 || outcome.stderr.contains("setpriv") {
+        skip::aloud(test, &"the program lies where another user may not go");
+        return Ok(());
+    }
+    snapshot!(outcome.transcript());
+    Ok(())
+}
+
+#[test]
+fn a_directory_that_was_removed_is_said_and_help_needs_none() -> Result<()> {
+    let home = home()?;
+    let gone = home.project().join("gone");
+    let mut text = String::new();
+    for arguments in
+        [&["list"][..], &["start", "hi", "-q"], &["exec", "one", "--", "echo"], &["help", "exit-code"]]
+    {
+        std::fs::create_dir(&gone)?;
+        let mut shell = Program::at("/bin/sh".as_ref());
+        shell.arguments(["-c", "rmdir ../gone && exec \"$0\" \"$@\""]).directory(&gone);
+        shell.arguments([Program::bottle()?.path()]).arguments(arguments.iter().copied());
+        shell
+            .env("HOME", home.home())
+            .env("BOTTLE_HOME", home.bottle_home())
+            .env("XDG_RUNTIME_DIR", home.runtime());
+        text += &format!("$ bottle {}\n{}\n", arguments.join(" "), shell.run()?.transcript());
+    }
+    assert!(!home.bottle_home().join("state").exists());
+    snapshot!(home.scrub()?.apply(&text));
+    Ok(())
+}
+
+/// A whole short life in the home of this path.
+fn lives(home: &TestHome, place: &Path) -> Result<Vec<Outcome>> {
+    copy(&home.bottle_home(), place)?;
+    let commands: [&[&str]; 7] = [
+        &["start", "hi", "-q"],
+        &["start", "nap", "--detach", "--label", "one", "-q"],
+        &["exec", "one", "--", "echo", "there"],
+        &["commit", "one", "-q"],
+        &["stop", "one", "--time", "0", "-q"],
+        &["snapshots", "rm", "one", "-q"],
+        &["cleanup", "--yes"],
+    ];
+    let mut outcomes = Vec::new();
+    for command in commands {
+        let mut program = home.program(command.iter().copied())?;
+        outcomes.push(program.env("BOTTLE_HOME", place).run()?);
+    }
+    Ok(outcomes)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    for folder in ["agents", "bottles"] {
+        std::fs::create_dir_all(to.join(folder))?;
+        for entry in std::fs::read_dir(from.join(folder))? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), to.join(folder).join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn any_path_works_where_sockets_have_a_place_of_their_own() -> Result<()> {
+    let home = home()?;
+    let names = [
+        OsString::from("d".repeat(200)),
+        "two words and 'quotes' \"$(touch gone-wrong)\"".into(),
+        "дом 日本 🏠 שלום".into(),
+        "a\nline".into(),
+        "-dash".into(),
+    ];
+    for name in names {
+        let place = home.outside("places").join(&name).join(".bottle");
+        for outcome in lives(&home, &place).with_context(|| format!("{name:?}"))? {
+            assert_eq!(outcome.code, 0, "{name:?}: {}", outcome.transcript());
+        }
+        assert_eq!(std::fs::read_dir(place.join("state"))?.count(), 0, "{name:?}");
+    }
+    assert!(!home.project().join("gone-wrong").exists());
+    Ok(())
+}
+
+#[test]
+fn a_path_too_long_for_sockets_is_said_where_there_is_no_other_place() -> Result<()> {
+    let mut home = home()?;
+    let place = home.outside(&"d".repeat(200));
+    copy(&home.bottle_home(), &place)?;
+    home.env("BOTTLE_HOME", &place).env("XDG_RUNTIME_DIR", "");
+    let text = transcripts(&home, &[&["list"], &["start", "hi", "-q"], &["exec", "one", "--", "echo"]])?;
+    assert!(!place.join("state").exists() && !place.join("run").exists());
+    let _ = run(&home, &["start", "hi", "--dry-run"])?.expect_code(0);
+    snapshot!(text.replace(&"d".repeat(200), "[200 BYTES]"));
+    Ok(())
+}
+
+#[test]
+fn a_path_that_is_no_text_is_said() -> Result<()> {
+    let mut home = home()?;
+    let no_text = home.outside("").join(OsString::from_vec(b"no\xfftext".to_vec()));
+    std::fs::create_dir(&no_text)?;
+    let mut start = home.program(["start", "hi", "-q"])?;
+    let here = start.directory(&no_text).run()?;
+    home.env("BOTTLE_HOME", &no_text);
+    let text = format!("from such a directory\n{}\n", here.transcript());
+    let text = text + &transcripts(&home, &[&["list"], &["start", "shell", "-q"]])?;
+    assert_eq!(std::fs::read_dir(&no_text)?.count(), 0);
+    snapshot!(home.scrub()?.apply(&text));
+    Ok(())
+}
