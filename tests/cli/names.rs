@@ -18,7 +18,10 @@ fn a_label_is_kept_as_it_is_and_what_cannot_be_a_slug_is_said() -> Result<()> {
     {
         let _ = run(&home, &["start", "nap", "--detach", "-q", "--label", label])?.expect_code(0);
     }
-    text += &transcripts(&home, &[&["list"], &["list", "--json"]])?;
+    text += &transcript(&home, &["list"])?;
+    let listed = run(&home, &["list", "--json"])?.json()?;
+    let labels: Vec<_> = listed.as_array().into_iter().flatten().map(|row| row["label"].clone()).collect();
+    assert!(labels.contains(&"\u{202e}rtl".into()) && labels.contains(&"line\nbreak".into()), "{labels:?}");
     let _ = run(&home, &["cleanup", "--all", "--yes", "-q"])?.expect_code(0);
     snapshot!(text);
     Ok(())
