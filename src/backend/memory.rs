@@ -13,11 +13,19 @@ const SHARED_PART: u64 = 4;
 /// Bytes in memory for each file: the kernel's part of an empty one is a kilobyte that no size counts.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
+/// Bytes of memory that one bottle may take where nothing is asked for: the rest is for the person to end it by.
+pub(crate) fn most() -> u64 {
+    of_the_machine() / 4 * 3
+}
+
+fn of_the_machine() -> u64 {
+    let machine = rustix::system::sysinfo();
+    u64::from(machine.mem_unit).saturating_mul(machine.totalram)
+}
+
 /// Bytes in `/tmp`: never more than half of the machine's memory, whatever is asked for.
 pub(crate) fn scratch(asked: Option<u64>) -> u64 {
-    let machine = rustix::system::sysinfo();
-    let memory = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
-    asked.unwrap_or(SCRATCH).min(memory / 2)
+    asked.unwrap_or(SCRATCH).min(of_the_machine() / 2)
 }
 
 /// Bytes of shared memory beside so much in `/tmp`.

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bottle_contract::names::Slug;
+use bottle_contract::session::guest::Overrun;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -121,6 +122,11 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// [`BackendError`] when it cannot be looked at; the caller then takes it for work.
     async fn holds_work(&self, slug: &Slug, since: jiff::Timestamp) -> Result<bool, BackendError>;
+
+    /// The limit by which the system ended processes of this bottle, when there is one.
+    async fn overrun(&self, _: &Slug) -> Option<Overrun> {
+        None
+    }
 
     /// What a snapshot of this bottle would not hold, though its agent may count on it, a sentence fragment
     /// each (`the volume /data`): said to the person before, not found out after. Empty when there is nothing.
@@ -326,6 +332,8 @@ pub struct Preview {
     pub changed: Vec<String>,
     /// What of its image has no effect or does not last, as far as the image is there already.
     pub notes: Vec<String>,
+    /// Which limits are kept only as well as can be here, a sentence each.
+    pub limits: Vec<String>,
 }
 
 /// Facts that [`Backend::prepare`] found, for [`Backend::start_guest`].

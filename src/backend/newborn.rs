@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bottle_contract::names;
-use bottle_guest::{DoorConfig, GuestConfig, Programs, Transport};
+use bottle_guest::{DoorConfig, GuestConfig, Limits, Programs, Transport};
 use serde::{Deserialize, Serialize};
 
 use super::linux::enter::{Entered, enter};
@@ -23,7 +23,7 @@ use super::local::handoff::{Newborn, Report};
 #[serde(tag = "guest", rename_all = "kebab-case")]
 pub(crate) enum Birth {
     /// Pid 1 of a sandbox.
-    Sandbox(SandboxSpec),
+    Sandbox(Box<SandboxSpec>),
     /// A plain process of the fake backend.
     Plain(PlainSpec),
 }
@@ -67,6 +67,7 @@ fn live() -> io::Result<ExitCode> {
                 }),
                 resolver: true,
                 programs: Programs::Any,
+                limits: spec.limits,
             })),
         },
     }
@@ -84,6 +85,7 @@ fn plain(newborn: Newborn, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<Exi
         door: None,
         resolver: false,
         programs: Programs::BuiltIn { exe: std::env::current_exe()? },
+        limits: Limits::default(),
     }))
 }
 

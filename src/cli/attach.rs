@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
-use bottle_contract::session::guest::{AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest};
+use bottle_contract::session::guest::{
+    AgentState, Attach as AttachRequest, Exit, GuestEvent, GuestRequest, Limited, Overrun,
+};
 
 use bottle_contract::terminal::Pass;
 
@@ -21,6 +23,7 @@ use crate::host::{Host, Settings};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
+use crate::manifest::resources::ByteSize;
 
 /// How long the keeper may take to let a client go.
 const DETACHED_WITHIN: Duration = Duration::from_secs(2);
@@ -259,6 +262,9 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
         EndCause::ClientGone => output.note(format!("{slug} ended with the client that started it")),
         EndCause::GuestDied => output.note(format!("{slug} broke: its first process died")),
     }
+    if let Some(overrun) = &ended.overrun {
+        output.note(beyond(slug, overrun));
+    }
     if let Some(path) = &ended.kept {
         output.note(format!("there is work in its workspace, kept at {path}"));
     }
@@ -272,5 +278,28 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
     }
     for left in &ended.left {
         output.note(format!("could not be removed: {left}; `bottle cleanup` tries again"));
+    }
+}
+
+/// What a bottle was ended for, and the key that says otherwise.
+fn beyond(slug: &Slug, overrun: &Overrun) -> String {
+    let limit = ByteSize(overrun.limit);
+    match (overrun.resource, overrun.asked) {
+        (Limited::Memory, true) => format!("{slug} used up its memory, {limit} (`resources.memory`)"),
+        (Limited::Memory, false) => {
+            let mib = overrun.limit >> 20;
+            format!(
+                "{slug} used more than {mib}MiB, three quarters of this machine's memory, and was ended; \
+                 `resources.memory` sets another limit"
+            )
+        }
+        (Limited::Disk, _) => format!("{slug} used up its disk, {limit} (`resources.disk`), and was ended"),
+        (Limited::FreeDisk, _) => {
+            let mib = overrun.limit >> 20;
+            format!(
+                "less than {mib}MiB of the disk were left and {slug} took more than that, so it was ended; \
+                 `resources.disk` sets a limit of its own"
+            )
+        }
     }
 }

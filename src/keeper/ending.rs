@@ -18,7 +18,7 @@ use bottle_channel::{Channel, ChannelError, Event, Stream};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::guest::{
-    Changed, Exit, GuestEvent, GuestRequest, Logs, SCROLLBACK, STDERR, STDOUT, Stop,
+    Changed, Exit, GuestEvent, GuestRequest, Logs, Overrun, SCROLLBACK, STDERR, STDOUT, Stop,
 };
 use jiff::Timestamp;
 
@@ -78,6 +78,7 @@ impl Scene<'_> {
         if keep_logs {
             self.save_output().await;
         }
+        let overrun = self.overrun().await;
         let conversation = self.save_conversations(exit).await;
         // Pid 1 looks when nothing else runs: what does could write after, and its work would be discarded.
         let looked = self.end_processes(since).await.or(stopped);
@@ -91,11 +92,27 @@ impl Scene<'_> {
         Ended {
             agent: exit,
             cause: end.cause,
+            overrun,
             kept: kept.map(|path| path.display().to_string()),
             resumable: preserved.then_some(if keep { Resumable::Kept } else { Resumable::Snapshot }),
             transcript: conversation.copied_to.map(|path| path.display().to_string()),
             left,
         }
+    }
+
+    /// The limit that the bottle went beyond: as the system knows it, else as pid 1 does.
+    async fn overrun(&self) -> Option<Overrun> {
+        let asked = async {
+            if let Some(overrun) = self.backend.overrun(&self.claim.record().slug).await {
+                return Some(overrun);
+            }
+            let mut stream = self.guest.open(&GuestRequest::Status).await.ok()?;
+            match stream.receive().await {
+                Ok(GuestEvent::Status { overrun, .. }) => overrun,
+                _ => None,
+            }
+        };
+        tokio::time::timeout(PATIENCE, asked).await.ok().flatten()
     }
 
     /// Copies the agent's conversations out, where pid 1 is still there to do it.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bottle_contract::names::Slug;
 use bottle_contract::session::bundle::Refused;
-use bottle_contract::session::guest::{Exit, GuestRequest, SecretText};
+use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +190,9 @@ pub struct Ended {
     pub agent: Option<Exit>,
     /// Why the bottle ended.
     pub cause: EndCause,
+    /// The limit that it went beyond.
+    #[serde(default)]
+    pub overrun: Option<Overrun>,
     /// The preserved workspace's path on the host, when there is work to lose.
     pub kept: Option<String>,
     /// What `bottle resume` would go on with, when the bottle is preserved.

@@ -1,7 +1,11 @@
 //! Setups that fail say one cause and leave nothing running.
 
+use std::process::{Command, Stdio};
+
 use bottle::backend::{BackendErrorKind, Exposed, Prepared, Told};
 use bottle::plan::ImageSource;
+use bottle_test_support::program::Program;
+use bottle_test_support::skip;
 
 use crate::stand::{Stand, every_backend, every_isolating_backend, run};
 
@@ -133,4 +137,39 @@ async fn a_plan_that_does_not_fit_is_refused_before_anything_exists() {
         assert_eq!(error.kind, BackendErrorKind::Unsupported, "{}", stand.name());
         assert!(error.hint.is_some(), "{}", stand.name());
     }
+}
+
+/// A machine without user namespaces, as a user of it sees it.
+#[test]
+fn without_user_namespaces_a_start_says_so_and_makes_nothing() {
+    let folder = tempfile::tempdir().expect("folder");
+    let home = folder.path().join("home");
+    let program = Program::bottle().expect("built");
+    let bottle = |arguments: &[&str]| {
+        let switched_off = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-user=1000", "--map-group=1000", "--keep-caps"]);
+        command.args(["/bin/sh", "-c", switched_off, "sh"]).arg(program.path()).args(arguments);
+        command.env("BOTTLE_HOME", &home).env("HOME", folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+        command.env_remove("BOTTLE_BACKEND").stdin(Stdio::null());
+        command.output().expect("unshare")
+    };
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let version = bottle(&["--version"]);
+    if !version.status.success() {
+        skip::aloud(
+            "no user namespaces",
+            &format!("there are none to switch off: {}", said(&version.stderr)),
+        );
+        return;
+    }
+    let start = bottle(&["start", "probe", "--yes", "--backend", "linux"]);
+    assert_eq!(start.status.code(), Some(4), "{}", said(&start.stderr));
+    let hint = "hint: sudo sysctl -w user.max_user_namespaces=";
+    assert!(said(&start.stderr).contains(hint), "{}", said(&start.stderr));
+    let doctor = said(&bottle(&["doctor"]).stdout);
+    assert!(doctor.contains("user namespaces are switched off (user.max_user_namespaces is 0)"), "{doctor}");
+    assert_eq!(doctor.matches("fix: sudo sysctl -w user.max_user_namespaces=").count(), 1, "{doctor}");
+    let left = std::fs::read_dir(home.join("state")).into_iter().flatten().count();
+    assert_eq!(left, 0, "nothing is half made");
 }

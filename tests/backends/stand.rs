@@ -16,7 +16,7 @@ use bottle::plan::{AgentProcess, Egress, Identity, ImageSource, Plan, Resources,
 use bottle_channel::{Channel, Event, Side};
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{
-    CopyIn, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT,
+    CopyIn, Exit, Failure, FailureKind, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT,
 };
 use bottle_contract::session::{Hello, Role};
 use bottle_test_support::program::Program;
@@ -280,6 +280,9 @@ impl Drop for Bottle<'_> {
             // Gone already, as a rule.
             let _ = process.kill(Duration::from_secs(5));
         }
+        for group in self.ledger.all().iter().filter(|resource| resource.kind == "control-group") {
+            let _ = std::fs::remove_dir(&group.id);
+        }
         if std::thread::panicking() && self.stand.name() == "docker" {
             for resource in self.ledger.all() {
                 let _ = match resource.kind.as_str() {
@@ -309,10 +312,17 @@ pub(crate) async fn run(channel: &Channel, argv: &[&str]) -> Result<(String, Exi
         match stream.next().await.expect("an end") {
             Event::Data { fd: STDOUT | STDERR, bytes } => output.extend_from_slice(&bytes),
             Event::Data { fd, .. } => panic!("bytes for descriptor {fd}"),
-            event => match event.parse().expect("event") {
-                GuestEvent::Exited(exit) => return Ok((String::from_utf8_lossy(&output).into_owned(), exit)),
-                GuestEvent::Started { .. } => {}
-                other => return Err(other),
+            event => match event.parse() {
+                Ok(GuestEvent::Exited(exit)) => {
+                    return Ok((String::from_utf8_lossy(&output).into_owned(), exit));
+                }
+                Ok(GuestEvent::Started { .. }) => {}
+                Ok(other) => return Err(other),
+                // The guest is gone.
+                Err(error) => {
+                    let message = error.to_string();
+                    return Err(GuestEvent::Failed(Failure { kind: FailureKind::Other, message }));
+                }
             },
         }
     }

@@ -12,6 +12,7 @@
 //!   sockets      families and protocols that lead out, or into code that is not loaded yet
 //!   typing       into the person's terminal
 //!   layers       what an agent leaves where the host works later
+//!   exhaustion   processes, memory and disk, until there is no more
 //!   nested       what `resources.nested` opens, and what stays shut
 //! on whole launches:
 //!   everywhere   the places of a machine and its engine where a secret could lie, searched again and again
@@ -25,6 +26,7 @@
 
 mod attempts;
 mod everywhere;
+mod exhaustion;
 mod kernel;
 mod layers;
 mod nested;

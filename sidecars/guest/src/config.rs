@@ -3,6 +3,8 @@
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::forward::DoorConfig;
 
 /// Everything [`run`](crate::run) needs. The sandbox around it (namespaces, mounts, capabilities, seccomp,
@@ -20,6 +22,30 @@ pub struct GuestConfig {
     pub resolver: bool,
     /// What may be run. It runs as the guest's own user.
     pub programs: Programs,
+    /// What is watched where nothing outside limits it.
+    pub limits: Limits,
+}
+
+/// Limits that the guest watches, as well as looking now and then can: what grows faster than it looks is
+/// found beyond its limit, not at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Bytes of memory: of all processes, and of files in memory.
+    pub memory: Option<Limit>,
+    /// Bytes that the bottle's own folders may take on the disk.
+    pub disk: Option<Limit>,
+    /// The bottle's own folders on the disk. Where there are any, a bottle that takes much of a disk that is
+    /// nearly full is ended too.
+    pub folders: Vec<PathBuf>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// How many.
+    pub bytes: u64,
+    /// Whether the manifest asks for it; else it keeps the machine usable.
+    pub asked: bool,
 }
 
 /// The byte stream to the host.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use bottle_channel::Channel;
 use bottle_contract::names::WORKSPACE;
 use bottle_contract::secret::Secret;
-use bottle_contract::session::guest::Process;
+use bottle_contract::session::guest::{Overrun, Process};
 use rustix::process::Rlimit;
 use tokio::sync::watch;
 
@@ -62,6 +62,7 @@ pub(crate) struct Guest {
     pub(crate) copies: Places,
     environment: OnceLock<BTreeMap<String, Secret>>,
     troubles: Mutex<Vec<String>>,
+    overrun: OnceLock<Overrun>,
     stopped: watch::Sender<bool>,
     host: Mutex<Option<Channel>>,
 }
@@ -75,6 +76,7 @@ impl Guest {
             copies: Places::default(),
             environment: OnceLock::new(),
             troubles: Mutex::default(),
+            overrun: OnceLock::new(),
             stopped: watch::Sender::new(false),
             host: Mutex::default(),
         }
@@ -105,6 +107,18 @@ impl Guest {
     /// All of that.
     pub(crate) fn troubles(&self) -> Vec<String> {
         self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A limit was found to be overrun: nothing in the bottle goes on.
+    pub(crate) async fn end_for(&self, overrun: Overrun) {
+        tracing::warn!(?overrun, "a limit is overrun");
+        let _ = self.overrun.set(overrun);
+        self.children.kill_all().await;
+    }
+
+    /// That limit.
+    pub(crate) fn overrun(&self) -> Option<Overrun> {
+        self.overrun.get().copied()
     }
 
     /// A new host speaks; the one before is closed.

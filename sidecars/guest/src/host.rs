@@ -146,8 +146,8 @@ async fn handle(guest: Arc<Guest>, request: Request) {
             guest.finish();
         }
         GuestRequest::Status => {
-            let (agent, troubles) = (guest.agent.state(), guest.troubles());
-            answer(&stream, &GuestEvent::Status { agent, troubles }).await;
+            let (agent, troubles, overrun) = (guest.agent.state(), guest.troubles(), guest.overrun());
+            answer(&stream, &GuestEvent::Status { agent, troubles, overrun }).await;
         }
         GuestRequest::Probe(request) => {
             let probed = match guest.environment() {

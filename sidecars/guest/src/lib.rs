@@ -22,6 +22,7 @@
 //! - `output`, `agent`, `attach`, `exec`, `logs`: the agent and what is seen of it
 //! - `host`: one connection after another, one task per request
 //! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: what changed among them, by [`file_clock`]
+//! - `watch`: memory and disk, where nothing outside limits them
 //! - `forward`: the door, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
 
 mod agent;
@@ -47,8 +48,9 @@ mod provision;
 mod rooted;
 mod spawn;
 mod stop;
+mod watch;
 pub mod work;
 
-pub use config::{GuestConfig, Programs, Transport};
+pub use config::{GuestConfig, Limit, Limits, Programs, Transport};
 pub use forward::DoorConfig;
 pub use life::run;

@@ -16,7 +16,7 @@ use crate::copy::MAX_COPIES;
 use crate::guest::{Facts, Guest};
 use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
-use crate::{forward, host, spawn};
+use crate::{forward, host, spawn, watch};
 
 /// Open files the guest allows itself: two for every connection through the door and some.
 const OPEN_FILES: u64 = 4096;
@@ -72,13 +72,22 @@ fn raise_open_files() -> Rlimit {
 }
 
 async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
-    let GuestConfig { transport, root, door, resolver, programs } = config;
+    let GuestConfig { transport, root, door, resolver, programs, limits } = config;
     let transport = Opened::of(transport)?;
     let guest = Arc::new(Guest::new(Facts { root, programs, files }));
     let mut terminate = signal(SignalKind::terminate())?;
     ignore_others()?;
     let reaper = guest.clone();
     let reaping = tokio::spawn(async move { reaper.children.reap().await });
+    if let Some(overrun) = watch::start(limits)? {
+        let guest = guest.clone();
+        tokio::spawn(async move {
+            // The watch ends without a word only with this process.
+            if let Ok(overrun) = overrun.await {
+                guest.end_for(overrun).await;
+            }
+        });
+    }
     if let Some(door) = &door {
         forward::start(door).await.into_iter().for_each(|problem| guest.trouble(problem));
         if resolver {

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bottle_contract::names::{DOOR_DIR, DOOR_LOOPBACK, EGRESS_DOOR_PORTS, GUEST_PROGRAM};
-use bottle_guest::{DoorConfig, GuestConfig, Programs, Transport};
+use bottle_guest::{DoorConfig, GuestConfig, Limits, Programs, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +72,8 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         door,
         resolver: spec.by_socket,
         programs: Programs::Any,
+        // The engine's.
+        limits: Limits::default(),
     }))
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
+use super::groups::{self, Controller, Groups};
 use super::landlock;
 use crate::backend::Finding;
 use crate::backend::local::handoff::SetupFailure;
@@ -33,10 +34,15 @@ struct Facts {
     landlock_files: bool,
     /// Whether Landlock guards abstract sockets and signals.
     landlock_scopes: bool,
+    /// Whether control groups can limit a bottle's memory.
+    limits_memory: bool,
+    /// Whether they can limit its processors.
+    limits_cpus: bool,
 }
 
 impl Facts {
     fn read() -> Self {
+        let groups = Groups::here();
         let switch = |path: &str| read_number(&format!("/proc/sys/{path}"));
         Self {
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -51,6 +57,8 @@ impl Facts {
             selinux_enforces: read_number("/sys/fs/selinux/enforce") == Some(1),
             landlock_files: landlock::guards_files(),
             landlock_scopes: landlock::guards_scopes(),
+            limits_memory: groups.can_limit(Controller::Memory),
+            limits_cpus: groups.can_limit(Controller::Cpu),
         }
     }
 
@@ -128,6 +136,19 @@ impl Facts {
                 if self.landlock_files { "update the kernel" } else { BOOT },
             ));
         }
+        let limits = match (self.limits_memory, self.limits_cpus) {
+            (true, true) => None,
+            (true, false) => Some("no control group of this user limits processors: `cpus` is refused"),
+            (false, true) => Some(
+                "no control group of this user limits memory: it is looked at a few times a second, and what \
+                 fills it fast gets beyond its limit first",
+            ),
+            (false, false) => Some(
+                "no control group of this user limits a bottle: memory is looked at a few times a second, and \
+                 what fills it fast gets beyond its limit first; `cpus` is refused",
+            ),
+        };
+        lacks.extend(limits.map(|what| finding(what, groups::FIX)));
         lacks
     }
 }
@@ -172,6 +193,7 @@ pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
             let unknown = "this machine refuses user namespaces: allow them, or use the docker backend";
             Some(facts.outer().map_or(unknown.to_owned(), |outer| outer.fix))
         }
+        (_, Errno::PERM | Errno::ACCESS) => facts.outer().map(|outer| outer.fix),
         _ => None,
     }
 }
@@ -203,6 +225,8 @@ mod tests {
             selinux_enforces: false,
             landlock_files: true,
             landlock_scopes: true,
+            limits_memory: true,
+            limits_cpus: true,
         }
     }
 
@@ -275,6 +299,21 @@ mod tests {
             let lacks = Facts { landlock_files: files, landlock_scopes: scopes, ..fine.clone() }.lacks();
             assert_eq!(lacks.len(), expected, "{lacks:?}");
             assert!(lacks.iter().all(|lack| lack.what.contains("Landlock") && lack.fix.contains(fix)));
+        }
+    }
+
+    #[test]
+    fn limits_that_nothing_keeps_are_said() {
+        for (memory, cpus, expected) in [
+            (true, true, None),
+            (true, false, Some("`cpus` is refused")),
+            (false, true, Some("memory")),
+            (false, false, Some("limits a bottle")),
+        ] {
+            let lacks = Facts { limits_memory: memory, limits_cpus: cpus, ..fine() }.lacks();
+            assert_eq!(lacks.len(), usize::from(expected.is_some()), "{lacks:?}");
+            let named = |words| lacks[0].what.contains(words) && lacks[0].fix.contains("systemd-run --user");
+            assert!(expected.is_none_or(named), "{lacks:?}");
         }
     }
 

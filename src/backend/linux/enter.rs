@@ -23,7 +23,7 @@ use super::failure::Step;
 use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
-use super::{identity, landlock, network, privileges, root, seccomp};
+use super::{groups, identity, landlock, network, privileges, root, seccomp};
 use crate::backend::local::handoff::{Newborn, Report, SetupFailure};
 
 /// Which process came back.
@@ -54,6 +54,7 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupF
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
     privileges::offer_to_the_kernel();
+    groups::join(&spec.groups)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let sources = if spec.outside_id.is_some() {

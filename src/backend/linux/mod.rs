@@ -25,6 +25,7 @@ mod devices;
 pub(crate) mod enter;
 mod etc;
 mod failure;
+pub(crate) mod groups;
 mod identity;
 mod landlock;
 mod mounts;
@@ -41,16 +42,20 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use bottle_contract::names::Slug;
+use bottle_contract::names::{self, Slug};
+use bottle_contract::session::guest::Overrun;
+use bottle_guest::{Limit, Limits};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use self::groups::{Controller, Groups};
 use self::identity::Who;
 use self::spec::{OwnFolders, SandboxSpec};
 use super::local::Scope;
+use super::local::inventory::{resource, text};
 use super::local::labels::Role;
 use super::local::roles::{self, Midwife, descriptors, listen};
-use super::memory::{PROCESSES, scratch};
+use super::memory::{self, PROCESSES, scratch};
 use super::newborn::Birth;
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
@@ -58,7 +63,7 @@ use super::{
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
-use crate::plan::{ImageSource, Plan};
+use crate::plan::{ImageSource, Plan, Resources};
 use crate::provider;
 
 pub(crate) use self::root::is_system;
@@ -93,6 +98,8 @@ impl LinuxBackend {
             exposed: Vec::new(),
             processes: PROCESSES,
             nested: false,
+            limits: Limits::default(),
+            groups: Vec::new(),
             scratch: scratch(None),
         })
     }
@@ -106,8 +113,21 @@ impl LinuxBackend {
         ledger: &dyn Ledger,
     ) -> Result<(), BackendError> {
         let midwife = IdMapper { outside_id: spec.outside_id };
-        let started = roles::start(&self.scope, Role::Guest, slug, state, &Birth::Sandbox(spec), fds)?;
+        let started =
+            roles::start(&self.scope, Role::Guest, slug, state, &Birth::Sandbox(Box::new(spec)), fds)?;
         started.settle(&midwife, ledger).await.map(drop)
+    }
+
+    /// Limits that are looked at now and then, and kept by nobody in between.
+    fn watched(&self, asked: &Resources) -> Vec<String> {
+        let memory = asked.memory.is_some() && !Groups::here().can_limit(Controller::Memory);
+        [(memory, "memory"), (asked.disk.is_some(), "disk")]
+            .into_iter()
+            .filter(|(watched, _)| *watched)
+            .map(|(_, key)| {
+                format!("`{key}` is looked at now and then: what fills it fast gets beyond it first")
+            })
+            .collect()
     }
 
     /// Makes a sandbox that ends as soon as it is set up.
@@ -127,6 +147,18 @@ fn needs_image(image: &ImageSource) -> Option<String> {
         ImageSource::Reference(reference) => Some(format!("`agent_provider.image` is {reference}")),
         ImageSource::Path(path) => Some(format!("`agent_provider.image` is ./{}", path.display())),
     }
+}
+
+/// What the guest watches: what was asked for and nothing limits, and what the machine needs for itself.
+fn limits(asked: &Resources, memory_is_limited: bool) -> Limits {
+    let limit = |bytes| Limit { bytes, asked: true };
+    let memory = match asked.memory {
+        Some(_) if memory_is_limited => None,
+        Some(bytes) => Some(limit(bytes)),
+        None => Some(Limit { bytes: memory::most(), asked: false }),
+    };
+    let home = format!("/home/{}", names::AGENT_USER);
+    Limits { memory, disk: asked.disk.map(limit), folders: vec![home.into(), names::WORKSPACE.into()] }
 }
 
 /// Root maps a bottle's one id; an ordinary user's process does so itself.
@@ -166,7 +198,10 @@ impl Backend for LinuxBackend {
         let mut findings = check::findings(tried.is_ok());
         if let Err(error) = &tried {
             let fix = error.hint.clone().unwrap_or_else(|| "use another backend".to_owned());
-            findings.insert(0, Finding { what: error.message.clone(), fix });
+            // What is behind it says more than it does.
+            if findings.iter().all(|finding| finding.fix != fix) {
+                findings.insert(0, Finding { what: error.message.clone(), fix });
+            }
         }
         Check { usable: tried.is_ok(), findings }
     }
@@ -180,17 +215,15 @@ impl Backend for LinuxBackend {
             });
         }
         let asked = &plan.resources;
-        let limits = [
-            (asked.cpus.is_some(), "cpus"),
-            (asked.memory.is_some(), "memory"),
-            (asked.disk.is_some(), "disk"),
-        ];
-        BackendError::refuse_limits(self.name(), &limits)
+        let cpus = asked.cpus.is_some() && !Groups::here().can_limit(Controller::Cpu);
+        BackendError::refuse_limits(self.name(), &[(cpus, "cpus")])
+            .map_err(|error| error.with_hint(groups::FIX))
     }
 
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
         let prepared = self.prepare(plan, &Told::nobody()).await?;
-        Ok(Preview { exposed: prepared.exposed, ..Preview::default() })
+        let limits = self.watched(&plan.resources);
+        Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
     }
 
     async fn prepare(&self, plan: &Plan, _: &Told<Step>) -> Result<Prepared, BackendError> {
@@ -213,12 +246,18 @@ impl Backend for LinuxBackend {
         let place = self.scope.place(slug);
         let layers = self.scope.layers_in(site.state);
         let own = OwnFolders { home: layers.home(), workspace: layers.workspace(), door: place.door() };
+        let asked = &site.plan.resources;
+        let groups = Groups::here().make(&self.scope.group(slug), asked, |path| {
+            site.ledger.record(resource(slug, groups::GROUP, text(path)))
+        })?;
         let spec = SandboxSpec {
             own: Some(own),
             exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
-            processes: site.plan.resources.pids.unwrap_or(PROCESSES),
-            nested: site.plan.resources.nested,
-            scratch: scratch(site.plan.resources.disk),
+            processes: asked.pids.unwrap_or(PROCESSES),
+            limits: limits(asked, groups.limits(Controller::Memory)),
+            groups: groups.joined(),
+            nested: asked.nested,
+            scratch: scratch(asked.disk),
             ..self.bare(slug)?
         };
         let listener = listen(&place.guest_socket())?;
@@ -239,6 +278,10 @@ impl Backend for LinuxBackend {
 
     async fn holds_work(&self, slug: &Slug, since: Timestamp) -> Result<bool, BackendError> {
         self.scope.holds_work(slug, since).await
+    }
+
+    async fn overrun(&self, slug: &Slug) -> Option<Overrun> {
+        Groups::here().overrun(&self.scope.group(slug))
     }
 
     async fn freeze(

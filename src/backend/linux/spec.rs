@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bottle_guest::Limits;
 use serde::{Deserialize, Serialize};
 
 /// One sandbox. Holds no secret.
@@ -21,6 +22,10 @@ pub(crate) struct SandboxSpec {
     pub(crate) processes: u64,
     /// Whether sandboxes may be made inside.
     pub(crate) nested: bool,
+    /// What the guest watches.
+    pub(crate) limits: Limits,
+    /// Files by which the first process joins the groups that limit it.
+    pub(crate) groups: Vec<PathBuf>,
     /// The most bytes in `/tmp`, which is memory.
     pub(crate) scratch: u64,
 }

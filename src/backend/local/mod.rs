@@ -84,6 +84,11 @@ impl Scope {
         Place::of(&self.runtime, slug)
     }
 
+    /// Name of the control groups that limit the bottle.
+    pub(crate) fn group(&self, slug: &Slug) -> String {
+        format!("bottle-{}-{slug}", self.label)
+    }
+
     /// The bottle's layers.
     pub(crate) fn layers(&self, slug: &Slug) -> Layers {
         self.layers_in(&self.state.join(slug.as_str()))

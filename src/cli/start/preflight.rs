@@ -46,6 +46,8 @@ struct DryRun<'a> {
     changed: &'a [String],
     /// What of its image has no effect or does not last.
     notes: &'a [String],
+    /// Which limits are kept only as well as can be.
+    limits: &'a [String],
     weaker: Vec<Weakness>,
     manifest: &'a ResolvedManifest,
     routes: &'a str,
@@ -73,6 +75,7 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         makes: &view.preview.makes,
         changed: &view.preview.changed,
         notes: &view.preview.notes,
+        limits: &view.preview.limits,
         weaker: weaknesses(&view.resolved.manifest),
         manifest: &view.resolved.manifest,
         routes: &plan.egress.routes,
@@ -140,6 +143,7 @@ fn brief(view: &View<'_>) -> Brief {
     brief.row("made now", Tone::Plain, view.preview.makes.clone());
     brief.row("changed", Tone::Notice, view.preview.changed.clone());
     brief.row("image", Tone::Notice, view.preview.notes.clone());
+    brief.row("limits", Tone::Notice, view.preview.limits.clone());
     brief.project(view.resolved);
     brief.row("not yet", Tone::Notice, missing(view));
     brief.row("passed", Tone::Notice, view.resolved.warnings.clone());
@@ -171,6 +175,7 @@ fn page(view: &View<'_>, ink: Ink) -> String {
     section(&ink.bold("made before it starts"), view.preview.makes.clone());
     section(&ink.yellow("its Dockerfile changed since it was built"), view.preview.changed.clone());
     section(&ink.yellow("of its image"), view.preview.notes.clone());
+    section(&ink.yellow("of its limits"), view.preview.limits.clone());
     section(&ink.yellow("from this project"), of_project(view.resolved));
     section(&ink.red("weaker than usual"), weaker(view));
     section(&ink.yellow("not part of this version"), missing(view));
@@ -189,6 +194,7 @@ fn missing(view: &View<'_>) -> Vec<String> {
 pub(crate) fn warnings(view: &View<'_>) -> Vec<String> {
     let mut lines = of_project(view.resolved);
     lines.extend(view.preview.notes.iter().cloned());
+    lines.extend(view.preview.limits.iter().cloned());
     lines.extend(weaker(view).into_iter().map(|line| format!("weaker than usual: {line}")));
     lines.extend(view.resolved.warnings.iter().cloned());
     lines

@@ -216,6 +216,9 @@ pub enum GuestEvent {
         /// could not be listened on).
         #[serde(default)]
         troubles: Vec<String>,
+        /// The limit that the bottle was found beyond; then everything in it was killed.
+        #[serde(default)]
+        overrun: Option<Overrun>,
     },
     /// See [`GuestRequest::Moment`].
     Moment {
@@ -306,6 +309,30 @@ pub enum ClientMessage {
     },
     /// The client leaves and the bottle lives on; read by the keeper, which then ends the stream.
     Detach,
+}
+
+/// A limit that a bottle went beyond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overrun {
+    /// What of.
+    pub resource: Limited,
+    /// The limit, in bytes.
+    pub limit: u64,
+    /// Whether the manifest asked for it; else it keeps the machine usable.
+    pub asked: bool,
+}
+
+/// What is limited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Limited {
+    /// Memory of all processes, and files in memory.
+    Memory,
+    /// The bottle's own folders on the disk.
+    Disk,
+    /// What is left of the disk that they lie on: less than the limit, while they take more than it.
+    FreeDisk,
 }
 
 /// One thing tried from inside.

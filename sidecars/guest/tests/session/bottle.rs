@@ -62,6 +62,7 @@ fn guest_process() {
         door,
         resolver: false,
         programs: Programs::Any,
+        limits: Default::default(),
     });
     assert_eq!(code, std::process::ExitCode::SUCCESS);
 }

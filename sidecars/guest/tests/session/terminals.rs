@@ -15,7 +15,7 @@ fn on_terminal(script: &str) -> GuestRequest {
 
 async fn status(channel: &bottle_channel::Channel) -> AgentState {
     match ask(channel, &GuestRequest::Status).await {
-        GuestEvent::Status { agent, troubles } if troubles.is_empty() => agent,
+        GuestEvent::Status { agent, troubles, .. } if troubles.is_empty() => agent,
         other => panic!("{other:?}"),
     }
 }

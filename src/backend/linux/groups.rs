@@ -1,0 +1,348 @@
+//! Control groups: limits that the kernel keeps, where this program may make any.
+//!
+//! ```text
+//!   version 1   <mount>/memory/<own>/bottle-<home>-<slug>     one tree for each kind of limit
+//!   version 2   <mount>/<parent of own>/bottle-<home>-<slug>  one tree; beside our own group, because one that
+//!                                                             holds processes cannot pass limits on
+//! ```
+//! Root can; an ordinary user can where systemd has delegated the tree to them. A group is removed with its
+//! bottle, after the processes in it.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bottle_contract::session::guest::{Limited, Overrun};
+use rustix::fs::Access;
+
+use super::failure::Step;
+use crate::backend::BackendError;
+use crate::backend::local::handoff::SetupFailure;
+use crate::plan::Resources;
+
+/// [`crate::backend::Resource::kind`] of a group.
+pub(crate) const GROUP: &str = "control-group";
+
+/// How an ordinary user comes to groups of their own.
+pub(super) const FIX: &str = "`systemd-run --user --scope -p Delegate=yes bottle start …` gives an ordinary user control \
+    groups of their own; or start it as root, or use another backend";
+
+/// Where the kernel shows them.
+const MOUNT: &str = "/sys/fs/cgroup";
+
+/// Processor time is counted out in parts of this many microseconds.
+const PERIOD: u64 = 100_000;
+
+/// How long a group may take to be empty after its processes were killed.
+const EMPTY_WITHIN: Duration = Duration::from_secs(5);
+
+/// A kind of limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Controller {
+    /// Memory.
+    Memory,
+    /// Processor time.
+    Cpu,
+}
+
+impl Controller {
+    const ALL: [Self; 2] = [Self::Memory, Self::Cpu];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+        }
+    }
+}
+
+/// The groups that this process may make others in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Groups {
+    version: Version,
+    /// Where new ones are made, for each kind that can be limited.
+    parents: Vec<(Controller, PathBuf)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+/// Groups of one bottle.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Made(Vec<(Controller, PathBuf)>);
+
+impl Groups {
+    /// Those of this process.
+    pub(crate) fn here() -> Self {
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let may = |path: &Path| rustix::fs::access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+        Self::of(Path::new(MOUNT), &own, may)
+    }
+
+    /// Those under `mount` of a process whose `/proc/self/cgroup` says `own`.
+    fn of(mount: &Path, own: &str, may: impl Fn(&Path) -> bool) -> Self {
+        let version = if mount.join("cgroup.controllers").exists() { Version::Two } else { Version::One };
+        let parent = |controller: Controller| {
+            let parent = match version {
+                Version::One => {
+                    let own = own_path(own, |kinds| kinds.split(',').any(|kind| kind == controller.name()))?;
+                    mount.join(controller.name()).join(own)
+                }
+                Version::Two => {
+                    let own = Path::new(own_path(own, str::is_empty)?);
+                    let parent = mount.join(own.parent().unwrap_or(own));
+                    let passed = fs::read_to_string(parent.join("cgroup.subtree_control")).ok()?;
+                    passed.split_ascii_whitespace().any(|kind| kind == controller.name()).then_some(parent)?
+                }
+            };
+            may(&parent).then_some((controller, parent))
+        };
+        Self { version, parents: Controller::ALL.into_iter().filter_map(parent).collect() }
+    }
+
+    /// Whether bottles can be limited in this.
+    pub(crate) fn can_limit(&self, controller: Controller) -> bool {
+        self.parents.iter().any(|(kind, _)| *kind == controller)
+    }
+
+    /// Makes the groups for what is asked and can be limited, each recorded before it is there.
+    ///
+    /// # Errors
+    /// [`BackendError`] when one that can be made is not.
+    pub(super) fn make(
+        &self,
+        name: &str,
+        asked: &Resources,
+        record: impl Fn(&Path) -> Result<(), BackendError>,
+    ) -> Result<Made, BackendError> {
+        let mut made = Made::default();
+        for (controller, parent) in &self.parents {
+            let settings = self.settings(*controller, asked);
+            if settings.is_empty() {
+                continue;
+            }
+            let folder = parent.join(name);
+            if !made.0.iter().any(|(_, known)| *known == folder) {
+                record(&folder)?;
+                make_folder(&folder).map_err(|error| failed("make", &folder, &error))?;
+            }
+            for (file, value, needed) in settings {
+                let path = folder.join(file);
+                match fs::write(&path, value) {
+                    Err(error) if needed => return Err(failed("limit", &path, &error)),
+                    _ => {}
+                }
+            }
+            made.0.push((*controller, folder));
+        }
+        Ok(made)
+    }
+
+    /// What is written for a limit: file, value, and whether there is no limit without it. Swap is a kernel's
+    /// choice to count.
+    fn settings(&self, controller: Controller, asked: &Resources) -> Vec<(&'static str, String, bool)> {
+        let quota = |cpus: u32| u64::from(cpus) * PERIOD / 1000;
+        match (self.version, controller) {
+            (_, Controller::Memory) if asked.memory.is_none() => Vec::new(),
+            (_, Controller::Cpu) if asked.cpus.is_none() => Vec::new(),
+            (Version::One, Controller::Memory) => {
+                let bytes = asked.memory.unwrap_or_default().to_string();
+                let with_swap = ("memory.memsw.limit_in_bytes", bytes.clone(), false);
+                vec![("memory.limit_in_bytes", bytes, true), with_swap]
+            }
+            (Version::Two, Controller::Memory) => vec![
+                ("memory.max", asked.memory.unwrap_or_default().to_string(), true),
+                ("memory.swap.max", "0".to_owned(), false),
+            ],
+            (Version::One, Controller::Cpu) => vec![
+                ("cpu.cfs_period_us", PERIOD.to_string(), true),
+                ("cpu.cfs_quota_us", quota(asked.cpus.unwrap_or_default()).to_string(), true),
+            ],
+            (Version::Two, Controller::Cpu) => {
+                vec![("cpu.max", format!("{} {PERIOD}", quota(asked.cpus.unwrap_or_default())), true)]
+            }
+        }
+    }
+
+    /// The limit for which the kernel killed processes of this group.
+    pub(super) fn overrun(&self, name: &str) -> Option<Overrun> {
+        let (_, parent) = self.parents.iter().find(|(kind, _)| *kind == Controller::Memory)?;
+        let folder = parent.join(name);
+        let (limit, events) = match self.version {
+            Version::One => ("memory.limit_in_bytes", "memory.oom_control"),
+            Version::Two => ("memory.max", "memory.events"),
+        };
+        let events = fs::read_to_string(folder.join(events)).ok()?;
+        let killed = events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse::<u64>().ok())?;
+        let limit = fs::read_to_string(folder.join(limit)).ok()?.trim().parse().ok()?;
+        (killed > 0).then_some(Overrun { resource: Limited::Memory, limit, asked: true })
+    }
+
+    /// All groups whose name begins so, with their names.
+    pub(crate) fn find(&self, prefix: &str) -> Vec<(String, PathBuf)> {
+        let mut found: Vec<(String, PathBuf)> = Vec::new();
+        for (_, parent) in &self.parents {
+            for entry in fs::read_dir(parent).into_iter().flatten().filter_map(Result::ok) {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let path = entry.path();
+                if name.starts_with(prefix) && path.is_dir() && !found.iter().any(|(_, known)| *known == path)
+                {
+                    found.push((name, path));
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Made {
+    /// Whether this is limited.
+    pub(super) fn limits(&self, controller: Controller) -> bool {
+        self.0.iter().any(|(kind, _)| *kind == controller)
+    }
+
+    /// The files by which a process joins them.
+    pub(super) fn joined(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self.0.iter().map(|(_, folder)| folder.join("cgroup.procs")).collect();
+        files.dedup();
+        files
+    }
+}
+
+/// This process joins the groups, and so does all that it starts.
+///
+/// # Errors
+/// [`SetupFailure`] naming the group.
+pub(super) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
+    for group in groups {
+        // 0 is the process that writes.
+        fs::write(group, "0").step_at("join", group)?;
+    }
+    Ok(())
+}
+
+/// Whether a path from a ledger is such a group of that name.
+pub(crate) fn is_group(path: &Path, name: &str) -> bool {
+    path.starts_with(MOUNT) && path.file_name().is_some_and(|last| last == name) && !has_dots(path)
+}
+
+fn has_dots(path: &Path) -> bool {
+    path.components().any(|part| part == std::path::Component::ParentDir)
+}
+
+/// Removes a group whose processes were killed; gone already is no error.
+///
+/// # Errors
+/// When something is still in it.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // A killed process leaves its group a moment after it is gone otherwise.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && begun.elapsed() < EMPTY_WITHIN => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            removed => return removed,
+        }
+    }
+}
+
+/// One that a launch left which died is used again.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+fn failed(verb: &str, path: &Path, error: &io::Error) -> BackendError {
+    BackendError::failed(format!("cannot {verb} {}: {error}", path.display()))
+}
+
+/// The path of a process's group, without its leading slash, in the hierarchy of these kinds (cgroups(7)).
+fn own_path(own: &str, kinds: impl Fn(&str) -> bool) -> Option<&str> {
+    own.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (found, path) = (fields.next()?, fields.next()?);
+        kinds(found).then(|| path.trim_start_matches('/'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> Resources {
+        Resources { memory: Some(1 << 29), cpus: Some(1500), ..Resources::default() }
+    }
+
+    fn made(groups: &Groups, asked: &Resources) -> Made {
+        groups.make("bottle-0-a", asked, |_| Ok(())).expect("made")
+    }
+
+    #[test]
+    fn version_1_has_a_tree_for_each_kind() {
+        let mount = tempfile::tempdir().expect("folder");
+        let own = "3:cpu,cpuacct:/\n2:memory:/user/a\n1:name=systemd:/x\n0::/x\n";
+        for folder in ["memory/user/a", "cpu"] {
+            fs::create_dir_all(mount.path().join(folder)).expect("made");
+        }
+        let groups = Groups::of(mount.path(), own, Path::is_dir);
+        let made = made(&groups, &asked());
+        assert!(made.limits(Controller::Memory) && made.limits(Controller::Cpu));
+        let read = |path: &str| fs::read_to_string(mount.path().join(path)).expect("written");
+        assert_eq!(read("memory/user/a/bottle-0-a/memory.limit_in_bytes"), "536870912");
+        assert_eq!(read("cpu/bottle-0-a/cpu.cfs_quota_us"), "150000");
+        assert_eq!(made.joined().len(), 2);
+        assert_eq!(groups.find("bottle-0-").len(), 2);
+        assert_eq!(groups.overrun("bottle-0-a"), None);
+        let events = mount.path().join("memory/user/a/bottle-0-a/memory.oom_control");
+        fs::write(events, "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n").expect("written");
+        assert_eq!(groups.overrun("bottle-0-a").expect("killed").limit, 1 << 29);
+        let none = Groups::of(mount.path(), own, |_| false);
+        assert!(!none.can_limit(Controller::Memory) && !none.can_limit(Controller::Cpu));
+    }
+
+    #[test]
+    fn version_2_makes_one_beside_its_own_with_what_is_passed_on() {
+        let mount = tempfile::tempdir().expect("folder");
+        let own = "0::/user.slice/app.slice/run-1.scope\n";
+        let parent = mount.path().join("user.slice/app.slice");
+        fs::create_dir_all(parent.join("run-1.scope")).expect("made");
+        fs::write(mount.path().join("cgroup.controllers"), "cpu memory pids\n").expect("written");
+        fs::write(parent.join("cgroup.subtree_control"), "memory pids\n").expect("written");
+        let groups = Groups::of(mount.path(), own, Path::is_dir);
+        assert!(groups.can_limit(Controller::Memory) && !groups.can_limit(Controller::Cpu));
+        let one = made(&groups, &asked());
+        assert!(!one.limits(Controller::Cpu));
+        assert_eq!(one.joined(), [parent.join("bottle-0-a/cgroup.procs")]);
+        fs::write(parent.join("cgroup.subtree_control"), "cpu memory pids\n").expect("written");
+        let groups = Groups::of(mount.path(), own, Path::is_dir);
+        let both = made(&groups, &asked());
+        assert_eq!(both.joined(), [parent.join("bottle-0-a/cgroup.procs")]);
+        assert_eq!(fs::read_to_string(parent.join("bottle-0-a/cpu.max")).expect("written"), "150000 100000");
+        assert_eq!(made(&groups, &Resources::default()), Made::default());
+        fs::write(parent.join("bottle-0-a/memory.events"), "low 0\noom 1\noom_kill 0\n").expect("written");
+        assert_eq!(groups.overrun("bottle-0-a"), None);
+        // At the root of the tree there is nothing beside.
+        fs::write(mount.path().join("cgroup.subtree_control"), "memory\n").expect("written");
+        assert!(Groups::of(mount.path(), "0::/\n", Path::is_dir).can_limit(Controller::Memory));
+    }
+
+    #[test]
+    fn only_a_group_of_the_bottles_name_is_removed() {
+        for (path, is) in [
+            ("/sys/fs/cgroup/memory/bottle-0-a", true),
+            ("/sys/fs/cgroup/memory/bottle-0-b", false),
+            ("/sys/fs/cgroup/../../../home/bottle-0-a", false),
+            ("/home/bottle-0-a", false),
+        ] {
+            assert_eq!(is_group(Path::new(path), "bottle-0-a"), is, "{path}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Using up the machine: processes, memory, disk. The machine stays usable, and the bottle ends with a word.
+
+use std::time::Duration;
+
+use bottle::backend::Prepared;
+use bottle::plan::Resources;
+use bottle_contract::session::guest::{Exit, GuestEvent, GuestRequest, Limited, Overrun};
+use bottle_test_support::home::TestHome;
+
+use crate::attempts;
+use crate::stand::{Bottle, Stand, every_isolating_backend, run};
+
+/// How long a limit may take to be noticed on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A bottle with these limits, where the backend keeps such ones.
+async fn limited<'a>(stand: &'a Stand, slug: &str, resources: Resources) -> Option<Bottle<'a>> {
+    let mut planned = stand.planned(slug).plan.clone();
+    planned.resources = resources.clone();
+    stand.backend.fits(&planned).ok()?;
+    let bottle = stand.bottle_with(slug, Prepared::default(), resources).await;
+    bottle.provisioned().await;
+    Some(bottle)
+}
+
+/// Runs a script in a provisioned bottle; what it said, and how it ended. Files in memory belong to no process,
+/// so that the kernel may end pid 1 for them too, which is as if every process had been ended.
+async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
+    let channel = bottle.connect().await;
+    let argv = ["/usr/bin/python3", "-c", script];
+    let ended = tokio::time::timeout(PATIENCE, run(&channel, &argv)).await;
+    ended.expect("noticed in time").unwrap_or_else(|_| (String::new(), Exit::Signal(9)))
+}
+
+/// The limit that the bottle went beyond, as the keeper asks for it.
+async fn overrun(bottle: &Bottle<'_>) -> Option<Overrun> {
+    if let Some(overrun) = bottle.stand.backend.overrun(bottle.slug()).await {
+        return Some(overrun);
+    }
+    let channel = bottle.connect().await;
+    let mut stream = channel.open(&GuestRequest::Status).await.expect("asked");
+    match stream.receive::<GuestEvent>().await.expect("answered") {
+        GuestEvent::Status { overrun, .. } => overrun,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_stays_in_its_bottle() {
+    if !attempts::possible("a fork bomb") {
+        return;
+    }
+    let bomb = "import os, time\n\
+        made = 0\n\
+        while True:\n\
+        \x20 try:\n\
+        \x20   if os.fork() == 0: time.sleep(30); os._exit(0)\n\
+        \x20   made += 1\n\
+        \x20   if made == 200: break\n\
+        \x20 except OSError: break\n\
+        print(made)\n";
+    for stand in every_isolating_backend().await {
+        let other = stand.bottle("quiet").await;
+        other.provisioned().await;
+        let small = Resources { pids: Some(64), ..Resources::default() };
+        let bottle = limited(&stand, "bomb", small).await.expect("processes are limited everywhere");
+        let (said, _) = ends(&bottle, bomb).await;
+        let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{}: {said}", stand.name()));
+        assert!((10..64).contains(&made), "{}: {made}", stand.name());
+        // The control: where more are allowed there are more.
+        assert_eq!(ends(&other, bomb).await.0.trim(), "200", "{}", stand.name());
+        std::process::Command::new("true").status().expect("the machine is usable");
+        // Full as it is, it is asked and ended in time.
+        assert_eq!(overrun(&bottle).await, None, "{}", stand.name());
+        let removed = tokio::time::timeout(PATIENCE, bottle.remove()).await;
+        removed.expect("in time");
+        other.remove().await;
+    }
+}
+
+/// Memory in several ways; each takes so many MiB.
+const WAYS: [(&str, &str); 3] = [
+    ("its own", "x = bytearray(n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
+    ("shared", "import mmap; x = mmap.mmap(-1, n << 20)\nfor i in range(0, n << 20, 4096): x[i] = 1"),
+    ("files", "f = open('/dev/shm/f', 'wb')\nfor i in range(n): f.write(bytes(1 << 20)); f.flush()"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_ends_at_its_limit() {
+    if !attempts::possible("memory") {
+        return;
+    }
+    const LIMIT: u64 = 192 << 20;
+    for stand in every_isolating_backend().await {
+        for (way, script) in WAYS {
+            let asked = Resources { memory: Some(LIMIT), ..Resources::default() };
+            let Some(bottle) = limited(&stand, "hungry", asked).await else { continue };
+            let take = |n: u64| {
+                format!("import time\nn = {n}\n{script}\nprint('had', n, flush=True)\ntime.sleep(30)\n")
+            };
+            let little = take(64).replace("sleep(30)", "sleep(1)");
+            assert_eq!(ends(&bottle, &little).await.0, "had 64\n", "{}: {way}", stand.name());
+            let (said, exit) = ends(&bottle, &take(400)).await;
+            assert_eq!(exit, Exit::Signal(9), "{}: {way}: {said}", stand.name());
+            if stand.name() == "linux" {
+                let expected = Overrun { resource: Limited::Memory, limit: LIMIT, asked: true };
+                assert_eq!(overrun(&bottle).await, Some(expected), "{way}");
+            }
+            bottle.remove().await;
+            assert_eq!(bottle.found().await, [], "{}: {way}", stand.name());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disk_ends_at_its_limit() {
+    if !attempts::possible("the disk") {
+        return;
+    }
+    const LIMIT: u64 = 32 << 20;
+    for stand in every_isolating_backend().await {
+        let asked = Resources { disk: Some(LIMIT), ..Resources::default() };
+        let Some(bottle) = limited(&stand, "greedy", asked).await else { continue };
+        let write = |n: u64| {
+            format!(
+                "import os, time\n\
+                 os.makedirs('/workspace/a/b', exist_ok=True)\n\
+                 for i in range({n}):\n\
+                 \x20 f = open('/workspace/a/b/%d' % i, 'wb'); f.write(os.urandom(1 << 20)); f.close()\n\
+                 print('wrote', flush=True); time.sleep(5 if {n} < 32 else 60)\n"
+            )
+        };
+        assert_eq!(ends(&bottle, &write(8)).await, ("wrote\n".to_owned(), Exit::Code(0)), "{}", stand.name());
+        let (_, exit) = ends(&bottle, &write(64)).await;
+        assert_eq!(exit, Exit::Signal(9), "{}", stand.name());
+        let expected = Overrun { resource: Limited::Disk, limit: LIMIT, asked: true };
+        assert_eq!(overrun(&bottle).await, Some(expected), "{}", stand.name());
+        bottle.remove().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processors_are_counted_out() {
+    if !attempts::possible("processors") {
+        return;
+    }
+    // However busy the machine is, a fifth of a processor takes a second and a half for this.
+    let work = "import time\n\
+        begun = time.monotonic()\n\
+        while time.process_time() < 0.3: pass\n\
+        print(time.monotonic() - begun > 1.0)\n";
+    for stand in every_isolating_backend().await {
+        let fifth = Resources { cpus: Some(200), ..Resources::default() };
+        let Some(bottle) = limited(&stand, "slow", fifth).await else { continue };
+        assert_eq!(ends(&bottle, work).await.0, "True\n", "{}", stand.name());
+        bottle.remove().await;
+        assert_eq!(bottle.found().await, [], "{}", stand.name());
+    }
+}
+
+/// What the person reads: the limit and the key.
+#[test]
+fn a_bottle_that_used_up_its_memory_ends_with_a_word() -> anyhow::Result<()> {
+    let mut home = TestHome::new()?;
+    if !home.runs("a bottle that uses up its memory", "linux")? || !attempts::possible("memory") {
+        return Ok(());
+    }
+    home.agent("hungry", "---\nbottle: hungry\n---\n")?;
+    let take =
+        "x = bytearray(400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(60)";
+    home.bottle(
+        "hungry",
+        &format!(
+            "---\nbackend: linux\nresources: {{memory: 128MiB}}\n\
+             agent_provider: {{template: command, command: [/usr/bin/python3, -c, {take:?}]}}\n---\n"
+        ),
+    )?;
+    let outcome = home.program(["start", "hungry", "--yes", "--label", "demo"])?.run()?.expect_code(137);
+    let word = "demo used up its memory, 128MiB (`resources.memory`)";
+    assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
+    Ok(())
+}
