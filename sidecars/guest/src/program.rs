@@ -55,7 +55,12 @@ pub(crate) fn command(
     command.env_clear().envs(environment).current_dir(folder);
     if let Some(user) = &process.user {
         let account = look_up(facts, user)?;
-        if account.uid != rustix::process::geteuid().as_raw() {
+        let own = rustix::process::geteuid();
+        if account.uid != own.as_raw() {
+            // Without this the kernel's own word for it would be all there is.
+            if !own.is_root() {
+                return Err(other(format!("the bottle has one user, and cannot run a program as {user:?}")));
+            }
             command.uid(account.uid).gid(account.gid);
         }
     }
