@@ -3,18 +3,21 @@
 //! The spinner keeps to one line, however narrow, and leaves nothing behind. What is done before anybody could
 //! wonder shows none at all.
 
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io::{self, IsTerminal, Write as _};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use dialoguer::console::truncate_str;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
 use super::attach::catch;
 use super::error::CliError;
 use super::ink::knows_sequences;
 use super::output::{Ink, Output};
 use super::session::interrupted;
+use super::terminal::size_of;
 use crate::backend::Step;
 
 /// Between two looks of the spinner.
@@ -23,12 +26,19 @@ const TICK: Duration = Duration::from_millis(80);
 const LONG: Duration = Duration::from_secs(3);
 /// What is faster than this shows no spinner, unless it has several phases.
 const SOON: Duration = Duration::from_millis(300);
+/// Drawn again no more often.
+const DRAWN_A_SECOND: u8 = 20;
+/// Columns of the line that are not for words: the spinner before them, and behind them room for `^C`.
+const APART: usize = 5;
 /// Longer than anybody reads of a step; a build that fails shows all of it.
 const STEP_MAX: usize = 120;
 
+/// What a spinner says now.
+type Words = Arc<Mutex<String>>;
+
 /// Shown until dropped.
 pub(crate) enum Progress {
-    Spinner(ProgressBar, Ink),
+    Spinner(ProgressBar, Words),
     Lines(Output),
     Nothing,
 }
@@ -45,10 +55,10 @@ impl Progress {
         if output.quiet || output.json {
             Self::Nothing
         } else if io::stderr().is_terminal() && knows_sequences(|name| std::env::var(name).ok()) {
-            let ink = output.err_ink();
+            let words = Words::default();
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-            bar.set_style(style(ink));
-            Self::Spinner(bar, ink)
+            bar.set_style(style(output.err_ink(), words.clone()));
+            Self::Spinner(bar, words)
         } else {
             Self::Lines(output.clone())
         }
@@ -56,7 +66,8 @@ impl Progress {
 
     fn appear(&self) {
         if let Self::Spinner(bar, _) = self {
-            bar.set_draw_target(ProgressDrawTarget::stderr());
+            let line = Box::new(Line::default());
+            bar.set_draw_target(ProgressDrawTarget::term_like_with_hz(line, DRAWN_A_SECOND));
             bar.enable_steady_tick(TICK);
         }
     }
@@ -85,8 +96,9 @@ impl Progress {
 
     /// How far that is; said too often for lines in a pipe.
     pub(crate) fn say(&self, words: &str) {
-        if let Self::Spinner(bar, ink) = self {
-            bar.set_message(ink.letters(words).into_owned());
+        if let Self::Spinner(bar, shown) = self {
+            words.clone_into(&mut shown.lock().unwrap_or_else(PoisonError::into_inner));
+            bar.tick();
         }
     }
 }
@@ -126,14 +138,75 @@ pub(crate) async fn shown<T>(
     }
 }
 
-fn style(ink: Ink) -> ProgressStyle {
-    let taken = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
-        if state.elapsed() >= LONG {
-            let _ = write!(out, " {} s", state.elapsed().as_secs());
-        }
+/// Standard error with the cursor right behind the words: indicatif fills its line up to the edge, where the `^C` that
+/// a terminal writes itself goes on to the next line and leaves this one behind.
+#[derive(Debug, Default)]
+struct Line(Mutex<Vec<u8>>);
+
+impl Line {
+    fn put(&self, text: &str) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+
+    fn put_move(&self, count: usize, way: char) -> io::Result<()> {
+        if count > 0 { self.put(&format!("\x1b[{count}{way}")) } else { Ok(()) }
+    }
+}
+
+impl TermLike for Line {
+    fn width(&self) -> u16 {
+        size_of(&io::stderr()).columns
+    }
+
+    fn move_cursor_up(&self, count: usize) -> io::Result<()> {
+        self.put_move(count, 'A')
+    }
+
+    fn move_cursor_down(&self, count: usize) -> io::Result<()> {
+        self.put_move(count, 'B')
+    }
+
+    fn move_cursor_right(&self, count: usize) -> io::Result<()> {
+        self.put_move(count, 'C')
+    }
+
+    fn move_cursor_left(&self, count: usize) -> io::Result<()> {
+        self.put_move(count, 'D')
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.put(text)?;
+        self.put("\n")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        // What only fills.
+        if text.trim_matches(' ').is_empty() { Ok(()) } else { self.put(text) }
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.put("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut stderr = io::stderr().lock();
+        stderr.write_all(&text)?;
+        stderr.flush()
+    }
+}
+
+fn style(ink: Ink, words: Words) -> ProgressStyle {
+    let line = move |state: &ProgressState, out: &mut dyn fmt::Write| {
+        let taken = state.elapsed().as_secs();
+        let taken = if state.elapsed() >= LONG { format!(" {taken} s") } else { String::new() };
+        let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(APART + taken.len());
+        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = write!(out, "{}{taken}", truncate_str(&ink.letters(&words), columns, ink.ellipsis()));
     };
-    let style = ProgressStyle::with_template("{spinner} {wide_msg}{taken}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("taken", taken);
+    let style = ProgressStyle::with_template("{spinner} {line}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
     // The last one is what a spinner that has ended looks like, which nobody sees.
     if ink.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
 }

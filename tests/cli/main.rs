@@ -25,6 +25,7 @@
 //! - `screens`: what is shown on terminals of every size, and on those that know no colours or letters
 //! - `readme`: README's commands, as they are written
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
+//! - `waiting`: what is shown of something that takes its time, and what Ctrl-C leaves
 //! - `writing`: manifests of one's own, and settings
 
 mod clock;
@@ -55,4 +56,5 @@ mod state;
 mod streams;
 mod terminal;
 mod usage;
+mod waiting;
 mod writing;

@@ -103,7 +103,8 @@ impl Logs {
             Ok(file) => file.take(SAVED_MAX).read_to_end(&mut bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(CliError::new(Kind::State, "the agent's output was not kept: somebody saw it")
-                    .about(&self.slug));
+                    .about(&self.slug)
+                    .hint("output is kept of an agent that ends while nobody looks"));
             }
             Err(error) => Err(error),
         }

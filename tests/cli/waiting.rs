@@ -1,0 +1,127 @@
+//! What takes its time shows itself on one line, however narrow, and leaves nothing of it. Ctrl-C says what it left.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::home::{home, run};
+
+/// Rows and columns.
+const SIZES: [(u16, u16); 3] = [(24, 80), (10, 40), (4, 24)];
+
+fn keeper(home: &TestHome) -> Result<Pid> {
+    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: serde_json::Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
+    match keeper.and_then(Pid::from_raw) {
+        Some(keeper) => Ok(keeper),
+        None => bail!("no keeper in {record}"),
+    }
+}
+
+/// Waits until the words are shown, looks at how, and presses Ctrl-C.
+fn interrupt(pty: &mut Pty, words: &str) -> Result<()> {
+    // As many of them as there is room for.
+    let words = &words[..words.len().min(16)];
+    pty.wait_for(words)?;
+    // Long enough for it to be drawn over itself a few times.
+    std::thread::sleep(Duration::from_millis(400));
+    let screen = pty.screen();
+    assert_eq!(screen.matches(words).count(), 1, "it stays on its line:\n{screen}");
+    assert!(pty.broken_lines().iter().all(|line| !line.contains(words)), "{:?}", pty.broken_lines());
+    pty.type_keys("\x03")
+}
+
+/// What is left on the screen: none of the words, and the sentence, wherever it is wrapped.
+#[track_caller]
+fn assert_said(pty: &Pty, words: &str, sentence: &str) -> Result<()> {
+    let screen = pty.last_screen()?;
+    assert!(!screen.contains(words), "{screen}");
+    assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{screen}");
+    let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+    let said: Vec<&str> = raw.split_whitespace().collect();
+    assert!(said.join(" ").contains(sentence), "{raw:?}");
+    Ok(())
+}
+
+#[test]
+fn a_launch_fits_its_line_and_is_undone() -> Result<()> {
+    for (rows, columns) in SIZES {
+        let mut home = home()?;
+        home.env("BOTTLE_FAKE_FAIL", "start_guest:hang");
+        let mut pty =
+            home.on_terminal(&["start", "nap", "--cwd", "--yes", "--label", "one"], rows, columns)?;
+        interrupt(&mut pty, "raising the guard at its door")?;
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        assert_said(&pty, "raising", "everything that was made so far was undone")?;
+        assert_eq!(run(&home, &["list"])?.stdout, "");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_fits_its_line_and_goes_on_without_us() -> Result<()> {
+    for (rows, columns) in SIZES {
+        let mut home = home()?;
+        home.env("BOTTLE_FAKE_FAIL", "freeze:hang");
+        let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
+        let mut pty = home.on_terminal(&["commit", "one"], rows, columns)?;
+        interrupt(&mut pty, "freezing")?;
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        assert_said(&pty, "freezing", "the snapshot is still being made")?;
+        kill_process(keeper(&home)?, Signal::KILL)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_out_that_is_left_leaves_nothing_here() -> Result<()> {
+    for (rows, columns) in SIZES {
+        let home = home()?;
+        let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
+        // Without a block on the disk, and a long way through the channel.
+        let big = home.write("project/big", "")?;
+        let _ = run(&home, &["cp", "big", "one:big"])?.expect_code(0);
+        std::fs::remove_file(big)?;
+        let inside = run(&home, &["exec", "one", "--", "pwd"])?.expect_code(0).stdout;
+        let inside = std::path::Path::new(inside.trim()).join("big");
+        std::fs::OpenOptions::new().write(true).open(inside)?.set_len(64 << 30)?;
+        let mut pty = home.on_terminal(&["cp", "one:big", "out"], rows, columns)?;
+        interrupt(&mut pty, "copying out")?;
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        assert_said(&pty, "copying out", "nothing here was changed")?;
+        let left: Vec<_> = std::fs::read_dir(home.project())?.collect::<Result<_, _>>()?;
+        assert!(left.is_empty(), "{left:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pipe_gets_plain_lines_and_a_dumb_terminal_too() -> Result<()> {
+    let home = home()?;
+    let piped = run(&home, &["start", "hi"])?.expect_code(0).stderr;
+    assert!(piped.lines().any(|line| line == "bottle: starting the agent"), "{piped}");
+    assert!(!piped.contains(['\r', '\x1b']), "{piped:?}");
+    let mut dumb = home.program(["start", "hi", "--yes"])?;
+    dumb.env("TERM", "dumb");
+    let mut pty = Pty::spawn(dumb.command(), 24, 80)?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let screen = pty.last_screen()?;
+    assert!(screen.lines().any(|line| line == "bottle: starting the agent"), "{screen}");
+    Ok(())
+}
+
+#[test]
+fn what_is_done_at_once_shows_nothing() -> Result<()> {
+    let home = home()?;
+    let begun = Instant::now();
+    let mut pty = home.on_terminal(&["cleanup", "--dry-run"], 24, 80)?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+    // On a machine that is busy enough it may have taken a moment.
+    assert!(!raw.contains("looking") || begun.elapsed() > Duration::from_millis(300), "{raw:?}");
+    Ok(())
+}
