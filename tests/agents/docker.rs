@@ -1,7 +1,7 @@
 //! The same agents in containers, from their images: a task, the same conversation twice more, and a person
 //! on a terminal. At the end there is on the engine what was kept, and nothing else.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bottle_test_support::engine::docker;
 use bottle_test_support::fake_llm::{FakeLlm, Options, Script};
 use bottle_test_support::home::TestHome;
@@ -119,6 +119,26 @@ fn real_codex_on_docker_works_on_a_terminal_and_its_work_is_kept() -> Result<()>
     let ready = &["YOLO mode", "Ask Codex to do anything"];
     let typed = Typed { ready, end: "/exit", choice: "keep" };
     works_on_a_terminal("codex on a terminal on docker", &CODEX, &typed)
+}
+
+/// The line of README that starts an agent in containers, typed as it is written there.
+#[test]
+#[ignore = "builds an image of 650 MB once"]
+fn real_claude_on_docker_starts_as_readme_has_it() -> Result<()> {
+    let readme = include_str!("../../README.md");
+    let line =
+        readme.lines().find(|line| line.contains("--backend docker")).context("README has no such line")?;
+    let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+    let arguments = words.strip_prefix(&["bottle"]).context("it is no command of ours")?;
+    assert_eq!(arguments[..2], ["start", CLAUDE.template.name], "{line}");
+    let Some(place) = engine("README's line on docker")? else { return Ok(()) };
+    let scene = Scene::of_template(&place, &CLAUDE.template)?;
+    let typed = Typed { ready: &["bypass permissions on"], end: "/exit", choice: "" };
+    terminal::look_in(&scene, arguments, &typed)?;
+    assert_eq!(scene.on_the_engine(), [] as [String; 0]);
+    assert_eq!(scene.bottle(&["list"])?.stdout, "");
+    scene.assert_key_not_on_disk();
+    Ok(())
 }
 
 /// Any command, with a key of its own, in the plain image.

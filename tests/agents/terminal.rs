@@ -57,6 +57,22 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
     Ok(())
 }
 
+/// Starts it as it was typed, agrees to what is shown, sees it ready and ends it without having asked it anything.
+pub(crate) fn look_in(scene: &Scene, arguments: &[&str], typed: &Typed<'_>) -> Result<()> {
+    let mut pty = scene.home.on_terminal(arguments, 40, 100)?;
+    pty.patience(BUILT_WITHIN);
+    pty.wait_for("[y/N/e/?]")?;
+    enter(&mut pty, "y")?;
+    for words in typed.ready {
+        pty.wait_for(words)?;
+        pty.patience(PATIENCE);
+    }
+    enter(&mut pty, typed.end)?;
+    let code = pty.wait_exit()?;
+    ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
+    Ok(())
+}
+
 fn enter(pty: &mut Pty, line: &str) -> Result<()> {
     pty.type_keys(line)?;
     std::thread::sleep(BREATH);
