@@ -69,6 +69,29 @@ fn unreachable(error: ClientError) -> CliError {
         ClientError::Unusable { .. } => {
             CliError::new(Kind::State, message).hint("`bottle cleanup` says what to do with it")
         }
+        ClientError::Unreached { .. } => CliError::new(Kind::State, message).hint(
+            "it may be starting or ending: try again; or it was started with another XDG_RUNTIME_DIR: set that one",
+        ),
         ClientError::Failed(_) => CliError::failed(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keeper_that_is_not_to_be_reached_is_said_with_where_it_was_looked_for() {
+        let error = unreachable(ClientError::Unreached {
+            slug: "one".parse().expect("slug"),
+            path: "/run/user/1000/one.sock".into(),
+            source: std::io::ErrorKind::NotFound.into(),
+        });
+        assert_eq!((error.kind, error.exit), (Kind::State, exit::FAILED));
+        assert_eq!(
+            error.message,
+            "one runs, and its keeper does not answer at /run/user/1000/one.sock: entity not found"
+        );
+        assert!(error.hint.is_some_and(|hint| hint.contains("XDG_RUNTIME_DIR")));
     }
 }

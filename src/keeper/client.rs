@@ -81,6 +81,16 @@ pub enum ClientError {
         /// Why.
         why: String,
     },
+    /// Its keeper lives and is not to be reached.
+    #[error("{slug} runs, and its keeper does not answer at {}: {source}", path.display())]
+    Unreached {
+        /// The slug.
+        slug: Slug,
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
     /// The keeper could not be started or reached.
     #[error("{0}")]
     Failed(String),
@@ -170,9 +180,8 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
 /// One attempt to reach a keeper that holds its lock.
 async fn dial(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let path = socket(host, slug);
-    let socket = UnixStream::connect(&path).await.map_err(|error| {
-        ClientError::Failed(format!("{slug} is starting or ending: {}: {error}", path.display()))
-    })?;
+    let unreached = |source| ClientError::Unreached { slug: slug.clone(), path: path.clone(), source };
+    let socket = UnixStream::connect(&path).await.map_err(unreached)?;
     greet(socket).await
 }
 
