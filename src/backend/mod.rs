@@ -16,6 +16,7 @@
 
 pub mod docker;
 pub mod fake;
+pub(crate) mod image;
 pub mod linux;
 pub mod local;
 mod memory;
@@ -345,7 +346,10 @@ pub struct Prepared {
     pub program: Option<String>,
     /// Folders put in front of the bottle's `PATH`.
     pub path: Vec<PathBuf>,
-    /// What the bottle's containers are made of, on a backend of containers.
+    /// The image that the agent works in, when it works in one.
+    #[serde(default)]
+    pub inside: Option<Inside>,
+    /// What the bottle's containers are made of beside that, on a backend of containers.
     #[serde(default)]
     pub contained: Option<Contained>,
     /// As [`Preview::notes`], of the image that was made.
@@ -353,10 +357,10 @@ pub struct Prepared {
     pub notes: Vec<String>,
 }
 
-/// What a bottle's containers are made of, in an engine's own words.
+/// The image that an agent works in, and who it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Contained {
-    /// The image that the agent works in.
+pub struct Inside {
+    /// The image, by the backend's own name for it.
     pub image: String,
     /// The agent's user id inside; never 0.
     pub uid: u32,
@@ -368,6 +372,11 @@ pub struct Contained {
     pub home: String,
     /// What the image adds to the environment.
     pub env: BTreeMap<String, String>,
+}
+
+/// What a bottle's containers are made of, in an engine's own words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contained {
     /// The image of the sidecars.
     pub sidecars: String,
     /// The volume with pid 1's program.

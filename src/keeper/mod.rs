@@ -142,7 +142,7 @@ async fn keep_new(
         }
         Err(error) => {
             let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
-            let mut failure = failure_of(&error, order.prepared.contained.is_some());
+            let mut failure = failure_of(&error, order.prepared.inside.is_some());
             failure.left = launch::undo(backend, &claim).await;
             failure.left.extend(unclaim(claim, order.resumed.is_some(), failure.left.is_empty()));
             refuse(&first, &report, failure).await

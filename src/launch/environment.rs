@@ -29,14 +29,14 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 /// The whole environment. The host's own variables are not inherited.
 pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, LaunchError> {
     let plan = &work.order.plan;
-    let contained = work.order.prepared.contained.as_ref();
+    let inside = work.order.prepared.inside.as_ref();
     // First, so that what every bottle has stands.
-    let mut env: BTreeMap<String, SecretText> = contained
+    let mut env: BTreeMap<String, SecretText> = inside
         .into_iter()
-        .flat_map(|contained| &contained.env)
+        .flat_map(|inside| &inside.env)
         .map(|(name, value)| (name.clone(), value.as_str().into()))
         .collect();
-    let user = contained.map_or(names::AGENT_USER, |contained| contained.user.as_str());
+    let user = inside.map_or(names::AGENT_USER, |inside| inside.user.as_str());
     let mut set = |name: &str, value: &str| drop(env.insert(name.to_owned(), value.into()));
     set("HOME", &home(work));
     set("USER", user);
@@ -93,13 +93,13 @@ fn path(work: &Work<'_>) -> String {
     let prepared = &work.order.prepared;
     let folders = prepared.path.iter().map(|folder| folder.to_string_lossy().into_owned());
     // An image knows where its programs are.
-    let of_image = prepared.contained.as_ref().and_then(|contained| contained.env.get("PATH"));
+    let of_image = prepared.inside.as_ref().and_then(|inside| inside.env.get("PATH"));
     let system = of_image.map_or(SYSTEM_PATH, String::as_str).to_owned();
     std::iter::once(own).chain(folders).chain([system]).collect::<Vec<_>>().join(":")
 }
 
 /// The agent's home; its plain name leads there on every backend.
 fn home(work: &Work<'_>) -> String {
-    let contained = work.order.prepared.contained.as_ref();
-    contained.map_or_else(|| format!("/home/{}", names::AGENT_USER), |contained| contained.home.clone())
+    let inside = work.order.prepared.inside.as_ref();
+    inside.map_or_else(|| format!("/home/{}", names::AGENT_USER), |inside| inside.home.clone())
 }

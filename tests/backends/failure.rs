@@ -17,7 +17,7 @@ async fn a_setup_that_fails_names_its_step_and_leaves_no_process() {
         if !stand.shows_the_host() {
             let mut prepared = bottle.prepared.clone();
             let nowhere = format!("sha256:{}", "0".repeat(64));
-            prepared.contained.as_mut().expect("images").image.clone_from(&nowhere);
+            prepared.inside.as_mut().expect("images").image.clone_from(&nowhere);
             let error = stand.backend.start_guest(&bottle.site(), &prepared).await.expect_err("fails");
             assert!(error.message.contains("No such image") && error.hint.is_some(), "{error}");
             bottle.remove().await;

@@ -149,8 +149,8 @@ impl Stand {
     ) -> Bottle<'_> {
         let mut bottle = self.planned(slug);
         bottle.plan.resources = resources;
-        let contained = self.prepared().await.expect("prepared").contained;
-        bottle.prepared = Prepared { contained, ..prepared };
+        let Prepared { inside, contained, .. } = self.prepared().await.expect("prepared");
+        bottle.prepared = Prepared { inside, contained, ..prepared };
         bottle.begin().await;
         bottle
     }

@@ -21,7 +21,9 @@ use super::inventory::{BUNDLE, GUEST, VOLUME, resource};
 use super::names::{Names, Part};
 use super::network::{self, Net};
 use super::{agent, bundle, freeze, kept, subnets};
-use crate::backend::{BackendError, ByteStream, Contained, GUARD_LOGS, LAYERS, Origin, Prepared, Site};
+use crate::backend::{
+    BackendError, ByteStream, Contained, GUARD_LOGS, Inside, LAYERS, Origin, Prepared, Site,
+};
 use crate::host::docker_settings::{DockerDoor, DockerSettings};
 
 /// Whom a bundle runs as when the person is root: nobody that the host knows.
@@ -136,9 +138,9 @@ impl Launches {
     ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         let failed = |error: EngineError| error.during("start the bottle");
-        let (way, contained) = (self.way(slug)?, contained(prepared)?);
+        let (way, contained, inside) = (self.way(slug)?, contained(prepared)?, inside(prepared)?);
         let image = match site.origin {
-            Origin::New => contained.image.clone(),
+            Origin::New => inside.image.clone(),
             Origin::Snapshot(snapshot) => {
                 let image = freeze::image_of(engine, names, snapshot).await?;
                 kept::clear_the_name(engine, names, slug).await.map_err(failed)?;
@@ -150,7 +152,7 @@ impl Launches {
             names,
             slug,
             image: &image,
-            user: (contained.uid, contained.gid),
+            user: (inside.uid, inside.gid),
             program: &contained.program,
             way: match &way {
                 Way::Network(net) => agent::Way::Network(net),
@@ -263,8 +265,15 @@ async fn join_outside(engine: &Engine, outside: &Net, id: &str) -> Result<(), En
 }
 
 fn contained(prepared: &Prepared) -> Result<&Contained, BackendError> {
-    let contained = prepared.contained.as_ref();
-    contained.ok_or_else(|| BackendError::failed("the bottle was prepared for another backend"))
+    prepared.contained.as_ref().ok_or_else(for_another)
+}
+
+fn inside(prepared: &Prepared) -> Result<&Inside, BackendError> {
+    prepared.inside.as_ref().ok_or_else(for_another)
+}
+
+fn for_another() -> BackendError {
+    BackendError::failed("the bottle was prepared for another backend")
 }
 
 /// Whether any of these routes leads to the person's machine. One that cannot be read leads nowhere.

@@ -1,9 +1,8 @@
 //! What a bottle's containers are made of, found or built.
 
-use std::collections::BTreeMap;
-
 use super::images::Images;
-use crate::backend::{BackendError, Contained, Prepared, Step, Told};
+use crate::backend::image::config::variables;
+use crate::backend::{BackendError, Contained, Inside, Prepared, Step, Told};
 use crate::plan::Plan;
 
 /// See [`crate::backend::Backend::prepare`].
@@ -20,21 +19,14 @@ pub(super) async fn prepare(
         let _ = images.sweep().await;
     }
     let notes = agent.notes();
-    let contained = Contained {
+    let inside = Inside {
         image: agent.id,
         uid: agent.account.uid,
         gid: agent.account.gid,
         user: agent.account.name,
         home: agent.account.home,
         env: variables(&agent.env),
-        sidecars,
-        program,
     };
-    Ok(Prepared { contained: Some(contained), notes, ..Prepared::default() })
-}
-
-/// `NAME=value`, as an image has them.
-fn variables(env: &[String]) -> BTreeMap<String, String> {
-    let pairs = env.iter().filter_map(|variable| variable.split_once('='));
-    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let contained = Contained { sidecars, program };
+    Ok(Prepared { inside: Some(inside), contained: Some(contained), notes, ..Prepared::default() })
 }

@@ -17,11 +17,12 @@ use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
-use super::account::{Account, Users, home_of};
 use super::check::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
-use super::recipe::{self, Hash};
+use super::recipe;
 use super::stand_in::{STAND_IN_LABEL, StandIn};
 use super::{IMAGE_LABEL, build, failed, is_missing, maker};
+use crate::backend::image::account::{Account, Users, home_of};
+use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
 
 /// Longer than any list of users, and read whole.

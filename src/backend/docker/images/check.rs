@@ -2,7 +2,8 @@
 
 use bollard::models::ImageInspect;
 
-use super::account::Account;
+use crate::backend::image::account::Account;
+use crate::backend::image::config::Config;
 
 /// Who the agent is in an image that was made ready for one.
 pub(super) const ACCOUNT_LABEL: &str = "bottle.account";
@@ -31,63 +32,33 @@ pub(super) struct Facts {
 /// # Errors
 /// Why no bottle can be made of it, as the rest of a sentence that begins with the image's name.
 pub(super) fn facts(image: &ImageInspect, architecture: &str) -> Result<Facts, String> {
-    if let Some(os) = image.os.as_deref().filter(|os| !os.is_empty() && *os != "linux") {
-        return Err(format!("is for {os}, and a bottle is Linux"));
-    }
-    match image.architecture.as_deref().filter(|own| !own.is_empty()) {
-        Some(own) if own != architecture => {
-            return Err(format!("is for {own}, and this engine runs {architecture}"));
-        }
-        _ => {}
-    }
     let id = image.id.clone().ok_or("has no id")?;
-    let config = image.config.clone().unwrap_or_default();
-    let labels = config.labels.unwrap_or_default();
+    let own = image.config.clone().unwrap_or_default();
+    let labels = own.labels.unwrap_or_default();
     let of_label = |name: &str| labels.get(name).map(String::as_str);
-    let healthy = config.healthcheck.and_then(|check| check.test).unwrap_or_default();
+    let config = Config {
+        os: image.os.clone().unwrap_or_default(),
+        architecture: image.architecture.clone().unwrap_or_default(),
+        user: own.user.unwrap_or_default(),
+        env: own.env.unwrap_or_default(),
+        volumes: own.volumes.unwrap_or_default(),
+        entrypoint: own.entrypoint.is_some_and(|words| !words.is_empty()),
+        healthcheck: own.healthcheck.and_then(|check| check.test).unwrap_or_default(),
+        on_build: own.on_build.is_some_and(|steps| !steps.is_empty()),
+    };
+    config.expect_for(architecture, "this engine")?;
     let left_out = match of_label(LEFT_OUT_LABEL) {
         Some(list) => list.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect(),
-        None => [
-            ("ENTRYPOINT", config.entrypoint.is_some_and(|words| !words.is_empty())),
-            ("HEALTHCHECK", !healthy.is_empty() && healthy != ["NONE"]),
-            ("USER", config.user.as_deref().is_some_and(is_root)),
-            ("ONBUILD", config.on_build.is_some_and(|steps| !steps.is_empty())),
-        ]
-        .into_iter()
-        .filter(|(_, there)| *there)
-        .map(|(instruction, _)| instruction.to_owned())
-        .collect(),
+        None => config.left_out(),
     };
     Ok(Facts {
         id,
-        user: config.user.unwrap_or_default(),
-        env: config.env.unwrap_or_default(),
-        volumes: config.volumes.unwrap_or_default(),
+        user: config.user,
+        env: config.env,
+        volumes: config.volumes,
         left_out,
         account: of_label(ACCOUNT_LABEL).and_then(Account::of_label),
     })
-}
-
-/// Whether `USER` says root, which no agent is. Saying nothing means the same and promises less.
-fn is_root(user: &str) -> bool {
-    matches!(user.split(':').next(), Some("root" | "0"))
-}
-
-/// What a person should know of an image whose instructions are left out and that has these volumes.
-pub(super) fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
-    let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
-    let mut notes = Vec::new();
-    if !runs.is_empty() {
-        notes.push(format!("the image's {} has no effect in a bottle", runs.join(", ")));
-    }
-    if runs.len() < left_out.len() {
-        notes.push("the image's USER is root, and the agent is another user of it".to_owned());
-    }
-    if !volumes.is_empty() {
-        let list = volumes.join(", ");
-        notes.push(format!("the image keeps {list} in a volume: no snapshot holds what is in it"));
-    }
-    notes
 }
 
 #[cfg(test)]
@@ -147,19 +118,6 @@ mod tests {
             let facts = facts(&image(change), "amd64").expect("facts");
             assert_eq!(facts.left_out, expected, "{index}");
         }
-    }
-
-    #[test]
-    fn notes_say_what_has_no_effect_and_what_does_not_last() {
-        let own = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
-        assert_eq!(notes(&[], &[]), [""; 0]);
-        let all = notes(&own(&["ENTRYPOINT", "HEALTHCHECK", "USER"]), &own(&["/a", "/b"]));
-        let expected = [
-            "the image's ENTRYPOINT, HEALTHCHECK has no effect in a bottle",
-            "the image's USER is root, and the agent is another user of it",
-            "the image keeps /a, /b in a volume: no snapshot holds what is in it",
-        ];
-        assert_eq!(all, expected);
     }
 
     #[test]

@@ -14,11 +14,9 @@
 //! [`Images::sweep`] finds. Nothing of an image runs here, but for
 //! the steps of a Dockerfile in the engine's builder.
 
-mod account;
 mod adopt;
 mod base;
 mod build;
-mod building;
 mod changed;
 mod check;
 mod elf;
@@ -47,18 +45,21 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
-pub use self::account::Account;
 use self::adopt::Ready;
 use self::build::Order;
-use self::building::Building;
 use self::check::Facts;
 use self::known::Known;
 use self::load::Local;
 use self::program::Program;
-use self::recipe::{Hash, Recipe};
+use self::recipe::Recipe;
 use self::volume::Maker;
 use crate::backend::docker::engine::EngineError;
 use crate::backend::docker::listing;
+pub use crate::backend::image::account::Account;
+use crate::backend::image::building::{self, Building};
+use crate::backend::image::config;
+use crate::backend::image::hash::Hash;
+use crate::backend::image::local;
 use crate::backend::{BackendError, BackendErrorKind, Step, Told, Unused};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
@@ -299,16 +300,16 @@ impl Images {
     async fn of_path(&self, path: &Path, told: &Told<Step>) -> Result<AgentImage, BackendError> {
         let name = of_path(path);
         let local = self.look(path).await?;
-        if let Some(image) = self.made(&local.hash).await? {
+        if let Some(image) = self.made(&local.found.hash).await? {
             return Ok(image);
         }
-        let _alone = self.begin(&local.hash, &name, told).await?;
-        if let Some(image) = self.made(&local.hash).await? {
+        let _alone = self.begin(&local.found.hash, &name, told).await?;
+        if let Some(image) = self.made(&local.found.hash).await? {
             return Ok(image);
         }
         let before = self.nameless().await?;
         let loaded = local.load(&self.patient(), &name, told).await?;
-        let adopted = self.adopt(&loaded, &name, &local.hash).await;
+        let adopted = self.adopt(&loaded, &name, &local.found.hash).await;
         if adopted.is_err() && !before.contains(&loaded) && self.nameless().await?.contains(&loaded) {
             // It came for this alone, and nobody could find it again.
             let _ = self.docker.remove_image(&loaded, None::<RemoveImageOptions>, None).await;
@@ -330,9 +331,10 @@ impl Images {
                 .with_hint("it must be a folder or a tar archive in $BOTTLE_HOME, of a file system or from `docker save`")
         };
         let real = host_path::real_within(&self.host.home, path).map_err(wrong)?;
-        let home = self.host.home_hash();
-        let looking = tokio::task::spawn_blocking(move || load::look(&real, &home));
-        looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)
+        let looking = tokio::task::spawn_blocking(move || local::look(&real));
+        let found =
+            looking.await.map_err(|error| wrong(format!("cannot be read: {error}")))?.map_err(wrong)?;
+        Ok(Local { found, home: self.host.home_hash() })
     }
 
     /// An image that is on the engine, made ready once.
@@ -455,7 +457,7 @@ impl AgentImage {
     /// What a person should know of it: what has no effect in a bottle, what no snapshot holds.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
-        check::notes(&self.left_out, &self.volumes)
+        config::notes(&self.left_out, &self.volumes)
     }
 
     fn of(facts: Facts) -> Option<Self> {

@@ -1,12 +1,13 @@
 //! What a person should see before images are made. Makes nothing, and asks the engine only.
 
-use super::check::{self, Facts};
+use super::check::Facts;
 use super::{
     AGENT, AgentImage, GUARDS, IMAGE_LABEL, Images, SIDECARS, base, build, changed, failed, hash_of_existing,
     is_missing, of_dockerfile, of_path, of_provider, of_reference, own_recipe, provider_recipe,
     sidecars_recipe,
 };
 use crate::backend::docker::listing;
+use crate::backend::image::config;
 use crate::backend::{BackendError, Preview};
 use crate::plan::{ImageSource, Plan};
 
@@ -63,7 +64,7 @@ impl Images {
             }
             ImageSource::Path(path) => {
                 let local = self.look(path).await?;
-                match self.made(&local.hash).await? {
+                match self.made(&local.found.hash).await? {
                     Some(image) => preview.notes = image.notes(),
                     None => preview
                         .makes
@@ -103,7 +104,7 @@ impl Images {
         match self.made(&hash_of_existing(&facts)).await? {
             Some(image) => preview.notes = image.notes(),
             None => {
-                preview.notes = check::notes(&facts.left_out, &facts.volumes);
+                preview.notes = config::notes(&facts.left_out, &facts.volumes);
                 preview.makes.push(format!("{name} is made ready for an agent: a user and a home in it"));
             }
         }

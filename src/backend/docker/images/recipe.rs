@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
-/// Digits of a hash in a name: 64 bits tell the images of one machine apart.
-const DIGITS: usize = 16;
+use crate::backend::image::hash::Hash;
 
 /// A Dockerfile and everything it may see.
 #[derive(Debug, Clone, Default)]
@@ -64,37 +62,12 @@ pub(super) fn append<W: Write>(
     archive.append_data(&mut header, path, bytes)
 }
 
-/// A hash over parts, none of which can pass for another.
-pub(super) struct Hash(Sha256);
-
-impl Hash {
-    /// For one purpose.
-    pub(super) fn new(purpose: &str) -> Self {
-        let mut hash = Self(Sha256::new());
-        hash.add(purpose.as_bytes());
-        hash
-    }
-
-    /// One part more.
-    pub(super) fn add(&mut self, part: &[u8]) -> &mut Self {
-        self.0.update((part.len() as u64).to_le_bytes());
-        self.0.update(part);
-        self
-    }
-
-    /// In the length of a tag.
-    pub(super) fn finish(self) -> String {
-        let mut hex = hex::encode(self.0.finalize());
-        hex.truncate(DIGITS);
-        hex
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Read;
 
     use super::*;
+    use crate::backend::image::hash::DIGITS;
 
     fn recipe() -> Recipe {
         Recipe {

@@ -3,7 +3,8 @@
 use bollard::Docker;
 use bollard::query_parameters::{RemoveImageOptions, RemoveVolumeOptions};
 
-use super::{building, failed, is_missing, stand_in};
+use super::{failed, is_missing, stand_in};
+use crate::backend::image::building;
 use crate::backend::{BackendError, Unused};
 use crate::host::Host;
 

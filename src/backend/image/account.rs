@@ -21,18 +21,18 @@ pub struct Account {
 
 /// What an image says about users.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Users<'a> {
+pub(crate) struct Users<'a> {
     /// `USER`.
-    pub(super) user: &'a str,
+    pub(crate) user: &'a str,
     /// `/etc/passwd`; empty where there is none.
-    pub(super) passwd: &'a str,
+    pub(crate) passwd: &'a str,
     /// `/etc/group`; likewise.
-    pub(super) group: &'a str,
+    pub(crate) group: &'a str,
 }
 
 /// Why nobody can be the agent, as the rest of a sentence that begins with the image's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NoAccount {
+pub(crate) enum NoAccount {
     #[error("has `USER {0}`, and no such user in its /etc/passwd")]
     NoUser(String),
     #[error("has `USER {user}`, and no group `{group}` in its /etc/group")]
@@ -43,7 +43,7 @@ pub(super) enum NoAccount {
 
 impl Users<'_> {
     /// The image's user; where that is root, the one with id 1000, who need not be there yet.
-    pub(super) fn agent(&self) -> Result<Account, NoAccount> {
+    pub(crate) fn agent(&self) -> Result<Account, NoAccount> {
         let (user, group) = match self.user.split_once(':') {
             Some((user, group)) => (user, Some(group)),
             None => (self.user, None),
@@ -116,7 +116,7 @@ impl Users<'_> {
     }
 
     /// `/etc/passwd` with this account in it, in place of a line of the same id.
-    pub(super) fn passwd_with(&self, account: &Account) -> String {
+    pub(crate) fn passwd_with(&self, account: &Account) -> String {
         let Account { name, uid, gid, home } = account;
         let shell = self.passwd.lines().find_map(|line| {
             let fields: Vec<&str> = line.split(':').collect();
@@ -127,7 +127,7 @@ impl Users<'_> {
     }
 
     /// `/etc/group` with the account's group in it, where its id has none.
-    pub(super) fn group_with(&self, account: &Account) -> Option<String> {
+    pub(crate) fn group_with(&self, account: &Account) -> Option<String> {
         let gid = account.gid.to_string();
         let listed = self.group.lines().any(|line| line.split(':').nth(2) == Some(&gid));
         // A group of that name with another id stays what it is.
@@ -148,7 +148,7 @@ fn replaced(text: &str, name: &str, own: &str) -> String {
 }
 
 /// A home that nobody has used.
-pub(super) fn home_of(name: &str) -> String {
+pub(crate) fn home_of(name: &str) -> String {
     format!("/home/{name}")
 }
 
@@ -173,12 +173,12 @@ fn is_home(home: &str) -> bool {
 
 impl Account {
     /// As it stands in a label of an image.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         format!("{}:{}:{}:{}", self.uid, self.gid, self.name, self.home)
     }
 
     /// Reads [`Account::label`]; `None` for anything else.
-    pub(super) fn of_label(label: &str) -> Option<Self> {
+    pub(crate) fn of_label(label: &str) -> Option<Self> {
         let fields: Vec<&str> = label.split(':').collect();
         let [uid, gid, name, home] = fields[..] else { return None };
         let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// The right to make one image; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Building {
+pub(crate) struct Building {
     _all: File,
     _image: File,
 }
@@ -29,7 +29,7 @@ pub(super) struct Building {
 ///
 /// # Errors
 /// [`BackendError`] when the folder of the locks cannot be used.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     host: &Host,
     hash: &str,
     of: &str,
@@ -60,7 +60,7 @@ pub(super) async fn begin(
 ///
 /// # Errors
 /// When the folder of the locks cannot be used.
-pub(super) fn none_goes_on(host: &Host) -> io::Result<Option<File>> {
+pub(crate) fn none_goes_on(host: &Host) -> io::Result<Option<File>> {
     let folder = folder(host);
     let all = open(&folder)?;
     if !taken(all.try_lock())? {

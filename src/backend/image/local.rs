@@ -1,0 +1,176 @@
+//! An image that lies on this machine: a folder or an archive, of a plain file system or of a saved image.
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::hash::Hash;
+
+/// Files that only a saved image has at its top.
+const MARKS: [&str; 2] = ["manifest.json", "oci-layout"];
+/// More files than any image has.
+const FILES_MAX: usize = 5_000_000;
+
+/// A folder or an archive, looked at and not yet read.
+#[derive(Debug, Clone)]
+pub(crate) struct Local {
+    /// Where it lies, every link resolved.
+    pub(crate) path: PathBuf,
+    /// Whether it is a folder; else an archive.
+    pub(crate) folder: bool,
+    /// Whether it holds a saved image; else a plain file system.
+    pub(crate) saved: bool,
+    /// Stands for its content without reading it: a file that changes has another time or another size.
+    pub(crate) hash: String,
+}
+
+/// Looks at what lies at this path. Blocks.
+///
+/// # Errors
+/// Why it is no image, as the rest of a sentence that begins with its path.
+pub(crate) fn look(path: &Path) -> Result<Local, String> {
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
+    let facts = fs::metadata(path).map_err(unreadable)?;
+    let mut hash = Hash::new("local image");
+    let saved = if facts.is_dir() {
+        let mut files = 0;
+        add_folder(&mut hash, path, &mut files).map_err(unreadable)?;
+        if files == 0 {
+            return Err("is an empty folder".to_owned());
+        }
+        MARKS.iter().any(|mark| path.join(mark).is_file())
+    } else {
+        add_file(&mut hash, path, &facts);
+        is_saved(path)?
+    };
+    Ok(Local { path: path.to_owned(), folder: facts.is_dir(), saved, hash: hash.finish() })
+}
+
+fn add_file(hash: &mut Hash, path: &Path, facts: &Metadata) {
+    hash.add(path.as_os_str().as_encoded_bytes());
+    for number in [facts.ino(), facts.size(), u64::from(facts.mode()), u64::from(facts.uid())] {
+        hash.add(&number.to_le_bytes());
+    }
+    hash.add(&facts.mtime().to_le_bytes()).add(&facts.mtime_nsec().to_le_bytes());
+}
+
+fn add_folder(hash: &mut Hash, folder: &Path, files: &mut usize) -> io::Result<()> {
+    let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        *files += 1;
+        if *files > FILES_MAX {
+            return Err(io::Error::other("there are too many files in it"));
+        }
+        let (path, facts) = (entry.path(), entry.metadata()?);
+        add_file(hash, &path, &facts);
+        if facts.is_dir() {
+            add_folder(hash, &path, files)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an archive holds a saved image. Reads its headers only.
+fn is_saved(path: &Path) -> Result<bool, String> {
+    let unreadable = |error: io::Error| format!("cannot be read: {error}");
+    let mut file = File::open(path).map_err(unreadable)?;
+    let mut start = Vec::new();
+    Read::by_ref(&mut file).take(512).read_to_end(&mut start).map_err(unreadable)?;
+    match start.get(257..262) {
+        Some(b"ustar") => {}
+        _ if start.starts_with(&[0x1f, 0x8b]) => {
+            return Err("is compressed: unpack it with gunzip".to_owned());
+        }
+        _ => return Err("is neither a folder nor a tar archive".to_owned()),
+    }
+    file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
+    let mut archive = tar::Archive::new(file);
+    for entry in archive.entries_with_seek().map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let path = entry.path_bytes();
+        let path = path.strip_prefix(b"./").unwrap_or(&path);
+        if MARKS.iter().any(|mark| mark.as_bytes() == path) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(path: &Path, names: &[&str]) {
+        let mut archive = tar::Builder::new(File::create(path).expect("create"));
+        for name in names {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            header.set_size(1);
+            archive.append_data(&mut header, name, &b"x"[..]).expect("append");
+        }
+        archive.finish().expect("finish");
+    }
+
+    #[test]
+    fn a_saved_image_is_told_from_a_file_system() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (names, saved) in [
+            (&["etc/passwd", "manifest.json"][..], true),
+            (&["./oci-layout"], true),
+            (&["usr/manifest.json", "etc/passwd"], false),
+        ] {
+            let path = folder.path().join("image.tar");
+            archive(&path, names);
+            assert_eq!(look(&path).expect("an archive").saved, saved, "{names:?}");
+            let unpacked = folder.path().join("unpacked");
+            for name in names {
+                let path = unpacked.join(name);
+                fs::create_dir_all(path.parent().expect("a folder")).expect("folder");
+                fs::write(path, "x").expect("write");
+            }
+            let local = look(&unpacked).expect("a folder");
+            assert_eq!((local.saved, local.folder), (saved, true), "{names:?}");
+            fs::remove_dir_all(&unpacked).expect("remove");
+        }
+    }
+
+    #[test]
+    fn what_is_no_image_is_named() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let empty = folder.path().join("empty");
+        fs::create_dir(&empty).expect("folder");
+        assert_eq!(look(&empty).expect_err("empty"), "is an empty folder");
+        for (bytes, why) in [
+            (&b"hello"[..], "is neither a folder nor a tar archive"),
+            (b"\x1f\x8b\x08", "is compressed: unpack it with gunzip"),
+            (b"", "is neither a folder nor a tar archive"),
+        ] {
+            let path = folder.path().join("file");
+            fs::write(&path, bytes).expect("write");
+            assert_eq!(look(&path).expect_err("no archive"), why);
+        }
+        assert!(
+            look(&folder.path().join("nothing"))
+                .expect_err("not there")
+                .starts_with("cannot be read: No such")
+        );
+    }
+
+    #[test]
+    fn a_changed_file_is_another_image() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("root/etc");
+        fs::create_dir_all(&path).expect("folder");
+        fs::write(path.join("passwd"), "root").expect("write");
+        let hash = || look(&folder.path().join("root")).expect("a folder").hash;
+        let first = hash();
+        assert_eq!(hash(), first);
+        fs::write(path.join("passwd"), "other").expect("write");
+        let second = hash();
+        fs::write(path.join("group"), "x").expect("write");
+        let third = hash();
+        assert!(first != second && second != third && first != third);
+    }
+}
