@@ -108,7 +108,7 @@ impl<'a> Unpacker<'a> {
                 std::os::unix::fs::symlink(link, &target)?;
                 Ok(true)
             }
-            What::Other(_) => Ok(false),
+            What::HardLink(_) | What::Other(_) => Ok(false),
         }
     }
 

@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-use tar::{Entries, Entry, EntryType, PaxExtensions};
+use tar::{Entries, Entry, EntryType};
 
 /// Folders within folders, each an open descriptor while a tree is read; deeper trees are no one's work.
 pub const MAX_DEPTH: usize = 128;
@@ -19,6 +19,9 @@ const MAX_NAME: u64 = 4096;
 
 /// The longest extended header, in bytes: two names and some numbers.
 const MAX_EXTENSIONS: u64 = 64 * 1024;
+
+/// What the name of an extended attribute begins with in an extended header.
+const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
 /// The most members of an archive.
 const MAX_MEMBERS: usize = 1_000_000;
@@ -32,7 +35,9 @@ pub enum What {
     Folder,
     /// A symbolic link to this.
     Link(PathBuf),
-    /// Anything else: a hard link, a device, a pipe. Never made.
+    /// One more name of the member of this name.
+    HardLink(PathBuf),
+    /// Anything else: a device, a pipe.
     Other(EntryType),
 }
 
@@ -46,6 +51,8 @@ pub struct Member<'a, R: Read> {
     pub mode: u32,
     /// Seconds since the epoch.
     pub mtime: u64,
+    /// Extended attributes, by name.
+    pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// A file's bytes.
     pub content: Entry<'a, R>,
 }
@@ -79,7 +86,7 @@ impl<'a, R: Read> Members<'a, R> {
     /// When the archive is broken or breaks off, or goes beyond a bound.
     #[expect(clippy::should_implement_trait, reason = "an iterator cannot say that reading failed for good")]
     pub fn next(&mut self) -> io::Result<Option<Member<'a, R>>> {
-        let (mut name, mut link) = (None, None);
+        let mut said = Said::default();
         for entry in self.entries.by_ref() {
             let mut entry = entry?;
             self.seen += 1;
@@ -87,41 +94,45 @@ impl<'a, R: Read> Members<'a, R> {
                 return Err(io::Error::other(format!("the archive has more than {MAX_MEMBERS} members")));
             }
             match entry.header().entry_type() {
-                EntryType::GNULongName => name = Some(long_name(&mut entry)?),
-                EntryType::GNULongLink => link = Some(long_name(&mut entry)?),
-                EntryType::XHeader => extensions(&mut entry, &mut name, &mut link)?,
+                EntryType::GNULongName => said.name = Some(long_name(&mut entry)?),
+                EntryType::GNULongLink => said.link = Some(long_name(&mut entry)?),
+                EntryType::XHeader => said.extend(&mut entry)?,
                 // It says nothing that matters here; its bytes are skipped.
                 EntryType::XGlobalHeader => {}
-                kind => return member(entry, kind, name, link).map(Some),
+                kind => return member(entry, kind, said).map(Some),
             }
         }
         Ok(None)
     }
 }
 
-fn member<R: Read>(
-    entry: Entry<'_, R>,
-    kind: EntryType,
+/// What stands before a member about it.
+#[derive(Default)]
+struct Said {
     name: Option<PathBuf>,
     link: Option<PathBuf>,
-) -> io::Result<Member<'_, R>> {
+    attributes: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn member<R: Read>(entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::Result<Member<'_, R>> {
     let header = entry.header();
-    let name = match name {
+    let name = match said.name {
         Some(name) => name,
         None => PathBuf::from(OsString::from_vec(header.path_bytes().into_owned())),
     };
     let what = match kind {
         EntryType::Regular | EntryType::Continuous => What::File,
         EntryType::Directory => What::Folder,
-        EntryType::Symlink => {
+        EntryType::Symlink | EntryType::Link => {
             let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
-            What::Link(link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?)
+            let target = said.link.or_else(short).ok_or_else(|| about(&name, "a link without a target"))?;
+            if kind == EntryType::Symlink { What::Link(target) } else { What::HardLink(target) }
         }
         other => What::Other(other),
     };
     let mode = header.mode()? & 0o777;
     let mtime = header.mtime()?;
-    Ok(Member { name, what, mode, mtime, content: entry })
+    Ok(Member { name, what, mode, mtime, attributes: said.attributes, content: entry })
 }
 
 fn place(name: &Path) -> io::Result<PathBuf> {
@@ -158,25 +169,40 @@ fn long_name<R: Read>(entry: &mut Entry<'_, R>) -> io::Result<PathBuf> {
     Ok(OsString::from_vec(bytes).into())
 }
 
-/// The POSIX form of long names. A size given there would differ from the header's, by which the rest of
-/// the archive is read, so it is refused.
-fn extensions<R: Read>(
-    entry: &mut Entry<'_, R>,
-    name: &mut Option<PathBuf>,
-    link: &mut Option<PathBuf>,
-) -> io::Result<()> {
-    let bytes = bounded(entry, MAX_EXTENSIONS)?;
-    for extension in PaxExtensions::new(&bytes) {
-        let extension = extension?;
-        let value = || Some(PathBuf::from(OsString::from_vec(extension.value_bytes().to_vec())));
-        match extension.key_bytes() {
-            b"path" => *name = value(),
-            b"linkpath" => *link = value(),
-            b"size" => return Err(io::Error::other("the archive gives a size in an extended header")),
-            _ => {}
+impl Said {
+    /// The POSIX form of long names, and extended attributes. A size given there would differ from the
+    /// header's, by which the rest of the archive is read, so it is refused.
+    fn extend<R: Read>(&mut self, entry: &mut Entry<'_, R>) -> io::Result<()> {
+        let bytes = bounded(entry, MAX_EXTENSIONS)?;
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let (key, said) = record(&mut rest)
+                .ok_or_else(|| io::Error::other("the archive has an extended header that is damaged"))?;
+            let value = || Some(PathBuf::from(OsString::from_vec(said.to_vec())));
+            match key {
+                b"path" => self.name = value(),
+                b"linkpath" => self.link = value(),
+                b"size" => return Err(io::Error::other("the archive gives a size in an extended header")),
+                key => {
+                    if let Some(name) = key.strip_prefix(ATTRIBUTE) {
+                        self.attributes.push((name.to_vec(), said.to_vec()));
+                    }
+                }
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// The next `LENGTH KEY=VALUE\n` of an extended header. The length counts all of it: a value may hold anything.
+fn record<'a>(rest: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
+    let digits = rest.iter().position(|byte| *byte == b' ')?;
+    let length: usize = std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()?;
+    let (record, after) = rest.split_at_checked(length)?;
+    let record = record.get(digits + 1..)?.strip_suffix(b"\n")?;
+    let equals = record.iter().position(|byte| *byte == b'=')?;
+    *rest = after;
+    Some((&record[..equals], &record[equals + 1..]))
 }
 
 /// An error that names the member of an archive it is about.
@@ -187,6 +213,24 @@ pub(crate) fn about(path: &Path, why: impl std::fmt::Display) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_as_long_as_it_says() {
+        for (text, expected) in [
+            (&b"12 path=a/b\n"[..], Some((&b"path"[..], &b"a/b"[..]))),
+            (b"9 k=a\n=b\n", Some((b"k", b"a\n=b"))),
+            (b"5 k=\nmore", Some((b"k", b""))),
+            (b"6 k=\n", None),
+            (b"99 k=v\n", None),
+            (b"6 kv\n\n", None),
+            (b"3 \n", None),
+            (b"0 k=v\n", None),
+            (b"-1 k=v\n", None),
+            (b"", None),
+        ] {
+            assert_eq!(record(&mut &*text), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn names_stay_beneath() {

@@ -64,6 +64,7 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io:
             fchmod(&file, Mode::from_raw_mode(member.mode))?;
             set_time(&file, member.mtime)?;
         }
+        What::HardLink(_) => return Err(io::Error::other("a hard link is not copied")),
         What::Other(kind) => {
             return Err(io::Error::other(format!("a member of kind {kind:?} is not copied")));
         }
