@@ -9,6 +9,7 @@
 //! docker      what only an engine can get wrong: what it shows, its networks, its names
 //! programs    agents installed on the host run inside
 //! snapshots   freezing, going on with what was frozen or kept, removing
+//! images      bottles of the Linux backend that work in an image
 //! hostile     what an agent can leave for a freeze to find
 //! failure     setups that fail leave nothing
 //! ordinary    all of it once more, as a user who is not root
@@ -19,6 +20,7 @@ mod door;
 mod failure;
 mod files;
 mod hostile;
+mod images;
 mod isolation;
 mod life;
 mod ordinary;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bottle::backend::{
@@ -20,7 +20,7 @@ use bottle_contract::session::guest::{
 };
 use bottle_contract::session::{Hello, Role};
 use bottle_test_support::program::Program;
-use bottle_test_support::{engine, skip};
+use bottle_test_support::{engine, skip, small_root};
 use tokio::sync::OnceCell;
 
 /// A backend and its home.
@@ -29,12 +29,24 @@ pub(crate) struct Stand {
     pub(crate) host: Host,
     planned_only: Plan,
     prepared: OnceCell<Prepared>,
+    unpacked: Option<Arc<Unpacked>>,
     _folder: tempfile::TempDir,
 }
 
 /// Every backend, and every way to the door of one that has several, with the settings for it.
 const ALL: [(&str, &str); 4] =
     [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {door: socket}\n")];
+
+/// Where the small image of [`Stand::in_image`] lies in its home.
+const IMAGE: &str = "small";
+
+/// That image, unpacked once for all stands there are at a time.
+struct Unpacked {
+    home: tempfile::TempDir,
+    prepared: Prepared,
+}
+
+static UNPACKED: tokio::sync::Mutex<Weak<Unpacked>> = tokio::sync::Mutex::const_new(Weak::new());
 
 /// Every backend that is here, each over its own home. Those that are not are named.
 pub(crate) async fn every_backend() -> Vec<Stand> {
@@ -43,6 +55,9 @@ pub(crate) async fn every_backend() -> Vec<Stand> {
         let stand = Stand::new(name, &[]);
         stand.set(settings);
         if stand.is_usable().await {
+            if name == "linux" {
+                stands.push(Stand::in_image().await);
+            }
             stands.push(stand);
         }
     }
@@ -77,7 +92,24 @@ impl Stand {
         };
         let backend = registry::by_name(&host, name).expect("a backend of that name");
         let planned_only = plan("planned", name);
-        Self { backend, host, planned_only, prepared: OnceCell::new(), _folder: folder }
+        Self { backend, host, planned_only, prepared: OnceCell::new(), unpacked: None, _folder: folder }
+    }
+
+    /// The Linux backend with bottles that work in a small image of this machine's programs.
+    pub(crate) async fn in_image() -> Self {
+        let mut stand = Self::new("linux", &[]);
+        stand.planned_only.image = ImageSource::Path(IMAGE.into());
+        let unpacked = Unpacked::shared().await;
+        std::fs::create_dir_all(&stand.host.home).expect("home");
+        let images = unpacked.home.path().join("images");
+        std::os::unix::fs::symlink(images, stand.host.home.join("images")).expect("shared");
+        stand.unpacked = Some(unpacked);
+        stand
+    }
+
+    /// Whether its bottles have a system that is theirs to change.
+    pub(crate) fn is_in_image(&self) -> bool {
+        self.unpacked.is_some()
     }
 
     /// Writes its `settings.yml`.
@@ -112,6 +144,9 @@ impl Stand {
 
     /// What every bottle of it is made of.
     pub(crate) async fn prepared(&self) -> Result<Prepared, BackendError> {
+        if let Some(unpacked) = &self.unpacked {
+            return Ok(unpacked.prepared.clone());
+        }
         if self.name() != "docker" {
             return Ok(Prepared::default());
         }
@@ -121,7 +156,7 @@ impl Stand {
 
     /// Whether it shows programs of the host to a bottle.
     pub(crate) fn shows_the_host(&self) -> bool {
-        self.name() == "linux"
+        self.name() == "linux" && !self.is_in_image()
     }
 
     /// Whether its bottles have a network, with the door on it.
@@ -166,11 +201,30 @@ impl Stand {
 
     /// A bottle of which nothing exists but its state folder.
     pub(crate) fn planned(&self, slug: &str) -> Bottle<'_> {
-        let plan = plan(slug, self.name());
+        let plan = Plan { image: self.planned_only.image.clone(), ..plan(slug, self.name()) };
         let state = self.host.state().join(slug);
         std::fs::create_dir_all(&state).expect("state");
-        let prepared = self.prepared.get().cloned().unwrap_or_default();
+        let unpacked = self.unpacked.as_ref().map(|unpacked| &unpacked.prepared);
+        let prepared = self.prepared.get().or(unpacked).cloned().unwrap_or_default();
         Bottle { stand: self, plan, state, ledger: Recorded::default(), origin: Origin::New, prepared }
+    }
+}
+
+impl Unpacked {
+    async fn shared() -> Arc<Self> {
+        let mut shared = UNPACKED.lock().await;
+        if let Some(unpacked) = shared.upgrade() {
+            return unpacked;
+        }
+        let stand = Stand::new("linux", &[]);
+        small_root::make(&stand.host.home.join(IMAGE)).expect("a small file system");
+        let plan = Plan { image: ImageSource::Path(IMAGE.into()), ..plan("small", "linux") };
+        let prepared = stand.backend.prepare(&plan, &Told::nobody()).await.expect("unpacked");
+        let home = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
+        std::fs::rename(stand.host.home.join("images"), home.path().join("images")).expect("kept");
+        let unpacked = Arc::new(Self { home, prepared });
+        *shared = Arc::downgrade(&unpacked);
+        unpacked
     }
 }
 

@@ -181,7 +181,8 @@ fn take(folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut bytes = 0_u64;
     let Ok(top) = rustix::fs::openat(CWD, folder, flags, Mode::empty()) else { return 0 };
-    let mut way = vec![level(top, &mut bytes, seen)];
+    let Ok(disk) = rustix::fs::fstat(&top).map(|stat| stat.st_dev) else { return 0 };
+    let mut way = vec![level(top, disk, &mut bytes, seen)];
     while let Some(last) = way.last_mut() {
         let Some(name) = last.below.pop() else {
             way.pop();
@@ -190,14 +191,14 @@ fn take(folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
         if let Ok(next) = rustix::fs::openat(&last.folder, &name, flags, Mode::empty())
             && way.len() < DEEPEST
         {
-            way.push(level(next, &mut bytes, seen));
+            way.push(level(next, disk, &mut bytes, seen));
         }
     }
     bytes
 }
 
-/// Counts what is in a folder, and remembers the folders in it.
-fn level(folder: OwnedFd, bytes: &mut u64, seen: &mut HashSet<(u64, u64)>) -> Level {
+/// Counts what is in a folder, and remembers the folders in it that are on the same disk.
+fn level(folder: OwnedFd, disk: u64, bytes: &mut u64, seen: &mut HashSet<(u64, u64)>) -> Level {
     let mut below = Vec::new();
     for entry in Dir::read_from(&folder).into_iter().flatten().filter_map(Result::ok) {
         let name = entry.file_name();
@@ -208,7 +209,7 @@ fn level(folder: OwnedFd, bytes: &mut u64, seen: &mut HashSet<(u64, u64)>) -> Le
         if stat.st_nlink == 1 || seen.insert((stat.st_dev, stat.st_ino)) {
             *bytes += u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK);
         }
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_dev == disk {
             below.push(name.to_owned());
         }
     }

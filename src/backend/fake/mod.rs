@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use self::failing::{Failing, Step};
 use super::local::Scope;
 use super::local::labels::Role;
+use super::local::layers::Kind;
 use super::local::roles::{self, NoMidwife, descriptors, listen};
 use super::newborn::{Birth, PlainSpec};
 use super::{
@@ -88,7 +89,7 @@ impl Backend for FakeBackend {
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
         self.failing.at(Step::MakeNetwork).await?;
-        self.scope.make_folders(site, None)?;
+        self.scope.make_folders(site, Kind::Home, None)?;
         // The guest takes the layers for its root, so its home is where every bottle has it.
         let home = self.scope.layers_in(site.state).home().join(AGENT_USER);
         std::fs::create_dir_all(&home)

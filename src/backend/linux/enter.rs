@@ -14,12 +14,12 @@ use std::fs::OpenOptions;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
-use bottle_contract::names::AGENT_UID;
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::failure::Step;
+use super::image::{mounted, owned};
 use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
@@ -66,7 +66,7 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupF
         sources
     } else {
         unshare()?;
-        identity::map_self(uid, gid).step("map its ids")?;
+        identity::map_self(uid, gid, spec.inside()).step("map its ids")?;
         Sources::open(spec)?
     };
     let (outer, inner) = UnixStream::pair().step("make a socket pair")?;
@@ -104,16 +104,25 @@ fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<
     if spec.outside_id.is_some() {
         nix::unistd::setgroups(&[]).step("leave root's groups")?;
     }
-    let (uid, gid) = (Uid::from_raw(AGENT_UID), Gid::from_raw(AGENT_UID));
+    let inside = spec.inside();
+    let (uid, gid) = (Uid::from_raw(inside.uid), Gid::from_raw(inside.gid));
     nix::unistd::setresgid(gid, gid, gid).step("take its group")?;
     nix::unistd::setresuid(uid, uid, uid).step("take its user")?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step("set its host name")?;
-    root::build(spec, sources)?;
+    match &sources.image {
+        None => root::build(spec, sources)?,
+        Some(image) => mounted::build(spec, image, sources)?,
+    }
     network::join(outer).step("join its network")?;
     let null = OpenOptions::new().read(true).open("/dev/null").step("open /dev/null")?;
     privileges::limit(spec.processes).step("set its limits")?;
     privileges::drop_all().step("drop its privileges")?;
-    landlock::restrict(spec.nested).map_err(std::io::Error::other).step("restrict its files")?;
+    landlock::restrict(spec.nested, spec.image.is_some())
+        .map_err(std::io::Error::other)
+        .step("restrict its files")?;
+    if spec.image.is_some() {
+        owned::install().map_err(std::io::Error::other).step("leave its files with their owner")?;
+    }
     seccomp::install(spec.nested).map_err(std::io::Error::other).step("install the system call filter")?;
     Ok(null.into())
 }

@@ -73,7 +73,8 @@ pub(super) fn build(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), Setu
     symlinkat("/proc/self/mounts", &etc, "mtab").step("link /etc/mtab")
 }
 
-fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
+/// What every bottle has of its own there.
+pub(super) fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
     let shell = if Path::new("/bin/bash").exists() { "/bin/bash" } else { "/bin/sh" };
     let nobody = 65_534;
     [
@@ -117,7 +118,11 @@ fn copy(etc: &OwnedFd, name: &str) -> io::Result<()> {
     write(etc, name, &content)
 }
 
-fn write(etc: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
+/// Writes a file that is not there.
+///
+/// # Errors
+/// As the system says.
+pub(super) fn write(etc: &OwnedFd, name: &str, content: &[u8]) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = openat(etc, name, flags, Mode::from_raw_mode(0o644))?;
     File::from(file).write_all(content)

@@ -1,6 +1,6 @@
 //! Who an agent is outside, and who its guards are: exactly one user of the host each, and never root.
 //!
-//! Inside there is one id, [`AGENT_UID`]. For an ordinary person it is that person, as a sandbox of theirs
+//! Inside there is one id, [`bottle_contract::names::AGENT_UID`] or that of an image's user. For an ordinary person it is that person, as a sandbox of theirs
 //! can be no one else. When root starts a bottle it is an id of the bottle's own out of the range that
 //! systemd's id plan leaves unused (0x7000_0000 to 0x7fff_ffff), by a hash of home and slug: a kept bottle
 //! finds its files owned as it left them, and two bottles are two users. Nothing of the host is owned by
@@ -11,8 +11,10 @@
 use std::fs;
 use std::io;
 
-use bottle_contract::names::{AGENT_UID, Slug};
+use bottle_contract::names::Slug;
 use sha2::{Digest, Sha256};
+
+use super::spec::Inside;
 
 /// Size of a range of ids; all of them stay below what a signed 32-bit number holds.
 const COUNT: u32 = 1 << 24;
@@ -63,20 +65,19 @@ pub(super) fn outside_id(home_hash: &str, slug: &Slug, who: Who) -> io::Result<O
 ///
 /// # Errors
 /// When this process may not.
-pub(super) fn map_from_outside(pid: u32, outside_id: u32) -> io::Result<()> {
-    let line = format!("{AGENT_UID} {outside_id} 1");
-    fs::write(format!("/proc/{pid}/gid_map"), &line)?;
-    fs::write(format!("/proc/{pid}/uid_map"), &line)
+pub(super) fn map_from_outside(pid: u32, outside_id: u32, inside: Inside) -> io::Result<()> {
+    fs::write(format!("/proc/{pid}/gid_map"), format!("{} {outside_id} 1", inside.gid))?;
+    fs::write(format!("/proc/{pid}/uid_map"), format!("{} {outside_id} 1", inside.uid))
 }
 
 /// Maps the one id of this process's own new user namespace: an ordinary user's half.
 ///
 /// # Errors
 /// When this process may not.
-pub(super) fn map_self(uid: u32, gid: u32) -> io::Result<()> {
+pub(super) fn map_self(uid: u32, gid: u32, inside: Inside) -> io::Result<()> {
     fs::write("/proc/self/setgroups", "deny")?;
-    fs::write("/proc/self/gid_map", format!("{AGENT_UID} {gid} 1"))?;
-    fs::write("/proc/self/uid_map", format!("{AGENT_UID} {uid} 1"))
+    fs::write("/proc/self/gid_map", format!("{} {gid} 1", inside.gid))?;
+    fs::write("/proc/self/uid_map", format!("{} {uid} 1", inside.uid))
 }
 
 /// Ids that the machine's files give away.

@@ -23,11 +23,12 @@ const WRITABLE: [&str; 5] = ["/tmp", "/run", names::WORKSPACE, "/home", "/dev"];
 const SETTINGS: &str = "/proc";
 
 /// Restricts this thread, the only one, and all it will start. With `nested` files are left out: Landlock
-/// forbids every mount to who is restricted in files.
+/// forbids every mount to who is restricted in files. With `whole` the system is the bottle's own and may be
+/// written to: of files, devices are what is left to forbid.
 ///
 /// # Errors
 /// When a kernel that has Landlock refuses.
-pub(super) fn restrict(nested: bool) -> Result<(), HardenError> {
+pub(super) fn restrict(nested: bool, whole: bool) -> Result<(), HardenError> {
     let scopes = Scope::AbstractUnixSocket | Scope::Signal;
     let mut rules = Ruleset::default().scope(scopes)?;
     let files = !nested && guards_files();
@@ -40,7 +41,8 @@ pub(super) fn restrict(nested: bool) -> Result<(), HardenError> {
         let devices = AccessFs::MakeChar | AccessFs::MakeBlock;
         let write = AccessFs::from_all(RULES) & !devices;
         rules = rules.add_rule(beneath("/", read)?)?;
-        for path in WRITABLE.into_iter().filter(|path| Path::new(path).exists()) {
+        let writable: &[&str] = if whole { &["/"] } else { &WRITABLE };
+        for path in writable.iter().filter(|path| Path::new(path).exists()) {
             rules = rules.add_rule(beneath(path, write)?)?;
         }
         rules = rules.add_rule(beneath(SETTINGS, read | AccessFs::WriteFile | AccessFs::Truncate)?)?;

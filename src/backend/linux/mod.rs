@@ -6,6 +6,7 @@
 //!     identity   who the agent is outside         sources     private places, opened first
 //!     spec ───── over standard input ──────────►  network     loopback only
 //!                                                 root etc devices   what is there to see
+//!                                                 (image: of an image instead of the host's system)
 //!                                                 privileges landlock seccomp   what may be done
 //!                                                 └► the guest, as pid 1
 //! ```
@@ -27,6 +28,7 @@ mod etc;
 mod failure;
 pub(crate) mod groups;
 mod identity;
+mod image;
 mod landlock;
 mod mounts;
 mod network;
@@ -50,22 +52,26 @@ use sha2::{Digest, Sha256};
 
 use self::groups::{Controller, Groups};
 use self::identity::Who;
-use self::spec::{OwnFolders, SandboxSpec};
-use super::local::Scope;
+use self::image::{Image, Images};
+use self::spec::{ImageSpec, Inside, OwnFolders, SandboxSpec};
+use super::local::freeze::{IMAGES, images_in_use};
 use super::local::inventory::{resource, text};
 use super::local::labels::Role;
+use super::local::layers::{COPY, Kind, Layers};
 use super::local::roles::{self, Midwife, descriptors, listen};
+use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
 use super::newborn::Birth;
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
-    Prepared, Preview, Resource, Site, Snapshot, Step, Told,
+    Origin, Prepared, Preview, Resource, Site, Snapshot, Step, Told, Unused,
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
 use crate::plan::{ImageSource, Plan, Resources};
 use crate::provider;
 
+pub(crate) use self::image::mounted::LAY_OVER;
 pub(crate) use self::root::is_system;
 
 /// See the module.
@@ -73,13 +79,14 @@ pub(crate) use self::root::is_system;
 pub struct LinuxBackend {
     host: Host,
     scope: Scope,
+    images: Images,
 }
 
 impl LinuxBackend {
     /// The backend for this home.
     #[must_use]
     pub fn new(host: &Host) -> Self {
-        Self { host: host.clone(), scope: Scope::linux(host) }
+        Self { host: host.clone(), scope: Scope::linux(host), images: Images::new(host) }
     }
 
     fn outside(&self, slug: &Slug, who: Who) -> Result<Option<u32>, BackendError> {
@@ -95,6 +102,7 @@ impl LinuxBackend {
             machine_id: hex::encode(&digest[..16]),
             outside_id: self.outside(slug, Who::Agent)?,
             own: None,
+            image: None,
             exposed: Vec::new(),
             processes: PROCESSES,
             nested: false,
@@ -112,10 +120,99 @@ impl LinuxBackend {
         fds: &[BorrowedFd<'_>],
         ledger: &dyn Ledger,
     ) -> Result<(), BackendError> {
-        let midwife = IdMapper { outside_id: spec.outside_id };
+        let midwife = IdMapper { outside_id: spec.outside_id, inside: spec.inside() };
         let started =
             roles::start(&self.scope, Role::Guest, slug, state, &Birth::Sandbox(Box::new(spec)), fds)?;
         started.settle(&midwife, ledger).await.map(drop)
+    }
+
+    async fn start(&self, site: &Site<'_>, spec: SandboxSpec) -> Result<(), BackendError> {
+        let slug = &site.plan.identity.slug;
+        let listener = listen(&self.scope.place(slug).guest_socket())?;
+        self.give_birth(slug, Some(site.state), spec, &descriptors(&listener), site.ledger).await
+    }
+
+    fn spec(
+        &self,
+        site: &Site<'_>,
+        layers: &Layers,
+        image: Option<&Image>,
+        prepared: &Prepared,
+    ) -> Result<SandboxSpec, BackendError> {
+        let slug = &site.plan.identity.slug;
+        let asked = &site.plan.resources;
+        let groups = Groups::here().make(&self.scope.group(slug), asked, |path| {
+            site.ledger.record(resource(slug, groups::GROUP, text(path)))
+        })?;
+        let mut limits = limits(asked, groups.limits(Controller::Memory));
+        if let Some(image) = image {
+            // Seen from inside, what the bottle has is one with what its image has.
+            limits.folders = vec!["/".into(), names::WORKSPACE.into()];
+            limits.disk =
+                limits.disk.map(|disk| Limit { bytes: disk.bytes.saturating_add(image.bytes()), ..disk });
+        }
+        let own = OwnFolders {
+            home: image.is_none().then(|| layers.home()),
+            workspace: layers.workspace(),
+            door: self.scope.place(slug).door(),
+        };
+        let copied = layers.kind() == Some(Kind::Copy);
+        let image = image.map(|image| ImageSpec {
+            root: (!copied).then(|| image.root.clone()),
+            layers: layers.folder().to_owned(),
+            inside: image.inside(),
+        });
+        Ok(SandboxSpec {
+            own: Some(own),
+            image,
+            exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
+            processes: asked.pids.unwrap_or(PROCESSES),
+            limits,
+            groups: groups.joined(),
+            nested: asked.nested,
+            scratch: scratch(asked.disk),
+            ..self.bare(slug)?
+        })
+    }
+
+    /// The image that the bottle's files stand on: what was prepared for a new bottle, else what they say.
+    fn image_under(
+        &self,
+        site: &Site<'_>,
+        layers: &Layers,
+        prepared: &Prepared,
+    ) -> Result<Option<Image>, BackendError> {
+        let slug = &site.plan.identity.slug;
+        let failed =
+            |error: io::Error| BackendError::failed(format!("the image of {slug} cannot be read: {error}"));
+        if let (Origin::New, Some(inside)) = (site.origin, &prepared.inside) {
+            layers.set_image(&inside.image).map_err(failed)?;
+        }
+        let name = layers.image().map_err(failed)?;
+        if name.is_some() != prepared.inside.is_some() {
+            let (was, is) = if name.is_some() { ("an image", "none") } else { ("no image", "one") };
+            let message = format!("the files of {slug} stand on {was}, and its bottle names {is} by now");
+            return Err(BackendError::failed(message).with_hint("put `agent_provider.image` back as it was"));
+        }
+        let Some(name) = name else { return Ok(None) };
+        match self.images.hold(&name).map_err(failed)? {
+            Some(image) => Ok(Some(image)),
+            None => Err(BackendError::failed(format!("the image that the files of {slug} stand on is gone"))
+                .with_hint(format!(
+                    "it was made of what `agent_provider.image` named then; it is {name} in {IMAGES}/"
+                ))),
+        }
+    }
+
+    /// Gives a new bottle a copy of its image.
+    async fn copy(&self, image: &Image, layers: &Layers, owner: Option<u32>) -> Result<(), BackendError> {
+        let (root, folder) = (image.root.clone(), layers.folder().to_owned());
+        let copied =
+            tokio::task::spawn_blocking(move || tree_into(&root, &folder, COPY, owner).map(drop)).await;
+        copied
+            .map_err(io::Error::other)
+            .flatten()
+            .map_err(|error| BackendError::failed(format!("cannot copy the image for the bottle: {error}")))
     }
 
     /// Limits that are looked at now and then, and kept by nobody in between.
@@ -137,15 +234,14 @@ impl LinuxBackend {
     }
 }
 
-/// What of the plan asks for an image, as the end of a sentence.
-fn needs_image(image: &ImageSource) -> Option<String> {
+/// What of the plan asks for an engine, as the end of a sentence.
+fn needs_engine(image: &ImageSource) -> Option<String> {
     match image {
-        ImageSource::Provider(_) => None,
+        ImageSource::Provider(_) | ImageSource::Path(_) => None,
         ImageSource::Dockerfile { path, .. } => {
             Some(format!("`agent_provider.dockerfile` is {}", path.display()))
         }
         ImageSource::Reference(reference) => Some(format!("`agent_provider.image` is {reference}")),
-        ImageSource::Path(path) => Some(format!("`agent_provider.image` is ./{}", path.display())),
     }
 }
 
@@ -164,13 +260,14 @@ fn limits(asked: &Resources, memory_is_limited: bool) -> Limits {
 /// Root maps a bottle's one id; an ordinary user's process does so itself.
 struct IdMapper {
     outside_id: Option<u32>,
+    inside: Inside,
 }
 
 impl Midwife for IdMapper {
     fn map_ids(&self, pid: u32) -> io::Result<()> {
         let id =
             self.outside_id.ok_or_else(|| io::Error::other("an ordinary user's bottle maps its own ids"))?;
-        identity::map_from_outside(pid, id)
+        identity::map_from_outside(pid, id, self.inside)
     }
 }
 
@@ -207,11 +304,15 @@ impl Backend for LinuxBackend {
     }
 
     fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
-        if let Some(asked) = needs_image(&plan.image) {
+        if let Some(asked) = needs_engine(&plan.image) {
             return Err(BackendError {
                 kind: BackendErrorKind::Unsupported,
-                message: format!("the linux backend makes no bottle of an image, and {asked}"),
-                hint: Some("use `--backend docker`, or take it out of the manifest".to_owned()),
+                message: format!("the linux backend builds and pulls no image, and {asked}"),
+                hint: Some(
+                    "use `--backend docker`, or name a folder or a `docker save` archive in $BOTTLE_HOME as \
+                     `agent_provider.image`"
+                        .to_owned(),
+                ),
             });
         }
         let asked = &plan.resources;
@@ -221,19 +322,28 @@ impl Backend for LinuxBackend {
     }
 
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
+        if let ImageSource::Path(path) = &plan.image {
+            let limits = self.watched(&plan.resources);
+            return Ok(Preview { limits, ..self.images.preview(path).await? });
+        }
         let prepared = self.prepare(plan, &Told::nobody()).await?;
         let limits = self.watched(&plan.resources);
         Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
     }
 
-    async fn prepare(&self, plan: &Plan, _: &Told<Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError> {
+        if let ImageSource::Path(path) = &plan.image {
+            let (inside, notes) = self.images.prepare(path, told).await?;
+            return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
+        }
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
         provider::program::prepare(&self.host, program, &settings.home_allow)
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {
-        self.scope.make_folders(site, self.outside(&site.plan.identity.slug, Who::Agent)?)
+        let kind = if matches!(site.plan.image, ImageSource::Path(_)) { Kind::Upper } else { Kind::Home };
+        self.scope.make_folders(site, kind, self.outside(&site.plan.identity.slug, Who::Agent)?)
     }
 
     async fn start_bundle(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
@@ -243,25 +353,20 @@ impl Backend for LinuxBackend {
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         self.scope.fill_layers(site, self.outside(slug, Who::Agent)?, Told::nobody()).await?;
-        let place = self.scope.place(slug);
         let layers = self.scope.layers_in(site.state);
-        let own = OwnFolders { home: layers.home(), workspace: layers.workspace(), door: place.door() };
-        let asked = &site.plan.resources;
-        let groups = Groups::here().make(&self.scope.group(slug), asked, |path| {
-            site.ledger.record(resource(slug, groups::GROUP, text(path)))
-        })?;
-        let spec = SandboxSpec {
-            own: Some(own),
-            exposed: prepared.exposed.iter().map(|exposed| exposed.path.clone()).collect(),
-            processes: asked.pids.unwrap_or(PROCESSES),
-            limits: limits(asked, groups.limits(Controller::Memory)),
-            groups: groups.joined(),
-            nested: asked.nested,
-            scratch: scratch(asked.disk),
-            ..self.bare(slug)?
-        };
-        let listener = listen(&place.guest_socket())?;
-        self.give_birth(slug, Some(site.state), spec, &descriptors(&listener), site.ledger).await
+        let image = self.image_under(site, &layers, prepared)?;
+        let spec = self.spec(site, &layers, image.as_ref(), prepared)?;
+        match (self.start(site, spec.clone()).await, &image) {
+            (Err(error), Some(image))
+                if error.kind == BackendErrorKind::Unsupported && *site.origin == Origin::New =>
+            {
+                // Its own copy needs nothing of the kernel or the disk.
+                self.copy(image, &layers, self.outside(slug, Who::Agent)?).await?;
+                let copied = spec.image.clone().map(|image| ImageSpec { root: None, ..image });
+                self.start(site, SandboxSpec { image: copied, ..spec }).await
+            }
+            (started, _) => started,
+        }
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
@@ -301,6 +406,18 @@ impl Backend for LinuxBackend {
         self.scope.remove_snapshot(snapshot).await
     }
 
+    async fn unused(&self) -> Result<Vec<Unused>, BackendError> {
+        let used = images_in_use(&self.scope);
+        used.and_then(|used| self.images.unused(&used))
+            .map_err(|error| BackendError::failed(format!("cannot list the images of this home: {error}")))
+    }
+
+    async fn remove_unused(&self, unused: Vec<Unused>) -> Result<Vec<Unused>, BackendError> {
+        self.images
+            .remove(unused, || images_in_use(&self.scope))
+            .map_err(|error| BackendError::failed(format!("cannot remove an image: {error}")))
+    }
+
     fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
         self.scope.moved_by(snapshot)
     }
@@ -320,15 +437,15 @@ mod tests {
     use crate::manifest::provider::Template;
 
     #[test]
-    fn an_image_is_refused_by_the_key_that_asks_for_it() {
+    fn an_image_that_an_engine_makes_is_refused_by_the_key_that_asks_for_it() {
         let dockerfile = ImageSource::Dockerfile { path: "images/dev".into(), text: String::new() };
         for (image, asked) in [
             (ImageSource::Provider(Template::Claude), None),
             (dockerfile, Some("`agent_provider.dockerfile` is images/dev")),
             (ImageSource::Reference("team/a:1".to_owned()), Some("`agent_provider.image` is team/a:1")),
-            (ImageSource::Path("rootfs".into()), Some("`agent_provider.image` is ./rootfs")),
+            (ImageSource::Path("rootfs".into()), None),
         ] {
-            assert_eq!(needs_image(&image).as_deref(), asked);
+            assert_eq!(needs_engine(&image).as_deref(), asked);
         }
     }
 }

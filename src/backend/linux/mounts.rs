@@ -11,7 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
 use super::sys::{Forbid, restrict_mount};
@@ -67,6 +67,22 @@ impl Tree {
         }
         fsconfig_create(configured.as_fd())?;
         let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID;
+        Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
+    }
+
+    /// The folder at `lower` with what is in `upper` over it; writes go there. Each is an absolute path.
+    ///
+    /// # Errors
+    /// When the kernel refuses it, or a file system that one of them is on.
+    pub(super) fn overlay(lower: &str, upper: &str, work: &str) -> io::Result<Self> {
+        let configured = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
+            fsconfig_set_string(configured.as_fd(), key, value)?;
+        }
+        // Whoever is root in a namespace only cannot set the attributes that are taken otherwise.
+        fsconfig_set_flag(configured.as_fd(), "userxattr")?;
+        fsconfig_create(configured.as_fd())?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 

@@ -73,12 +73,7 @@ pub(crate) fn is_system(path: &Path) -> bool {
 }
 
 fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
-    let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
-    for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
-        let path = Path::new(path);
-        let tree = Tree::in_memory(mode, size, plain).step_at("make", path)?;
-        tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
-    }
+    in_memory(root, spec)?;
     folder(root, Path::new("/var")).step("make /var")?;
     for (target, link) in [("/tmp", "var/tmp"), ("/run", "var/run")] {
         symlinkat(target, root, link).step_at("link", Path::new(link))?;
@@ -88,15 +83,25 @@ fn scratch(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure>
     Ok(())
 }
 
-fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(), SetupFailure> {
+/// What belongs to one launch.
+pub(super) fn in_memory(root: BorrowedFd<'_>, spec: &SandboxSpec) -> Result<(), SetupFailure> {
+    let plain = MountAttrFlags::MOUNT_ATTR_NODEV;
+    for (path, mode, size) in [("/tmp", "1777", spec.scratch), ("/run", "0755", RUN_SIZE)] {
+        let path = Path::new(path);
+        let tree = Tree::in_memory(mode, size, plain).step_at("make", path)?;
+        tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
+    }
+    Ok(())
+}
+
+pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(), SetupFailure> {
     let program = Path::new(names::GUEST_PROGRAM);
     let over = file(root, program).step_at("make", program)?;
     sources.program.attach(over).step_at("mount", program)?;
     let home = format!("/home/{}", names::AGENT_USER);
     let Some(own) = &sources.own else { return Ok(()) };
-    for (path, tree) in
-        [(home.as_str(), &own.home), (names::WORKSPACE, &own.workspace), (names::DOOR_DIR, &own.door)]
-    {
+    let home = own.home.iter().map(|tree| (home.as_str(), tree));
+    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace), (names::DOOR_DIR, &own.door)]) {
         let path = Path::new(path);
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }
@@ -126,7 +131,7 @@ pub(super) fn place(root: BorrowedFd<'_>, path: &Path, source: &Source) -> Resul
 }
 
 /// Makes `root` the root of this process and lets go of everything else.
-fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
+pub(super) fn enter(root: impl AsFd) -> Result<(), SetupFailure> {
     rustix::process::fchdir(root).step("enter the new root")?;
     // The old root is stacked onto the new one at the same place, where it can be let go by name.
     rustix::process::pivot_root(".", ".").step("change the root")?;

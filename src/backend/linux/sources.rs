@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::failure::Step;
+use super::image::mounted::Files;
 use super::mounts::Tree;
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
@@ -17,7 +18,7 @@ use crate::backend::local::handoff::SetupFailure;
 pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
 
 /// Writable, and no device works.
-const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
+pub(super) const WRITABLE: Forbid = Forbid { writes: false, devices: true, programs: false };
 
 /// Everything that was opened.
 pub(super) struct Sources {
@@ -25,14 +26,16 @@ pub(super) struct Sources {
     pub(super) program: Tree,
     /// The bottle's own folders; absent in a trial.
     pub(super) own: Option<Own>,
+    /// The image that it works in.
+    pub(super) image: Option<Files>,
     /// Paths seen at the same place.
     pub(super) exposed: Vec<(PathBuf, Source)>,
 }
 
 /// The bottle's own folders.
 pub(super) struct Own {
-    /// The agent's home.
-    pub(super) home: Tree,
+    /// The agent's home; an image has one.
+    pub(super) home: Option<Tree>,
     /// The workspace.
     pub(super) workspace: Tree,
     /// The door's sockets.
@@ -78,14 +81,19 @@ impl Sources {
         let own = match &spec.own {
             None => None,
             Some(own) => Some(Own {
-                home: Tree::of_host(&own.home, WRITABLE).step_at("mount the home", &own.home)?,
+                home: own
+                    .home
+                    .as_deref()
+                    .map(|home| Tree::of_host(home, WRITABLE).step_at("mount the home", home))
+                    .transpose()?,
                 workspace: Tree::of_host(&own.workspace, WRITABLE)
                     .step_at("mount the workspace", &own.workspace)?,
                 // Connecting needs no write access to the folder; taking a socket away would.
                 door: Tree::of_host(&own.door, READ_ONLY).step_at("mount the door", &own.door)?,
             }),
         };
+        let image = spec.image.as_ref().map(|image| Files::open(image, spec.outside_id)).transpose()?;
         let program = Tree::of_host(&program, READ_ONLY).step_at("mount", &program)?;
-        Ok(Self { program, own, exposed })
+        Ok(Self { program, own, image, exposed })
     }
 }

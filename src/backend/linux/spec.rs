@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bottle_contract::names::AGENT_UID;
 use bottle_guest::Limits;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,8 @@ pub(crate) struct SandboxSpec {
     pub(crate) outside_id: Option<u32>,
     /// What of the host a bottle has of its own; absent in a trial, which ends when it is set up.
     pub(crate) own: Option<OwnFolders>,
+    /// The image whose files are its system; absent when that is the host's.
+    pub(crate) image: Option<ImageSpec>,
     /// Paths of the host that are seen read-only at the same place.
     pub(crate) exposed: Vec<PathBuf>,
     /// The most processes and threads at a time.
@@ -30,11 +33,38 @@ pub(crate) struct SandboxSpec {
     pub(crate) scratch: u64,
 }
 
+/// Who the agent is inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Inside {
+    /// Its user id.
+    pub(crate) uid: u32,
+    /// Its group id.
+    pub(crate) gid: u32,
+}
+
+/// The image that a bottle works in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ImageSpec {
+    /// Its files, which nobody writes to; absent when the bottle has a copy of its own.
+    pub(crate) root: Option<PathBuf>,
+    /// The bottle's layers: what it changed, or its copy.
+    pub(crate) layers: PathBuf,
+    /// Who the agent is in it.
+    pub(crate) inside: Inside,
+}
+
+impl SandboxSpec {
+    /// Who the agent is inside.
+    pub(crate) fn inside(&self) -> Inside {
+        self.image.as_ref().map_or(Inside { uid: AGENT_UID, gid: AGENT_UID }, |image| image.inside)
+    }
+}
+
 /// A bottle's own folders on the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OwnFolders {
-    /// Becomes the agent's home.
-    pub(crate) home: PathBuf,
+    /// Becomes the agent's home; an image has one.
+    pub(crate) home: Option<PathBuf>,
     /// Becomes the workspace.
     pub(crate) workspace: PathBuf,
     /// Holds the door's sockets.

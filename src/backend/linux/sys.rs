@@ -79,6 +79,29 @@ pub(super) fn restrict_mount(mount: impl AsFd, forbid: Forbid, recursive: bool) 
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Shows the files of a mount that is attached nowhere yet as if they belonged to whom this user namespace maps
+/// their owners to.
+///
+/// # Errors
+/// As the system says: a file system that cannot, or a kernel before 5.12.
+pub(super) fn map_owners(mount: impl AsFd, namespace: impl AsFd) -> io::Result<()> {
+    let userns_fd = u64::try_from(namespace.as_fd().as_raw_fd()).map_err(io::Error::other)?;
+    let request =
+        libc::mount_attr { attr_set: libc::MOUNT_ATTR_IDMAP, attr_clr: 0, propagation: 0, userns_fd };
+    // SAFETY: as in `restrict_mount`.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const request,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Closes every descriptor beyond the standard ones. Called first in a new process, before it has opened
 /// any: what is there was left over by its starter.
 ///

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   .new-<reference>/    being made; renamed when it is whole and on disk
-//!   <reference>/         home/ and workspace/ as they were, snapshot.json
+//!   <reference>/         home/ and workspace/ as they were, snapshot.json; of a bottle that works in an image,
+//!                        upper/ with what it changed of that (or root/, its copy) in the place of home/
 //!   .old-<reference>/    being removed
 //! ```
 //! and in the bottle's state while a launch brings one to life: `.thaw-<layers>/`, exchanged with the layers
@@ -25,17 +26,18 @@ use serde::{Deserialize, Serialize};
 
 use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
+use super::layers::Kind;
 use super::{Scope, layers, place};
 use crate::backend::{BackendError, Frozen, Snapshot, Told};
 
 /// [`crate::backend::Resource::kind`] of what a freeze, a thaw or a removal left behind.
 pub(crate) const REST: &str = "snapshot-rest";
 
-/// What of the layers is stored; a guest without a file system of its own keeps other things there too.
-const TREES: [&std::ffi::CStr; 2] = [c"home", c"workspace"];
-
 /// Beginnings of the names of what is not whole.
 const RESTS: [&str; 3] = [".new-", ".old-", ".thaw-"];
+
+/// Folder of a home's images.
+pub(crate) const IMAGES: &str = "images";
 
 /// What is known of a snapshot besides its files.
 const FACTS: &str = "snapshot.json";
@@ -51,6 +53,9 @@ const FACTS_MAX: u64 = 4096;
 struct Facts {
     made_at: Timestamp,
     bytes: u64,
+    /// The image that it stands on.
+    #[serde(default)]
+    image: Option<String>,
 }
 
 impl Scope {
@@ -119,8 +124,26 @@ impl Scope {
         let home = shlex::try_quote(home.to_str()?).ok()?.into_owned();
         let layers = self.layers(slug);
         let layers = layers.folder().strip_prefix(self.state.parent()?).ok()?.display();
-        Some(format!("tar -C {home} -czf {slug}-{reference}.tar.gz --exclude={layers} state/{slug} {stored}"))
+        let image = read_facts(&folder_of(self, snapshot)).ok().flatten().and_then(|facts| facts.image);
+        let image = image.map(|image| format!(" {IMAGES}/{image}")).unwrap_or_default();
+        Some(format!(
+            "tar -C {home} -czf {slug}-{reference}.tar.gz --exclude={layers} state/{slug} {stored}{image}"
+        ))
     }
+}
+
+/// The images that bottles of this scope and their snapshots stand on.
+pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
+    let mut used = Vec::new();
+    for (slug, _) in place::find(&scope.state)? {
+        used.extend(scope.layers(&slug).image()?);
+    }
+    for (_, folder) in place::find(&scope.snapshots)? {
+        for reference in entries(&folder)? {
+            used.extend(read_facts(&folder.join(&reference))?.and_then(|facts| facts.image));
+        }
+    }
+    Ok(used)
 }
 
 /// What a freeze, a thaw or a removal left behind, of any bottle.
@@ -160,7 +183,8 @@ fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &Told) -
     let reference = reference_of(made_at);
     let new = own.join(format!(".new-{reference}"));
     let stored = fill(scope, slug, previous, told, &new).and_then(|outcome| {
-        write_facts(&new, &Facts { made_at, bytes: outcome.size })?;
+        let image = scope.layers(slug).image()?;
+        write_facts(&new, &Facts { made_at, bytes: outcome.size, image })?;
         syncfs(open_folder(&new)?)?;
         // Replaces nothing: a snapshot is a folder with something in it.
         fs::rename(&new, own.join(&reference))?;
@@ -188,7 +212,8 @@ fn fill(
     let unchanged = previous.and_then(|previous| Stamps::read(&live.stamps(), &previous.reference));
     let previous = previous.and_then(|previous| open_folder(&folder_of(scope, previous)).ok());
     let mut copier = Copier::into_store(unchanged.as_ref(), told);
-    for tree in TREES {
+    // A guest without a file system of its own keeps other things there too.
+    for tree in live.kind().ok_or(io::ErrorKind::NotFound)?.trees() {
         copier.tree(&from, &to, previous.as_ref(), tree)?;
     }
     Ok(copier.finish())
@@ -214,11 +239,18 @@ fn bring_to_life(
     let thawed = state.join(format!(".thaw-{name}"));
     // Of a launch that was killed.
     layers::demolish(&thawed)?;
-    let from = open_folder(&folder_of(scope, snapshot))?;
+    let stored = folder_of(scope, snapshot);
+    let from = open_folder(&stored)?;
     DirBuilder::new().mode(0o700).create(&thawed)?;
     let filled = open_folder(&thawed).and_then(|to| {
+        let kind = Kind::of(&stored).ok_or(io::ErrorKind::NotFound)?;
         let mut copier = Copier::into_life(owner, told);
-        TREES.iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
+        kind.trees().iter().try_for_each(|tree| copier.tree(&from, &to, None, tree))?;
+        let new = layers::Layers::new(thawed.clone());
+        if let Some(image) = read_facts(&stored)?.and_then(|facts| facts.image) {
+            new.set_image(&image)?;
+        }
+        new.make(kind, owner)?;
         Ok(copier.finish())
     });
     let outcome = filled.inspect_err(|_| drop(layers::demolish(&thawed)))?;

@@ -4,10 +4,10 @@
 //! a link, and removing holds two descriptors however deep the folders go.
 
 use std::ffi::CString;
-use std::fs::DirBuilder;
-use std::io;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -15,6 +15,58 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::nofollow;
+use crate::host::files;
+
+/// The agent's home, where the system is the host's.
+const HOME: &str = "home";
+
+/// The agent's working directory.
+const WORKSPACE: &str = "workspace";
+
+/// What a bottle changed of its image, as an overlay file system keeps it.
+pub(crate) const UPPER: &str = "upper";
+
+/// That file system's own.
+pub(crate) const WORK: &str = "work";
+
+/// The bottle's own copy of its image, where there is no such file system.
+pub(crate) const COPY: &str = "root";
+
+/// The name of the image that a bottle stands on.
+const IMAGE: &str = "image";
+
+/// Longer than any image's name.
+const NAME_MAX: u64 = 256;
+
+/// What a bottle's files are, beside its workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A home; the system is the host's.
+    Home,
+    /// What it changed of an image.
+    Upper,
+    /// A copy of an image.
+    Copy,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Home, Self::Upper, Self::Copy];
+
+    /// The folders that are a bottle's files.
+    pub(crate) fn trees(self) -> [&'static str; 2] {
+        match self {
+            Self::Home => [HOME, WORKSPACE],
+            Self::Upper => [UPPER, WORKSPACE],
+            Self::Copy => [COPY, WORKSPACE],
+        }
+    }
+
+    /// What the files in this folder are; nothing when there are none.
+    pub(crate) fn of(folder: &Path) -> Option<Self> {
+        // A copy takes the place of changes.
+        Self::ALL.into_iter().rev().find(|kind| folder.join(kind.trees()[0]).is_dir())
+    }
+}
 
 /// The layers of one bottle.
 #[derive(Debug, Clone)]
@@ -33,12 +85,12 @@ impl Layers {
 
     /// The agent's home.
     pub(crate) fn home(&self) -> PathBuf {
-        self.0.join("home")
+        self.0.join(HOME)
     }
 
     /// The agent's working directory.
     pub(crate) fn workspace(&self) -> PathBuf {
-        self.0.join("workspace")
+        self.0.join(WORKSPACE)
     }
 
     /// What of them is stored, as [`super::copy::stamps`] writes it. Outside of them: it is none of the agent's.
@@ -48,16 +100,53 @@ impl Layers {
         path.into()
     }
 
-    /// Makes what is missing, for the user who will own it: the person, or `owner` when root starts a
-    /// bottle. Layers of a kept bottle are left as they are.
+    /// What they are; nothing when there are none.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        Kind::of(&self.0)
+    }
+
+    /// The image that they stand on.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub(crate) fn image(&self) -> io::Result<Option<String>> {
+        let mut name = String::new();
+        match File::open(self.0.join(IMAGE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file?.take(NAME_MAX).read_to_string(&mut name)?,
+        };
+        Ok(Some(name))
+    }
+
+    /// Notes the image that they stand on.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn set_image(&self, name: &str) -> io::Result<()> {
+        files::replace(&self.0.join(IMAGE), |file| file.write_all(name.as_bytes()))
+    }
+
+    /// Makes what is missing of such layers, for the user who will own it: the person, or `owner` when root starts
+    /// a bottle. Layers of a kept bottle are left as they are.
     ///
     /// # Errors
     /// When a folder cannot be made or given away.
-    pub(crate) fn make(&self, owner: Option<u32>) -> io::Result<()> {
+    pub(crate) fn make(&self, kind: Kind, owner: Option<u32>) -> io::Result<()> {
         // Root keeps this folder; the bottle's user gets through it only by its own two mounts.
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
-        for folder in [self.home(), self.workspace()] {
-            match DirBuilder::new().mode(0o700).create(&folder) {
+        let mut folders = kind.trees().to_vec();
+        if kind == Kind::Upper {
+            folders.push(WORK);
+        }
+        if kind != Kind::Home && owner.is_some() {
+            // What is in it is mounted by way of it; from outside there is no way to it but root's.
+            fs::set_permissions(&self.0, fs::Permissions::from_mode(0o711))?;
+        }
+        for folder in folders {
+            // The top of an image is for everyone who is in it.
+            let mode = if folder == UPPER { 0o755 } else { 0o700 };
+            let folder = self.0.join(folder);
+            match DirBuilder::new().mode(mode).create(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -88,7 +177,16 @@ impl Layers {
 /// # Errors
 /// When something cannot be removed.
 pub(crate) fn demolish(folder: &Path) -> io::Result<()> {
-    match Folder::open(CWD, folder) {
+    demolish_at(CWD, folder)
+}
+
+/// The same, of the folder `name` in another one.
+///
+/// # Errors
+/// As [`demolish`].
+pub(crate) fn demolish_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -> io::Result<()> {
+    let at = at.as_fd();
+    match Folder::open(at, name) {
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
         Ok(top) => {
@@ -108,7 +206,7 @@ pub(crate) fn demolish(folder: &Path) -> io::Result<()> {
             }
         }
     }
-    rustix::fs::unlinkat(CWD, folder, AtFlags::REMOVEDIR)?;
+    rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR)?;
     Ok(())
 }
 
@@ -176,15 +274,14 @@ impl Folder {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
-    use std::fs;
 
     fn layers() -> (tempfile::TempDir, Layers) {
         let folder = tempfile::tempdir().expect("folder");
         let layers = Layers::new(folder.path().join("agent"));
-        layers.make(None).expect("made");
+        layers.make(Kind::Home, None).expect("made");
         (folder, layers)
     }
 

@@ -18,7 +18,7 @@
 pub mod bundle;
 pub(crate) mod connect;
 mod copy;
-mod freeze;
+pub(crate) mod freeze;
 pub(crate) mod handoff;
 pub(crate) mod inventory;
 pub(crate) mod labels;
@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 
+pub(crate) use self::copy::tree_into;
 use self::layers::Layers;
 use self::place::Place;
 use crate::host::Host;

@@ -6,13 +6,19 @@ use bottle_contract::names::Slug;
 use jiff::Timestamp;
 
 use super::inventory::{self, resource, text};
+use super::layers::Kind;
 use super::place::RUNTIME_FOLDER;
 use super::{Scope, connect};
 use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site, Told};
 
 impl Scope {
     /// Records and makes the runtime folder with the place of the door, and the layers.
-    pub(crate) fn make_folders(&self, site: &Site<'_>, owner: Option<u32>) -> Result<(), BackendError> {
+    pub(crate) fn make_folders(
+        &self,
+        site: &Site<'_>,
+        kind: Kind,
+        owner: Option<u32>,
+    ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         let failed = |path: &std::path::Path, error: std::io::Error| {
             BackendError::failed(format!("cannot make {}: {error}", path.display()))
@@ -26,7 +32,9 @@ impl Scope {
             return Err(BackendError::failed(gone));
         }
         site.ledger.record(resource(slug, LAYERS, text(layers.folder())))?;
-        layers.make(owner).map_err(|error| failed(layers.folder(), error))
+        // What is there says what it is; a snapshot will.
+        let kind = if *site.origin == Origin::New { Some(kind) } else { layers.kind() };
+        layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| failed(layers.folder(), error))
     }
 
     /// Gives the layers the files that the site's origin says, for the same owner.

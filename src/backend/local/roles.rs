@@ -21,6 +21,7 @@ use super::Scope;
 use super::handoff::{Report, SetupFailure, Starter};
 use super::inventory::resource;
 use super::labels::{self, Role};
+use crate::backend::linux::LAY_OVER;
 use crate::backend::{BackendError, Ledger};
 use crate::host::process::ProcessId;
 
@@ -199,6 +200,10 @@ pub(crate) fn descriptors(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
 /// Setup failures that a person can do something about.
 fn explain(failure: &SetupFailure) -> BackendError {
     let error = BackendError::failed(format!("the bottle could not be set up: {failure}"));
+    if failure.step == LAY_OVER {
+        let fix = "use another disk for $BOTTLE_HOME, or another backend";
+        return BackendError { kind: crate::backend::BackendErrorKind::Unsupported, ..error }.with_hint(fix);
+    }
     match crate::backend::linux::check::fix_for(failure) {
         Some(fix) => {
             BackendError { kind: crate::backend::BackendErrorKind::Unavailable, ..error }.with_hint(fix)

@@ -13,6 +13,7 @@
 //! ordinary                            a suite once more as a user who is not root
 //! skip                                a test that cannot run here says so
 //! agents                              the real coding agents, fetched once per machine
+//! small_root                          a file system for what runs in images
 //! engine                              a Docker engine that answers, or why there is none
 //! own_engine                          one that a test may stop and whose disk it may fill
 //! ```
@@ -34,4 +35,5 @@ pub mod pty;
 pub mod scrub;
 pub mod server;
 pub mod skip;
+pub mod small_root;
 pub mod upstream;

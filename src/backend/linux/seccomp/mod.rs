@@ -166,16 +166,16 @@ fn number(value: i32) -> u64 {
 fn sockets() -> Result<Vec<SeccompRule>, HardenError> {
     let raw = (1, Len::Dword, Op::MaskedEq(0xf), number(libc::SOCK_RAW));
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-    let route = (2, Len::Dword, Op::Ne, number(libc::NETLINK_ROUTE));
     Ok(vec![
         all(families.map(|family| domain(Op::Ne, family)))?,
         all([domain(Op::Eq, libc::AF_INET), raw.clone()])?,
         all([domain(Op::Eq, libc::AF_INET6), raw])?,
-        all([domain(Op::Eq, libc::AF_NETLINK), route])?,
     ])
 }
 
-/// Protocols of the internet families that nobody's tools need and that the kernel would load code for.
+/// Protocols of the internet families that nobody's tools need and that the kernel would load code for, and all
+/// that the kernel itself is spoken to by but the list of interfaces: `useradd` asks for the machine's audit log,
+/// and does without where there is none.
 fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
     let usual = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMP, libc::IPPROTO_ICMPV6];
     let odd = |family| {
@@ -183,7 +183,8 @@ fn odd_protocols() -> Result<Vec<SeccompRule>, HardenError> {
         let conditions = [domain(Op::Eq, family)].into_iter().chain(others);
         rule(conditions)
     };
-    Ok(vec![odd(libc::AF_INET)?, odd(libc::AF_INET6)?])
+    let route = (2, Len::Dword, Op::Ne, number(libc::NETLINK_ROUTE));
+    Ok(vec![odd(libc::AF_INET)?, odd(libc::AF_INET6)?, all([domain(Op::Eq, libc::AF_NETLINK), route])?])
 }
 
 /// Calls on pid 1 that would need no privilege.

@@ -13,6 +13,13 @@ use rustix::io::Errno;
 /// The most bytes of attribute names, and of one value (`xattr(7)`).
 const XATTR_MAX: usize = 64 << 10;
 
+/// What an overlay file system keeps beside a file for itself. It believes what it finds there, so that of it only
+/// the one thing comes through that a copy needs.
+const OVERLAY: &[u8] = b"user.overlay.";
+
+/// A folder in the place of another one of its image's.
+const OPAQUE: &[u8] = b"user.overlay.opaque";
+
 /// Permission bits and the sticky bit. Set-id bits are left out: an agent's files are mounted without them,
 /// and on the host a program of root's must not come from inside.
 const BITS: u32 = 0o1777;
@@ -76,7 +83,8 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
     let mut value = Vec::new();
     for name in names.split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
-        if !name.to_bytes().starts_with(b"user.") {
+        let bytes = name.to_bytes();
+        if !bytes.starts_with(b"user.") || bytes.starts_with(OVERLAY) && bytes != OPAQUE {
             continue;
         }
         value.resize(XATTR_MAX, 0);
@@ -86,6 +94,9 @@ fn extended(from: &OwnedFd, to: impl AsFd) -> io::Result<()> {
             Err(Errno::NODATA) => continue,
             Err(error) => return Err(error.into()),
         };
+        if bytes == OPAQUE && &value[..length] != b"y" {
+            continue;
+        }
         fsetxattr(&to, name, &value[..length], XattrFlags::empty())?;
     }
     Ok(())

@@ -7,7 +7,8 @@
 //! Every name, mode, link and depth is the agent's choice and may change under our hands: everything is
 //! opened by descriptor, one level at a time, never through a link. Files, folders, symbolic and hard
 //! links, named pipes, permission bits, times and `user.*` attributes come through; sockets and devices do
-//! not, nor do set-id bits, which mean nothing where an agent's files are mounted.
+//! not, nor do set-id bits, which mean nothing where an agent's files are mounted. Of what an overlay file system
+//! keeps beside files, what was removed comes through: in the tree that is one's upper layer, and nowhere else.
 //!
 //! - `content`: one file's bytes · `attributes`: everything else about it
 //! - `stamps`: which file is unchanged since it was stored
@@ -24,12 +25,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, linkat, mkdirat, mknodat, openat, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, Stat, Uid, linkat, mkdirat, mknodat, openat, statat,
+};
 use rustix::io::Errno;
 
 use self::attributes::Owner;
 use self::content::Ways;
 use self::stamps::{Stamp, Stamps};
+use super::layers::UPPER;
 use super::nofollow::Readable;
 use crate::backend::{Copied, Told};
 
@@ -58,6 +62,8 @@ pub(crate) struct Copier<'a> {
     direction: Direction<'a>,
     told: &'a Told,
     ways: Ways,
+    /// Whether a device of number 0 stands for what was removed of an image.
+    whiteouts: bool,
     /// Where the first of several names of a file was copied to, under the top of the copy.
     links: HashMap<u64, PathBuf>,
     outcome: Outcome,
@@ -93,7 +99,7 @@ impl<'a> Copier<'a> {
 
     fn new(direction: Direction<'a>, told: &'a Told) -> Self {
         let (ways, links) = (Ways::default(), HashMap::new());
-        Self { direction, told, ways, links, outcome: Outcome::default() }
+        Self { direction, told, ways, whiteouts: false, links, outcome: Outcome::default() }
     }
 
     /// What came of all trees so far.
@@ -110,8 +116,10 @@ impl<'a> Copier<'a> {
         from: &OwnedFd,
         to: &OwnedFd,
         previous: Option<&OwnedFd>,
-        name: &CStr,
+        name: &str,
     ) -> io::Result<()> {
+        self.whiteouts = name == UPPER;
+        let name = &CString::new(name)?;
         // Each tree has a top of its own, as each is mounted on its own and links do not cross it.
         self.links.clear();
         if FileType::from_raw_mode(statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
@@ -142,6 +150,7 @@ impl<'a> Copier<'a> {
             FileType::RegularFile => self.file(level, name, &path, &stat),
             FileType::Symlink => self.symlink(level, name, &stat),
             FileType::Fifo => self.pipe(level, name, &stat),
+            FileType::CharacterDevice if self.whiteouts && stat.st_rdev == 0 => whiteout(level, name),
             _ => Ok(()),
         };
         copied.map_err(|error| about(&path, &error))
@@ -274,6 +283,36 @@ impl<'a> Copier<'a> {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Copies what is in the folder `from` to a new folder of this name, for this owner when root does it. What is
+/// there is somebody's own and holds still.
+///
+/// # Errors
+/// As [`Copier::tree`].
+pub(crate) fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) -> io::Result<Outcome> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let (from, to) =
+        (rustix::fs::open(from, flags, Mode::empty())?, rustix::fs::open(to, flags, Mode::empty())?);
+    let nobody = Told::nobody();
+    let mut copier = Copier::into_life(owner, &nobody);
+    mkdirat(&to, name, Mode::from_raw_mode(0o755))?;
+    let top = openat(&to, name, flags, Mode::empty())?;
+    let level =
+        Level { from: from.as_fd(), to: top.as_fd(), previous: None, top: top.as_fd(), path: Path::new("") };
+    for entry in names_in(&from)? {
+        copier.entry(&level, &entry, 0)?;
+    }
+    if owner.is_some() {
+        rustix::fs::fchown(&top, owner.map(Uid::from_raw), owner.map(Gid::from_raw))?;
+    }
+    Ok(copier.finish())
+}
+
+/// What an overlay file system keeps in the place of what was removed. It is no device: nothing answers to it,
+/// and everyone may make one.
+fn whiteout(level: &Level<'_>, name: &CStr) -> io::Result<()> {
+    Ok(mknodat(level.to, name, FileType::CharacterDevice, Mode::empty(), 0)?)
 }
 
 fn is_file(stat: &Stat) -> bool {

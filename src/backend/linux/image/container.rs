@@ -1,0 +1,187 @@
+//! The files of a saved image, whether they lie in a folder or in an archive. Their names are the image's own
+//! words and open nothing outside of it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Component, Path, PathBuf};
+
+use bottle_guest::archive::{Members, What};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2};
+use rustix::io::Errno;
+
+use super::BadImage;
+
+/// More files than any saved image has: a few for each of its layers.
+const FILES_MAX: usize = 10_000;
+
+/// Links that lead to links; an engine writes one for a layer that it has twice.
+const LINKS_MAX: usize = 4;
+
+/// Where the files are.
+pub(super) enum Container {
+    /// Below this folder.
+    Folder(OwnedFd),
+    /// In this archive, by name.
+    Archive(File, HashMap<PathBuf, Place>),
+}
+
+/// What an archive has under a name.
+pub(super) enum Place {
+    /// A file, and where its bytes are.
+    File { start: u64, size: u64 },
+    /// A link to a place in the archive.
+    Link(PathBuf),
+}
+
+impl Container {
+    /// Opens a folder.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub(super) fn folder(path: &Path) -> Result<Self, BadImage> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        open(path, flags, Mode::empty())
+            .map(Self::Folder)
+            .map_err(|error| BadImage::refused(format!("cannot be read: {error}")))
+    }
+
+    /// Reads the headers of an archive.
+    ///
+    /// # Errors
+    /// When it is no whole archive, has too many files or one of them twice.
+    pub(super) fn archive(path: &Path) -> Result<Self, BadImage> {
+        let file = File::open(path).map_err(|error| BadImage::refused(format!("cannot be read: {error}")))?;
+        let damaged = |error: io::Error| BadImage::refused(format!("is damaged: {error}"));
+        let length = file.metadata().map_err(damaged)?.len();
+        let mut archive = tar::Archive::new(file.try_clone().map_err(damaged)?);
+        let mut members = Members::new(archive.entries_with_seek().map_err(damaged)?);
+        let mut places = HashMap::new();
+        while let Some(member) = members.next().map_err(damaged)? {
+            let name = member.place().map_err(damaged)?;
+            let place = match member.what {
+                What::File => {
+                    let (start, size) = (member.content.raw_file_position(), member.content.size());
+                    if start.checked_add(size).is_none_or(|end| end > length) {
+                        return Err(BadImage::refused(format!("is cut short: {name:?} is not all there")));
+                    }
+                    Place::File { start, size }
+                }
+                What::Link(target) => Place::Link(target),
+                What::Folder => continue,
+                _ => return Err(BadImage::refused(format!("is no saved image: {name:?} is no file"))),
+            };
+            if places.len() == FILES_MAX {
+                return Err(BadImage::refused(format!(
+                    "is no saved image: it has more than {FILES_MAX} files"
+                )));
+            }
+            if places.insert(name.clone(), place).is_some() {
+                return Err(BadImage::refused(format!("is damaged: {name:?} is in it twice")));
+            }
+        }
+        Ok(Self::Archive(file, places))
+    }
+
+    /// Opens a file of it; `None` when there is none of that name.
+    ///
+    /// # Errors
+    /// When what is there is no file, or is outside.
+    pub(super) fn open(&self, name: &str) -> Result<Option<Content>, BadImage> {
+        let name = Path::new(name.strip_prefix("./").unwrap_or(name));
+        match self {
+            Self::Folder(folder) => open_beneath(folder, name),
+            Self::Archive(file, places) => {
+                let Some((start, size)) = find(places, name)? else { return Ok(None) };
+                let file = file.try_clone().map_err(BadImage::Disk)?;
+                Ok(Some(Content { file, at: start, left: size }))
+            }
+        }
+    }
+
+    /// The bytes of a file that is no longer than `most`; `None` when there is none of that name.
+    ///
+    /// # Errors
+    /// As [`Container::open`]; when it is longer.
+    pub(super) fn read(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, BadImage> {
+        let Some(content) = self.open(name)? else { return Ok(None) };
+        if content.left > most {
+            return Err(BadImage::refused(format!("is damaged: {name:?} is longer than {most} bytes")));
+        }
+        let mut bytes = Vec::new();
+        let mut content = content.take(most);
+        content.read_to_end(&mut bytes).map_err(|error| BadImage::at(Path::new(name), error))?;
+        Ok(Some(bytes))
+    }
+}
+
+fn find(places: &HashMap<PathBuf, Place>, name: &Path) -> Result<Option<(u64, u64)>, BadImage> {
+    let mut name = name.to_owned();
+    for _ in 0..=LINKS_MAX {
+        match places.get(&name) {
+            None => return Ok(None),
+            Some(Place::File { start, size }) => return Ok(Some((*start, *size))),
+            Some(Place::Link(target)) => name = beside(&name, target)?,
+        }
+    }
+    Err(BadImage::refused(format!("is damaged: {name:?} is a link that does not end")))
+}
+
+/// Where a link leads, by the words of it.
+fn beside(link: &Path, target: &Path) -> Result<PathBuf, BadImage> {
+    let mut path = link.parent().unwrap_or(Path::new("")).to_owned();
+    for component in target.components() {
+        match component {
+            Component::Normal(part) => path.push(part),
+            Component::CurDir => {}
+            Component::ParentDir if path.pop() => {}
+            _ => return Err(BadImage::refused(format!("is hostile: the link {link:?} leads out of it"))),
+        }
+    }
+    Ok(path)
+}
+
+fn open_beneath(folder: &OwnedFd, name: &Path) -> Result<Option<Content>, BadImage> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    // A pipe would keep whoever opens it.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match openat2(folder, name, flags, Mode::empty(), resolve) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::XDEV) => {
+            return Err(BadImage::refused(format!("is hostile: the link {name:?} leads out of it")));
+        }
+        file => file.map_err(|error| BadImage::at(name, error))?,
+    };
+    let stat = fstat(&file).map_err(|error| BadImage::at(name, error))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(BadImage::refused(format!("is no saved image: {name:?} is no file")));
+    }
+    let left = u64::try_from(stat.st_size).unwrap_or(0);
+    Ok(Some(Content { file: file.into(), at: 0, left }))
+}
+
+/// A file of a saved image, read from its beginning.
+pub(super) struct Content {
+    file: File,
+    at: u64,
+    /// Bytes that are still to come.
+    pub(super) left: u64,
+}
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        if wanted == 0 {
+            return Ok(0);
+        }
+        let read = self.file.read_at(&mut buffer[..wanted], self.at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.at += read as u64;
+        self.left -= read as u64;
+        Ok(read)
+    }
+}

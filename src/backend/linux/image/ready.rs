@@ -1,0 +1,139 @@
+//! Makes the files of an image ready for an agent: who it is in them, a home and a workspace, its certificates
+//! where every launch puts them, and the folders that a bottle mounts its own over. As on an engine, and nothing
+//! of the image runs.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use bottle_contract::names::{AGENT_USER, CA_BUNDLE_FILE, WORKSPACE};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, openat, openat2, statat, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::BadImage;
+use super::tree::Tree;
+use crate::backend::ROOT_FILES;
+use crate::backend::image::account::{Account, Users, home_of};
+
+/// Longer than any list of users, and read whole.
+const LIST_MAX: u64 = 1 << 20;
+
+/// Debian's package manager asks to be root before it writes to files that are the agent's here.
+const DPKG: &str = "etc/dpkg/dpkg.cfg.d";
+
+/// Folders that a bottle has of its own.
+const OWN: [&str; 6] = ["dev", "etc", "proc", "run", "sys", "tmp"];
+
+/// Puts in what is missing, for the `USER` of the image.
+///
+/// # Errors
+/// [`BadImage`] when nobody can be the agent, or something is in the way.
+pub(super) fn make(tree: &Tree, user: &str) -> Result<Account, BadImage> {
+    let (passwd, group) = (list(tree, "etc/passwd")?, list(tree, "etc/group")?);
+    let users = Users { user, passwd: &passwd, group: &group };
+    let mut account = users.agent().map_err(|why| BadImage::refused(why.to_string()))?;
+    for folder in OWN {
+        own_folder(tree, folder)?;
+    }
+    if own_folder(tree, account.home.trim_start_matches('/')).is_err() {
+        account.home = home_of(&account.name);
+        own_folder(tree, account.home.trim_start_matches('/'))?;
+    }
+    own_folder(tree, WORKSPACE.trim_start_matches('/'))?;
+    replace(tree, "etc/passwd", |parent, name| write(parent, name, &users.passwd_with(&account)))?;
+    if let Some(group) = users.group_with(&account) {
+        replace(tree, "etc/group", |parent, name| write(parent, name, &group))?;
+    }
+    let usual = home_of(AGENT_USER);
+    if account.home != usual {
+        let place = usual.trim_start_matches('/');
+        let there = tree
+            .folder(Path::new("home"))
+            .is_ok_and(|home| statat(&home, AGENT_USER, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+        if !there {
+            replace(tree, place, |parent, name| symlinkat(&account.home, parent, name))?;
+        }
+    }
+    for file in ROOT_FILES {
+        let place = file.trim_start_matches('/');
+        let folder = Path::new(place).parent().unwrap_or(Path::new(""));
+        if is_folder(tree, folder) {
+            replace(tree, place, |parent, name| symlinkat(CA_BUNDLE_FILE, parent, name))?;
+        }
+    }
+    if is_folder(tree, Path::new(DPKG)) {
+        replace(tree, &format!("{DPKG}/bottle"), |parent, name| write(parent, name, "force-not-root\n"))?;
+    }
+    Ok(account)
+}
+
+/// Makes a folder, reached without any link: something of the bottle's own is mounted over it.
+fn own_folder(tree: &Tree, place: &str) -> Result<(), BadImage> {
+    let place = Path::new(place);
+    for part in place.ancestors().filter(|part| !part.as_os_str().is_empty()) {
+        let parent = part.parent().unwrap_or(Path::new(""));
+        if !is_folder(tree, parent) {
+            continue;
+        }
+        let (folder, name) = (tree.folder(parent)?, part.file_name().unwrap_or_default());
+        match statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => {}
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => {}
+            Ok(_) => {
+                return Err(BadImage::refused(format!(
+                    "has something else where a bottle needs the folder {part:?}"
+                )));
+            }
+            Err(error) => return Err(BadImage::at(part, error)),
+        }
+    }
+    tree.folder(place).map(drop)
+}
+
+fn is_folder(tree: &Tree, place: &Path) -> bool {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let place = if place.as_os_str().is_empty() { Path::new(".") } else { place };
+    openat2(tree.top(), place, flags, Mode::empty(), resolve).is_ok()
+}
+
+/// Makes something in the place of what is there.
+fn replace(
+    tree: &Tree,
+    place: &str,
+    make: impl FnOnce(&OwnedFd, &str) -> rustix::io::Result<()>,
+) -> Result<(), BadImage> {
+    let path = Path::new(place);
+    let parent = tree.folder(path.parent().unwrap_or(Path::new("")))?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    match unlinkat(&parent, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(BadImage::at(path, error)),
+    }
+    make(&parent, name).map_err(|error| BadImage::at(path, error))
+}
+
+fn write(parent: &OwnedFd, name: &str, text: &str) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(parent, name, flags, Mode::from_raw_mode(0o644))?);
+    file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// A short file, found as a program in a bottle would find it; empty when it is not there or no plain file.
+fn list(tree: &Tree, place: &str) -> Result<String, BadImage> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let Ok(file) = openat2(tree.top(), place, flags, Mode::empty(), resolve) else {
+        return Ok(String::new());
+    };
+    let failed = |error: std::io::Error| BadImage::at(Path::new(place), error);
+    let file = File::from(file);
+    let mut text = Vec::new();
+    if file.metadata().map_err(failed)?.is_file() {
+        file.take(LIST_MAX).read_to_end(&mut text).map_err(failed)?;
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
