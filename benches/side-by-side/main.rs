@@ -6,6 +6,7 @@
 mod commands;
 mod commit;
 mod engine;
+mod image;
 mod many;
 mod memory;
 mod processes;
@@ -18,12 +19,13 @@ use anyhow::{Result, bail};
 /// A name, what it is, and what runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<()>);
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
     ("commands", "commands that a person waits for", commands::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
+    ("image", "a bottle in an image, against one on the host's system", image::run),
     ("engine", "bottles on a container engine, against the engine alone", engine::run),
     ("many", "two hundred bottles at once", many::run),
 ];

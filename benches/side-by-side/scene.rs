@@ -7,6 +7,7 @@ use anyhow::Result;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::measure::timed;
 use bottle_test_support::program::Outcome;
+use bottle_test_support::small_root;
 
 /// The home.
 pub(crate) struct Scene {
@@ -21,14 +22,25 @@ impl Scene {
         Self::on("linux", command)
     }
 
+    /// The same in a small image of this machine's programs.
+    pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
+        let scene = Self::of("linux", command, "  image: ./small\n")?;
+        small_root::make(&scene.home.bottle_home().join("small"))?;
+        Ok(scene)
+    }
+
     /// The same on another backend.
     pub(crate) fn on(backend: &'static str, command: &[&str]) -> Result<Self> {
+        Self::of(backend, command, "")
+    }
+
+    fn of(backend: &'static str, command: &[&str], provider: &str) -> Result<Self> {
         let command = serde_json::Value::from(command);
         let mut home = TestHome::new()?;
         home.agent("bench", "---\nbottle: bench\n---\n")?;
         home.bottle(
             "bench",
-            &format!("---\nagent_provider:\n  template: command\n  command: {command}\n---\n"),
+            &format!("---\nagent_provider:\n  template: command\n  command: {command}\n{provider}---\n"),
         )?;
         Ok(Self { home, backend, more: AtomicUsize::new(0) })
     }

@@ -5,6 +5,7 @@
 //! scrubbed before an output is compared with the one under `snapshots/`.
 //!
 //! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
+//! - `image_files`: images that lie on this machine, on disks that are full or unusual
 //! - `disks`: homes on disks that are not as a local one
 //! - `homes`, `names`, `clock`: homes, names and times that are not the usual ones
 //! - `exit_codes`: each of them
@@ -38,6 +39,7 @@ mod exit_codes;
 mod freezing;
 mod home;
 mod homes;
+mod image_files;
 mod images;
 mod looking;
 mod manifests;

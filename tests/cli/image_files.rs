@@ -1,0 +1,144 @@
+//! Images as files, on disks that are full or cannot lay one folder over another, and starts that are killed.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Program;
+use bottle_test_support::{skip, small_root};
+
+use crate::home::{bottle, home, run};
+
+/// A home with an agent that sleeps in a small image.
+fn in_image() -> Result<TestHome> {
+    let mut home = home()?;
+    let sleeper = bottle("[sleep, \"600\"], image: ./small").replace("backend: fake", "backend: linux");
+    home.bottle("inside", &sleeper)?.agent("inside", "---\nbottle: inside\n---\n")?.without_cleanup();
+    small_root::make(&home.bottle_home().join("small"))?;
+    Ok(home)
+}
+
+/// Runs a script as root where it may mount, with `$DISK` as an empty folder.
+fn script(home: &TestHome, script: &str) -> Result<String> {
+    let disk = home.outside("disk");
+    std::fs::create_dir(&disk)?;
+    let mut program = Program::at("/usr/bin/unshare".as_ref());
+    program.arguments(["--mount", "--propagation", "private", "/bin/sh", "-uc", script]);
+    program
+        .env("DISK", &disk)
+        .env("MANIFESTS", home.bottle_home())
+        .env("BOTTLE", Program::bottle()?.path())
+        .env("XDG_RUNTIME_DIR", home.runtime())
+        .env("HOME", home.home());
+    let outcome = program.run()?;
+    Ok(format!("{}{}", outcome.stdout, outcome.stderr))
+}
+
+fn may_mount(home: &TestHome, test: &str) -> Result<bool> {
+    if !home.runs(test, "linux")? {
+        return Ok(false);
+    }
+    let root = rustix::process::getuid().is_root();
+    if !root {
+        skip::aloud(test, &"only root mounts a disk of its own");
+    }
+    Ok(root)
+}
+
+/// An overlay file system is no upper layer of another one.
+const NO_LAYERS: &str = r#"
+mount -t tmpfs -o mode=755 none "$DISK" && mkdir "$DISK/lower" "$DISK/upper" "$DISK/work" "$DISK/merged" || exit 99
+mount -t overlay none -o "lowerdir=$DISK/lower,upperdir=$DISK/upper,workdir=$DISK/work" "$DISK/merged" || exit 99
+export BOTTLE_HOME="$DISK/merged/home"; mkdir "$BOTTLE_HOME" && cp -r "$MANIFESTS/." "$BOTTLE_HOME" || exit 99
+"$BOTTLE" start inside --label one --detach --yes -q
+"$BOTTLE" exec one -- /bin/sh -c 'echo mine >/usr/bin/new; rm /usr/bin/seq; id -un; ls -ld / | cut -d" " -f3'
+"$BOTTLE" commit one -q >/dev/null && "$BOTTLE" stop one --time 0 -q
+"$BOTTLE" resume one --detach --yes -q
+"$BOTTLE" exec one -- /bin/sh -c 'cat /usr/bin/new; ls /usr/bin/seq 2>&1 | grep -c "No such"'
+"$BOTTLE" stop one --time 0 -q
+"$BOTTLE" snapshots rm one -q; ls "$BOTTLE_HOME/state" | wc -l
+"#;
+
+#[test]
+fn an_image_is_copied_where_nothing_can_be_laid_over_it() -> Result<()> {
+    let home = in_image()?;
+    if !may_mount(&home, "an_image_is_copied_where_nothing_can_be_laid_over_it")? {
+        return Ok(());
+    }
+    let said = script(&home, NO_LAYERS)?;
+    let expected = "one\nagent\nagent\none\nmine\n1\n0\n";
+    ensure!(said == expected, "{said}");
+    Ok(())
+}
+
+const SMALL_DISK: &str = r#"
+mount -t tmpfs -o size=16m,mode=755 none "$DISK" && export BOTTLE_HOME="$DISK/home" && mkdir "$BOTTLE_HOME" || exit 99
+cp -r "$MANIFESTS/agents" "$MANIFESTS/bottles" "$BOTTLE_HOME" && mkdir "$BOTTLE_HOME/small" || exit 99
+mount --bind "$MANIFESTS/small" "$BOTTLE_HOME/small" || exit 99
+"$BOTTLE" start inside --label one --detach --yes -q; echo "exit $?"
+ls -A "$BOTTLE_HOME/images"; "$BOTTLE" cleanup
+"#;
+
+#[test]
+fn a_disk_that_is_full_has_nothing_of_an_image() -> Result<()> {
+    let home = in_image()?;
+    if !may_mount(&home, "a_disk_that_is_full_has_nothing_of_an_image")? {
+        return Ok(());
+    }
+    let said = script(&home, SMALL_DISK)?;
+    ensure!(said.starts_with("exit 1\n"), "{said}");
+    ensure!(said.contains("the image ./small cannot be unpacked: the disk is full"), "{said}");
+    ensure!(said.contains("nothing to clean up"), "{said}");
+    Ok(())
+}
+
+/// What lies in the folder of the home's images.
+fn images(home: &TestHome) -> Vec<String> {
+    let entries = std::fs::read_dir(home.bottle_home().join("images")).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()
+}
+
+/// Kills a start while it unpacks; false when it was faster.
+fn killed(home: &TestHome) -> Result<bool> {
+    let _ = std::fs::remove_dir_all(home.bottle_home().join("images"));
+    let mut start =
+        home.program(["start", "inside", "--detach", "--yes", "-q", "--label", "killed"])?.command();
+    let mut child = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let end = Instant::now() + Duration::from_secs(30);
+    let seen = loop {
+        let found = images(home);
+        if !found.is_empty() || Instant::now() > end {
+            break found;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    };
+    child.kill()?;
+    child.wait()?;
+    Ok(seen.iter().all(|name| name.starts_with(".new-")) && images(home) == seen)
+}
+
+#[test]
+fn what_a_killed_start_unpacked_is_found_and_removed_and_made_anew() -> Result<()> {
+    let home = in_image()?;
+    if !home.runs("what_a_killed_start_unpacked_is_found", "linux")? {
+        return Ok(());
+    }
+    let mut tries = 0;
+    while !killed(&home)? {
+        let _ = run(&home, &["cleanup", "--all", "--yes"])?;
+        tries += 1;
+        ensure!(tries < 20, "it unpacks faster than it can be killed");
+    }
+    let said = run(&home, &["cleanup", "--dry-run"])?;
+    ensure!(said.stdout.contains("was being unpacked by a start that was killed"), "{said:?}");
+    let _ = run(&home, &["cleanup", "--yes"])?.expect_code(0);
+    ensure!(images(&home).is_empty(), "{:?}", images(&home));
+    // And without a cleanup the next start makes room for itself.
+    while !killed(&home)? {}
+    let _ = run(&home, &["start", "inside", "--detach", "--yes", "-q", "--label", "whole"])?.expect_code(0);
+    let found = images(&home);
+    ensure!(found.len() == 1 && !found[0].starts_with(".new-"), "{found:?}");
+    let _ = run(&home, &["stop", "whole", "--time", "0", "-q"])?.expect_code(0);
+    Ok(())
+}
