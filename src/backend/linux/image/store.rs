@@ -190,9 +190,14 @@ impl Images {
     /// When they cannot be listed.
     pub(in crate::backend::linux) fn unused(&self, used: &[String]) -> io::Result<Vec<Unused>> {
         let mut found = Vec::new();
-        if let Some(_alone) = building::none_goes_on(&self.host)? {
-            let rests = self.entries()?.into_iter().filter(|entry| is_rest(entry));
-            found.extend(rests.map(|id| unused(id, "was being unpacked by a start that was killed", None)));
+        let rests: Vec<String> = self.entries()?.into_iter().filter(|entry| is_rest(entry)).collect();
+        // Only then, as it writes to a home that may be for reading.
+        if !rests.is_empty()
+            && let Some(_alone) = building::none_goes_on(&self.host)?
+        {
+            found.extend(
+                rests.into_iter().map(|id| unused(id, "was being unpacked by a start that was killed", None)),
+            );
         }
         let images = self.all()?;
         for image in &images {
