@@ -26,6 +26,7 @@ mod snapshot;
 mod told;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -110,6 +111,16 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// [`BackendError`] when it is not running.
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError>;
+
+    /// Addresses at which other bottles, of whatever home, have something that listens: what this one must not
+    /// reach. At most [`OTHERS`] of them; none where bottles have no addresses.
+    ///
+    /// # Errors
+    /// [`BackendError`] when the engine cannot be asked.
+    async fn others(&self, slug: &Slug) -> Result<Vec<SocketAddr>, BackendError> {
+        let _ = slug;
+        Ok(Vec::new())
+    }
 
     /// Every resource of this home that exists, found by what it is labelled with, never by guessing.
     /// Knows nothing of state: a resource whose metadata was lost is reported all the same.
@@ -225,6 +236,10 @@ pub trait Backend: Send + Sync {
 /// Where the guards write their logs, in a bottle's folder. When root starts a bottle they are another user,
 /// and this is theirs: whoever reads in it follows no link.
 pub const GUARD_LOGS: &str = "logs/guards";
+
+/// How many other bottles a new one is tried against: that one of them is out of reach says the same of all, and a
+/// launch must not take longer the more there are.
+pub const OTHERS: usize = 8;
 
 /// The [`Resource::kind`] of what holds a bottle's files; left in place when its work is preserved.
 pub const LAYERS: &str = "layers";

@@ -4,7 +4,6 @@
 //! program of the shipped agent `probe`, which runs in the bottle it tries.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, GuestEvent, GuestRequest, Probe as ProbeRequest, Reach};
 
 use super::args::Global;
+use super::commit::backend_of;
 use super::completions;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
@@ -21,7 +21,9 @@ use super::ink::{Color, Ink};
 use super::layout::Table;
 use super::output::{Output, inert};
 use super::shapes::ProbeAttempt;
-use crate::host::{Host, addresses};
+use crate::host::Host;
+use crate::instance::{State, Store};
+use crate::launch::isolation::{Controls, Tried, holds};
 
 /// All attempts run side by side, each with a deadline of its own; together they stay well below this.
 const PROBED_WITHIN: Duration = Duration::from_secs(30);
@@ -38,47 +40,34 @@ pub(crate) struct Probe {
 
 impl Probe {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let attempts = super::block_on(self.ask(host)).map_err(|error| error.about(&self.slug))?;
+        let tried = super::block_on(self.ask(host)).map_err(|error| error.about(&self.slug))?;
+        let attempts: Vec<Attempt> = tried.iter().map(|tried| tried.attempt.clone()).collect();
         if output.json {
-            let attempts: Vec<ProbeAttempt> = attempts.iter().map(ProbeAttempt::from).collect();
-            output.print_json(&attempts)?;
+            output.print_json(&tried.iter().map(ProbeAttempt::from).collect::<Vec<_>>())?;
         } else {
             output.print(&table(&attempts, output.ink()))?;
         }
-        Ok(if bottle_guest::probe::all_closed(&attempts) { exit::DONE } else { exit::ISOLATION })
+        Ok(if holds(&attempts) { exit::DONE } else { exit::ISOLATION })
     }
 
-    async fn ask(&self, host: &Host) -> Result<Vec<Attempt>, CliError> {
+    async fn ask(&self, host: &Host) -> Result<Vec<Tried>, CliError> {
         let channel = connect(host, &self.slug).await?;
-        // Kept until the answer is here: these addresses do answer, outside the bottle, at this moment.
-        let listening = listen_on_own_addresses()?;
-        let request = ProbeRequest { host: listening.iter().map(|(address, _)| *address).collect() };
+        let others = match Store::of(host).state(&self.slug) {
+            Some(State::Alive(record)) => backend_of(host, &record)?.others(&self.slug).await?,
+            _ => return Err(lost("it ended")),
+        };
+        let controls = Controls::stand().await;
+        let controls = controls
+            .map_err(|error| CliError::failed(format!("cannot list this machine's addresses: {error}")))?;
+        let request = controls.request(others, false);
         let mut stream = open_guest(&channel, GuestRequest::Probe(request)).await?;
         let answer = tokio::time::timeout(PROBED_WITHIN, stream.receive::<GuestEvent>());
         match answer.await.map_err(|_| lost("the probe did not end"))?.map_err(lost)? {
-            GuestEvent::Probed { attempts } => Ok(attempts),
+            GuestEvent::Probed { attempts } => Ok(controls.judge(attempts).await),
             GuestEvent::Failed(failure) => Err(guest_failure(failure).exit(exit::FAILED)),
             _ => Err(lost("it answered out of turn")),
         }
     }
-}
-
-/// A listener on each address of this machine that another could reach it by.
-fn listen_on_own_addresses() -> Result<Vec<(SocketAddr, TcpListener)>, CliError> {
-    let own = addresses::of_this_host()
-        .map_err(|error| CliError::failed(format!("cannot list this machine's addresses: {error}")))?;
-    let reachable = own.into_iter().filter(|address| !address.is_loopback() && !is_link_local(*address));
-    Ok(reachable
-        .filter_map(|address| {
-            let listener = TcpListener::bind((address, 0)).ok()?;
-            Some((listener.local_addr().ok()?, listener))
-        })
-        .collect())
-}
-
-/// These need an interface to be named, which has another name inside.
-fn is_link_local(address: IpAddr) -> bool {
-    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// The program of the agent `probe`: tries everything from where it runs, and prints the table.
@@ -91,7 +80,7 @@ pub fn inside() -> ExitCode {
         super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
     let printed = attempts.and_then(|attempts| {
         output.print(&table(&attempts, output.ink()))?;
-        Ok(bottle_guest::probe::all_closed(&attempts))
+        Ok(holds(&attempts))
     });
     match printed {
         Ok(true) => ExitCode::from(exit::DONE),
@@ -107,17 +96,32 @@ fn text((name, value): (OsString, OsString)) -> (String, Secret) {
     (name.to_string_lossy().into_owned(), Secret::new(value.to_string_lossy().into_owned()))
 }
 
-/// The table and, below it, the verdict in one line.
+/// The table and, below it, the verdict in one line. What was tried at many addresses with one outcome is one row.
 fn table(attempts: &[Attempt], ink: Ink) -> String {
-    let rows: Vec<Vec<String>> = attempts
+    let same = |one: &Attempt, other: &Attempt| {
+        (&one.target, one.result, &one.seen) == (&other.target, other.result, &other.seen)
+    };
+    let mut groups: Vec<Vec<&Attempt>> = Vec::new();
+    for attempt in attempts {
+        match groups.iter_mut().find(|group| same(group[0], attempt)) {
+            Some(group) => group.push(attempt),
+            None => groups.push(vec![attempt]),
+        }
+    }
+    let rows: Vec<Vec<String>> = groups
         .iter()
-        .map(|attempt| {
-            let result = match attempt.result {
+        .map(|group| {
+            let Attempt { target, via, result, seen, .. } = group[0];
+            let via = match group.len() - 1 {
+                0 => inert(via),
+                more => format!("{} and {more} more", inert(via)),
+            };
+            let result = match result {
                 Reach::Closed => ink.green("closed"),
                 Reach::Open => ink.red("OPEN"),
                 Reach::Unknown => ink.yellow("unknown"),
             };
-            vec![inert(&attempt.target), inert(&attempt.via), result, inert(&attempt.seen)]
+            vec![inert(target), via, result, inert(seen)]
         })
         .collect();
     let heading = ["TRIED TO REACH", "BY", "RESULT", "WHAT WAS SEEN"];
@@ -145,19 +149,21 @@ mod tests {
     use super::*;
 
     fn attempt(target: &str, result: Reach) -> Attempt {
-        Attempt { target: target.into(), via: "tcp".into(), result, seen: "x\x1b[2J".into() }
+        Attempt { target: target.into(), via: "tcp".into(), to: None, result, seen: "x\x1b[2J".into() }
     }
 
     #[test]
     fn the_table_ends_in_one_line_that_says_what_it_means() {
         let closed = attempt("outside", Reach::Closed);
-        let text = table(&[closed.clone(), attempt("host", Reach::Open)], Ink::PLAIN);
+        let open = attempt("outside", Reach::Open);
+        let all = [closed.clone(), attempt("host", Reach::Open), closed.clone(), closed.clone(), open];
         assert_eq!(
-            text,
-            "TRIED TO REACH  BY   RESULT  WHAT WAS SEEN\n\
-             outside         tcp  closed  x\\u{1b}[2J\n\
-             host            tcp  OPEN    x\\u{1b}[2J\n\n\
-             1 of 2 ways out are OPEN: this bottle does not hold."
+            table(&all, Ink::PLAIN),
+            "TRIED TO REACH  BY              RESULT  WHAT WAS SEEN\n\
+             outside         tcp and 2 more  closed  x\\u{1b}[2J\n\
+             host            tcp             OPEN    x\\u{1b}[2J\n\
+             outside         tcp             OPEN    x\\u{1b}[2J\n\n\
+             2 of 5 ways out are OPEN: this bottle does not hold."
         );
         assert!(table(&[closed], Ink::PLAIN).ends_with("what leaves this bottle leaves by its door."));
         assert!(verdict(&[attempt("x", Reach::Unknown)], Ink::PLAIN).contains("could not be shown"));

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::backend::{Finding, Unused};
 use crate::instance::record::Service;
+use crate::launch::isolation::{Control, Tried};
 
 /// One line of `bottle list active --json`.
 #[derive(Debug, Serialize)]
@@ -148,12 +149,19 @@ pub(crate) struct ProbeAttempt {
     pub(crate) result: Reach,
     /// What was seen.
     pub(crate) seen: String,
+    /// What is known of the target from outside: `answered`, `not-needed`, `missing`.
+    pub(crate) control: &'static str,
 }
 
-impl From<&Attempt> for ProbeAttempt {
-    fn from(attempt: &Attempt) -> Self {
-        let Attempt { target, via, result, seen } = attempt.clone();
-        Self { target, via, result, seen }
+impl From<&Tried> for ProbeAttempt {
+    fn from(tried: &Tried) -> Self {
+        let Attempt { target, via, result, seen, .. } = tried.attempt.clone();
+        let control = match tried.control {
+            Control::Answered => "answered",
+            Control::NotNeeded => "not-needed",
+            Control::Missing => "missing",
+        };
+        Self { target, via, result, seen, control }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The addresses this machine owns: nothing a bottle asks for may lead to them.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 /// Every address of every interface, loopback included, as it is at this moment.
 ///
@@ -18,6 +18,26 @@ pub fn of_this_host() -> io::Result<Vec<IpAddr>> {
     addresses.sort_unstable();
     addresses.dedup();
     Ok(addresses)
+}
+
+/// The addresses by which another machine, or a bottle, could reach this one, without a port: not loopback. Those
+/// that are local to a link come last, of the newest interface first, and have its number.
+///
+/// # Errors
+/// As [`of_this_host`].
+pub fn reachable() -> io::Result<Vec<SocketAddr>> {
+    let (mut wide, mut local) = (Vec::new(), Vec::new());
+    for address in nix::ifaddrs::getifaddrs()?.filter_map(|interface| interface.address) {
+        if let Some(v4) = address.as_sockaddr_in().filter(|v4| !v4.ip().is_loopback()) {
+            wide.push(SocketAddr::from((v4.ip(), 0)));
+        }
+        if let Some(v6) = address.as_sockaddr_in6().filter(|v6| !v6.ip().is_loopback()) {
+            let place = SocketAddrV6::new(v6.ip(), 0, 0, v6.scope_id());
+            if v6.ip().is_unicast_link_local() { local.push(place) } else { wide.push(place.into()) }
+        }
+    }
+    local.sort_by_key(|place| std::cmp::Reverse(place.scope_id()));
+    Ok(wide.into_iter().chain(local.into_iter().map(SocketAddr::from)).collect())
 }
 
 #[cfg(test)]

@@ -365,6 +365,9 @@ fn failure_of(error: &LaunchError, in_image: bool) -> LaunchFailure {
         }
         LaunchError::ProgramRefused(_) => (126, None),
         LaunchError::Interrupted => (130, None),
+        LaunchError::Isolation(_) => {
+            (5, Some("nothing was started; `bottle doctor` says what this machine lacks".to_owned()))
+        }
         LaunchError::Peer { .. } => (1, Some("`bottle doctor` says what this machine lacks".to_owned())),
         LaunchError::Host(_) => (1, None),
     };

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
+use bottle_contract::names::NEVER_LISTED;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use tokio::net::UnixListener;
@@ -262,6 +263,8 @@ async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
     if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
+                // Asked for by the probe, to see it refused.
+                BundleEvent::Refused(refused) if refused.host == NEVER_LISTED => {}
                 BundleEvent::Refused(refused) => shared.notices.tell(Notice::Refused(refused)),
                 BundleEvent::Down { daemon } => {
                     shared.notices.tell(Notice::DoorDown(format!(

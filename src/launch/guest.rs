@@ -5,10 +5,11 @@ use std::time::Duration;
 use bottle_channel::{Channel, ChannelError, Event, Side, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{
-    CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile,
+    CopyIn, Exit, FailureKind, GuestEvent, GuestRequest, Process, Provision, ProvisionedFile, Reach,
 };
 use bottle_contract::session::{Hello, Role};
 
+use super::isolation::{self, Controls};
 use super::{LaunchError, Trust, Work, conversation, environment, workspace};
 
 /// How long pid 1 may take to write a few files, or to start a program.
@@ -44,6 +45,31 @@ pub(super) async fn provision(work: &Work<'_>, guest: &Channel, trust: &Trust) -
     }
     let mut stream = open(guest, &GuestRequest::CopyIn(CopyIn { path: "/".to_owned() })).await?;
     workspace::send(&mut stream, workspace::archive_of(&plan.files)).await
+}
+
+/// Has pid 1 try every way out, where the backend promises that there is none but the door.
+pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchError> {
+    if !work.backend.capabilities().isolates {
+        return Ok(());
+    }
+    let slug = &work.order.plan.identity.slug;
+    let (controls, others) = tokio::join!(Controls::stand(), work.backend.others(slug));
+    let controls = controls
+        .map_err(|error| LaunchError::Host(format!("cannot list this machine's addresses: {error}")))?;
+    let request = GuestRequest::Probe(controls.request(others?, true));
+    let mut stream = open(guest, &request).await?;
+    let attempts = match answer(&mut stream).await? {
+        GuestEvent::Probed { attempts } => attempts,
+        GuestEvent::Failed(failure) => return Err(LaunchError::guest(failure.message)),
+        _ => return Err(LaunchError::guest("answered out of turn")),
+    };
+    let mut attempts: Vec<_> =
+        controls.judge(attempts).await.into_iter().map(|tried| tried.attempt).collect();
+    if isolation::holds(&attempts) {
+        return Ok(());
+    }
+    attempts.retain(|attempt| attempt.result != Reach::Closed);
+    Err(LaunchError::Isolation(attempts))
 }
 
 /// Asks for the agent; the stream that comes back brings its end.

@@ -13,11 +13,14 @@ mod conversation;
 mod environment;
 mod guard;
 mod guest;
+pub mod isolation;
 mod workspace;
 
 pub use guest::agent_end;
 
 use bottle_channel::{Channel, Stream};
+use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
 use crate::backend::{Backend, BackendError, LAYERS, Site};
@@ -124,19 +127,26 @@ impl<'a> Networked<'a> {
 }
 
 impl<'a> Guarded<'a> {
-    /// Gives pid 1 certificates, environment, files and the workspace.
+    /// Gives pid 1 certificates, environment, files and the workspace, and has it try every way out meanwhile.
     ///
     /// # Errors
-    /// [`LaunchError`]; see [`undo`].
+    /// [`LaunchError`], [`LaunchError::Isolation`] among them; see [`undo`].
     pub async fn provision(self) -> Result<Provisioned<'a>, LaunchError> {
         guest::provision(&self.work, &self.guest, &self.trust).await?;
+        // A hole is reported before anything else that failed.
+        let (measured, filled) = tokio::join!(guest::measure(&self.work, &self.guest), self.fill());
+        measured.and(filled)?;
+        Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
+    }
+
+    async fn fill(&self) -> Result<(), LaunchError> {
         workspace::fill(&self.work, &self.guest).await?;
         if self.work.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
             let transcripts = Transcripts::of(&self.work.host.home, &self.work.claim.record());
             let paths = &self.work.order.plan.transcript;
             conversation::give_back(&self.guest, transcripts.folder(), paths).await?;
         }
-        Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
+        Ok(())
     }
 }
 
@@ -173,6 +183,16 @@ pub async fn undo(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     left
 }
 
+/// Attempts that did not end as they must, in a row.
+fn holes(attempts: &[Attempt]) -> String {
+    let words = attempts.iter().map(|attempt| {
+        let Attempt { target, via, seen, result, .. } = attempt;
+        let result = if *result == Reach::Open { "was reached" } else { "could not be shown to be closed" };
+        inert(&format!("{target} {result} by {via} ({seen})"))
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
 /// Why a launch did not get to a running agent.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
@@ -190,6 +210,9 @@ pub enum LaunchError {
     /// Something of the host that the launch needs is not as it must be.
     #[error("{0}")]
     Host(String),
+    /// The bottle reached what it must not, or could not be shown not to.
+    #[error("isolation could not be proven: {}", holes(.0))]
+    Isolation(Vec<Attempt>),
     /// The agent's program is not in the bottle.
     #[error("{0}")]
     ProgramMissing(String),

@@ -43,6 +43,7 @@ mod image_files;
 mod images;
 mod looking;
 mod manifests;
+mod measured;
 mod names;
 mod newcomer;
 mod picking;

@@ -17,6 +17,10 @@ pub const GIT_GATE_HOST: &str = "git-gate";
 /// The name under which the proxy answers questions about itself.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
+/// A host that no manifest can list, since `.invalid` is nobody's (RFC 2606): what is asked for to see the door
+/// refuse.
+pub const NEVER_LISTED: &str = "not-on-the-list.invalid";
+
 /// Proxy port of the egress door.
 pub const EGRESS_PORT: u16 = 9099;
 /// The MCP server's port.

@@ -45,10 +45,11 @@ mod routes;
 mod subnets;
 mod work;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use bottle_contract::names::Slug;
+use bottle_contract::names::{EGRESS_PORT, Slug};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -174,6 +175,14 @@ impl Backend for DockerBackend {
     async fn connect_guest(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
         let engine = self.engine("reach the bottle").await?;
         self.launches.connect(engine, &self.names, Part::Agent, slug).await
+    }
+
+    async fn others(&self, slug: &Slug) -> Result<Vec<SocketAddr>, BackendError> {
+        let doing = "look for other bottles";
+        let engine = self.engine(doing).await?;
+        let doors = network::doors_of_others(engine, &self.names, slug).await;
+        let doors = doors.map_err(|error| error.during(doing))?;
+        Ok(doors.into_iter().map(|door| SocketAddr::from((door, EGRESS_PORT))).collect())
     }
 
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {

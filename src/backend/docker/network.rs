@@ -6,6 +6,7 @@
 //! `inhibit_ipv4`. Subnets are chosen here, and chosen again when another launch was faster.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 
 use bollard::models::{Ipam, IpamConfig, NetworkCreateRequest};
 use bollard::query_parameters::ListNetworksOptions;
@@ -14,9 +15,9 @@ use ipnet::Ipv4Net;
 
 use super::engine::{Engine, EngineError};
 use super::inventory::NETWORK;
-use super::names::{Names, Part};
+use super::names::{self, Names, Part};
 use super::{routes, subnets};
-use crate::backend::{BackendError, Ledger, Resource};
+use crate::backend::{BackendError, Ledger, OTHERS, Resource};
 
 /// Launches that may be faster, one after the other, before something else must be wrong.
 const TRIES: usize = 64;
@@ -112,6 +113,27 @@ async fn of_engine(engine: &Engine) -> Result<Vec<Ipv4Net>, EngineError> {
     let networks = engine.ask(engine.docker().list_networks(None::<ListNetworksOptions>)).await?;
     let configs = networks.into_iter().filter_map(|network| network.ipam?.config).flatten();
     Ok(configs.filter_map(|config| config.subnet?.parse().ok()).collect())
+}
+
+/// The doors of other bottles: where their bundles listen, in networks that are not this bottle's.
+///
+/// # Errors
+/// [`EngineError`] when the engine cannot be asked.
+pub(super) async fn doors_of_others(
+    engine: &Engine,
+    names: &Names,
+    slug: &Slug,
+) -> Result<Vec<Ipv4Addr>, EngineError> {
+    let filters = HashMap::from([("label".to_owned(), vec![names::SLUG.to_owned()])]);
+    let options = ListNetworksOptions { filters: Some(filters) };
+    let networks = engine.ask(engine.docker().list_networks(Some(options))).await?;
+    let own = names.name(Part::Inside, slug);
+    let others = networks
+        .into_iter()
+        .filter(|network| network.internal == Some(true) && network.name.as_deref() != Some(&*own));
+    let configs = others.filter_map(|network| network.ipam?.config).flatten();
+    let subnets = configs.filter_map(|config| config.subnet?.parse().ok());
+    Ok(subnets.map(subnets::bundle).take(OTHERS).collect())
 }
 
 #[cfg(test)]

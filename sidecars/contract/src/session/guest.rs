@@ -170,8 +170,16 @@ pub struct Logs {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Addresses of the host itself, each with a port that answers outside the bottle at this moment.
+    /// Addresses of the host itself, each with a port that answers over TCP and UDP outside the bottle at this
+    /// moment. One that is local to a link has no interface: it is tried by each that the bottle has.
     pub host: Vec<std::net::SocketAddr>,
+    /// Addresses at which other bottles have something that listens.
+    #[serde(default)]
+    pub others: Vec<std::net::SocketAddr>,
+    /// Leave out what a person may have put into the bottle on purpose: secrets in its environment, files of
+    /// their home.
+    #[serde(default)]
+    pub isolation_only: bool,
 }
 
 /// See [`GuestRequest::Stop`].
@@ -343,6 +351,9 @@ pub struct Attempt {
     pub target: String,
     /// How (`tcp 198.51.100.1:443`, `env`).
     pub via: String,
+    /// The address that was tried, where it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<std::net::SocketAddr>,
     /// What came of it.
     pub result: Reach,
     /// What was seen (`network unreachable`, `403 host-not-allowed`).

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use bottle_contract::names::{DNS_PORT, EGRESS_HOST, EGRESS_PORT, HTTP_PORT};
+use bottle_contract::names::{DNS_PORT, EGRESS_HOST, EGRESS_PORT, HTTP_PORT, NEVER_LISTED};
 use bottle_contract::session::guest::{Attempt, Reach};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -17,30 +17,28 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than any refusal: its head and a sentence.
 const ANSWER: usize = 16 * 1024;
 
-/// A name that no manifest can list: `.invalid` is reserved for that (RFC 2606).
-const UNLISTED: &str = "not-on-the-list.invalid";
-
 pub(super) async fn attempts() -> Vec<Attempt> {
     let (proxy, tunnel, transparent, name) = tokio::join!(proxied(), tunnelled(), transparent(), resolve());
     vec![proxy, tunnel, transparent, name]
 }
 
 async fn proxied() -> Attempt {
-    let request = format!("GET http://{UNLISTED}/ HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
+    let request =
+        format!("GET http://{NEVER_LISTED}/ HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
     let via = format!("http through {EGRESS_HOST}:{EGRESS_PORT}");
     refused("a site that is not listed", via, EGRESS_PORT, &[&request]).await
 }
 
 /// A tunnel is granted to anybody; what is asked inside is not.
 async fn tunnelled() -> Attempt {
-    let connect = format!("CONNECT {UNLISTED}:443 HTTP/1.1\r\nHost: {UNLISTED}:443\r\n\r\n");
-    let inside = format!("GET / HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
+    let connect = format!("CONNECT {NEVER_LISTED}:443 HTTP/1.1\r\nHost: {NEVER_LISTED}:443\r\n\r\n");
+    let inside = format!("GET / HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
     let via = format!("tunnel through {EGRESS_HOST}:{EGRESS_PORT}");
     refused("a site that is not listed", via, EGRESS_PORT, &[&connect, &inside]).await
 }
 
 async fn transparent() -> Attempt {
-    let request = format!("GET / HTTP/1.1\r\nHost: {UNLISTED}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET / HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
     refused("a site that is not listed", "http without a proxy".to_owned(), HTTP_PORT, &[&request]).await
 }
 
@@ -105,7 +103,7 @@ fn judge(answer: &str) -> (Reach, String) {
 
 async fn resolve() -> Attempt {
     let target = "what a name leads to";
-    let via = format!("dns {UNLISTED}");
+    let via = format!("dns {NEVER_LISTED}");
     match tokio::time::timeout(PATIENCE, addresses()).await {
         Ok(Ok(answer)) if answer.ends_with(&Place::find().door.octets()) => {
             attempt(target, via, Reach::Closed, "every name is the door")
@@ -122,7 +120,7 @@ async fn addresses() -> std::io::Result<Vec<u8>> {
         if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect((resolver, DNS_PORT)).await?;
-    socket.send(&question(UNLISTED)).await?;
+    socket.send(&question(NEVER_LISTED)).await?;
     let mut answer = vec![0; 512];
     let length = socket.recv(&mut answer).await?;
     answer.truncate(length);
@@ -183,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_question_is_one_that_a_resolver_answers() {
-        let answer = dns::answer(&question(UNLISTED), DOOR_LOOPBACK).expect("an answer");
+        let answer = dns::answer(&question(NEVER_LISTED), DOOR_LOOPBACK).expect("an answer");
         assert!(answer.ends_with(&DOOR_LOOPBACK.octets()));
     }
 }

@@ -47,8 +47,12 @@ const TOKEN_STARTS: [&str; 18] = [
     "-----BEGIN",
 ];
 
-pub(super) fn attempts(given: &BTreeMap<String, Secret>) -> Vec<Attempt> {
-    vec![environment(given), guard(), processes(), homes(), engines()]
+pub(super) fn attempts(given: &BTreeMap<String, Secret>, isolation_only: bool) -> Vec<Attempt> {
+    let mut attempts = vec![guard(), processes(), engines()];
+    if !isolation_only {
+        attempts.extend([environment(given), homes()]);
+    }
+    attempts
 }
 
 /// Placeholders are fine; a value that looks real is named, never shown.

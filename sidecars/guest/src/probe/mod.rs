@@ -25,16 +25,10 @@ pub async fn run(probe: &Probe, environment: &BTreeMap<String, Secret>) -> Vec<A
     let (network, door) = tokio::join!(network::attempts(probe), door::attempts());
     let mut attempts = network;
     attempts.extend(door);
-    attempts.extend(inside::attempts(environment));
+    attempts.extend(inside::attempts(environment, probe.isolation_only));
     attempts
 }
 
-/// Whether every attempt found its target closed.
-#[must_use]
-pub fn all_closed(attempts: &[Attempt]) -> bool {
-    attempts.iter().all(|attempt| attempt.result == Reach::Closed)
-}
-
 fn attempt(target: &str, via: impl Into<String>, result: Reach, seen: impl Into<String>) -> Attempt {
-    Attempt { target: target.to_owned(), via: via.into(), result, seen: seen.into() }
+    Attempt { target: target.to_owned(), via: via.into(), to: None, result, seen: seen.into() }
 }

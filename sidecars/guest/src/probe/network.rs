@@ -1,10 +1,13 @@
 //! Addresses that no bottle may reach, over TCP and UDP.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use bottle_contract::names::DNS_PORT;
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
+use futures_util::future::join_all;
+use nix::net::if_::if_nameindex;
 use tokio::net::TcpStream;
 
 use super::attempt;
@@ -13,6 +16,9 @@ use super::datagram::{self, Sent};
 /// How long to wait for an answer that must not come. Where there is no network the kernel answers at
 /// once; only a leak or a lost packet takes this long.
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The number of loopback in every network namespace.
+const LOOPBACK: u32 = 1;
 
 /// Documentation addresses (RFC 5737, RFC 3849) stand for "outside": nothing answers there, so what is
 /// measured is whether a way leads there at all.
@@ -32,41 +38,63 @@ const METADATA: [IpAddr; 3] = [
 pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
     let metadata = METADATA.map(|address| ("the cloud's metadata service", SocketAddr::new(address, 80)));
-    let host = probe.host.iter().map(|&address| ("this computer itself", address));
-    let tcp =
-        outside.into_iter().chain(metadata).chain(host).map(|(target, address)| connect(target, address));
-    let udp = OUTSIDE.map(|address| send("an address outside", SocketAddr::new(address, 443)));
-    let resolver = send("a name server outside", SocketAddr::new(OUTSIDE[0], 53));
-    let (mut attempts, udp, resolver) =
-        tokio::join!(futures_util::future::join_all(tcp), futures_util::future::join_all(udp), resolver);
+    let here: Vec<_> = probe.host.iter().flat_map(|&address| by_every_link(address)).collect();
+    let host = || here.iter().map(|&address| ("this computer itself", address));
+    let others = probe.others.iter().map(|&address| ("another bottle", address));
+    let tcp = outside.into_iter().chain(metadata).chain(host()).chain(others);
+    let tcp = tcp.map(|(target, address)| connect(target, address));
+    let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
+    let resolver = ("a name server outside", SocketAddr::new(OUTSIDE[0], DNS_PORT));
+    let udp = outside.into_iter().chain([resolver]).chain(host());
+    let udp = udp.map(|(target, address)| send(target, address));
+    let (mut attempts, udp) = tokio::join!(join_all(tcp), join_all(udp));
     attempts.extend(udp);
-    attempts.push(resolver);
     attempts
+}
+
+/// An address that is local to a link, on every link of the bottle; any other one as it is.
+fn by_every_link(address: SocketAddr) -> Vec<SocketAddr> {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            let on = |link| SocketAddrV6::new(*v6.ip(), v6.port(), 0, link).into();
+            links().into_iter().map(on).collect()
+        }
+        _ => vec![address],
+    }
+}
+
+/// The bottle's interfaces, by number. Where there is loopback alone, that, so that an attempt is made.
+fn links() -> Vec<u32> {
+    let Ok(all) = if_nameindex() else { return vec![LOOPBACK] };
+    let numbers: Vec<u32> = all.iter().map(|link| link.index()).filter(|&link| link != LOOPBACK).collect();
+    if numbers.is_empty() { vec![LOOPBACK] } else { numbers }
 }
 
 async fn connect(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("tcp {address}");
-    match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+    let attempt = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(Ok(_)) => attempt(target, via, Reach::Open, "it answered"),
         Ok(Err(error)) => {
             let (reach, seen) = judge(address, &error).await;
             attempt(target, via, reach, seen)
         }
         Err(_) => attempt(target, via, Reach::Unknown, "no answer in time"),
-    }
+    };
+    Attempt { to: Some(address), ..attempt }
 }
 
 /// A datagram that the kernel takes had somewhere to go, unless the kernel itself says otherwise at once.
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
-    match datagram::send(address, PATIENCE).await {
+    let attempt = match datagram::send(address, PATIENCE).await {
         Ok(Sent::Taken) => attempt(target, via, Reach::Open, "the packet was taken"),
         Ok(Sent::NoNeighbour) => attempt(target, via, Reach::Closed, NO_NEIGHBOUR),
         Err(error) => {
             let (reach, seen) = meaning(&error);
             attempt(target, via, reach, seen)
         }
-    }
+    };
+    Attempt { to: Some(address), ..attempt }
 }
 
 /// What is seen where a route leads to a gateway that does not exist.

@@ -1,0 +1,124 @@
+//! Isolation is measured at every start, and the measuring is not blind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::{engine, skip};
+
+use crate::home::run;
+
+/// Sockets that would make an agent root on the machine.
+const ENGINES: [&str; 2] = ["/run/docker.sock", "/run/podman/podman.sock"];
+
+/// One of them, which is there; made and removed again where there is none.
+struct EngineSocket {
+    path: PathBuf,
+    made: bool,
+}
+
+impl EngineSocket {
+    fn find() -> Option<Self> {
+        let found = ENGINES.iter().map(Path::new).find(|path| path.exists());
+        if let Some(path) = found {
+            return Some(Self { path: path.to_owned(), made: false });
+        }
+        let path = PathBuf::from(ENGINES[1]);
+        fs::create_dir_all(path.parent()?).ok()?;
+        fs::write(&path, "").ok()?;
+        Some(Self { path, made: true })
+    }
+}
+
+impl Drop for EngineSocket {
+    fn drop(&mut self) {
+        if self.made {
+            let _ = fs::remove_file(&self.path);
+            // Not ours when something else is in it.
+            let _ = self.path.parent().map(fs::remove_dir);
+        }
+    }
+}
+
+fn sleeper(backend: &str) -> Result<TestHome> {
+    let mut home = TestHome::new()?;
+    let provider = "{template: command, command: [sleep, '600']}";
+    home.bottle("nap", &format!("---\nbackend: {backend}\nagent_provider: {provider}\n---\n"))?;
+    home.agent("nap", "---\nbottle: nap\n---\n")?;
+    Ok(home)
+}
+
+#[test]
+fn a_hole_stops_the_launch_before_the_agent_and_is_named() -> Result<()> {
+    let test = "a hole in a bottle";
+    let home = sleeper("linux")?;
+    if !home.runs(test, "linux")? {
+        return Ok(());
+    }
+    let Some(socket) = EngineSocket::find() else {
+        skip::aloud(test, &"there is no engine's socket, and only root may make one");
+        return Ok(());
+    };
+    let path = socket.path.display();
+    home.write("home/.bottle/settings.yml", &format!("home_allow: [{path}]\n"))?;
+    let outcome = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(5);
+    let wanted = "isolation could not be proven: a container engine was reached by ";
+    assert!(outcome.stderr.contains(wanted), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("nothing was started"), "{}", outcome.stderr);
+    assert_eq!(run(&home, &["list", "--json"])?.json()?.as_array().map(Vec::len), Some(0), "it is undone");
+    fs::remove_file(home.bottle_home().join("settings.yml"))?;
+    let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one"])?.expect_code(0);
+    Ok(())
+}
+
+#[test]
+fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> {
+    for backend in ["linux", "docker"] {
+        let home = sleeper(backend)?;
+        if !home.runs("this machine's addresses", backend)? {
+            continue;
+        }
+        let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one", "-q"])?.expect_code(0);
+        let probed = run(&home, &["probe", "one", "--json"])?.expect_code(0).json()?;
+        let attempts = probed.as_array().context("a list")?;
+        assert!(attempts.iter().all(|attempt| attempt["result"] == "closed"), "{probed}");
+        let of = |target: &str| attempts.iter().filter(|attempt| attempt["target"] == target).count();
+        assert!(of("an address outside") == 6 && of("a site that is not listed") == 3, "{probed}");
+        for attempt in attempts.iter().filter(|attempt| attempt["target"] == "this computer itself") {
+            assert_eq!(attempt["control"], "answered", "{attempt}");
+        }
+        let shown = run(&home, &["probe", "one"])?.expect_code(0).stdout;
+        assert!(shown.contains("ways out are closed"), "{shown}");
+        let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_network_that_somebody_gave_a_container_is_found() -> Result<()> {
+    let test = "a second network";
+    if let Err(missing) = engine::here() {
+        skip::aloud(test, &missing);
+        return Ok(());
+    }
+    let home = sleeper("docker")?;
+    if !home.runs(test, "docker")? {
+        return Ok(());
+    }
+    let _ = run(&home, &["start", "nap", "--yes", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    let container = format!("bottle-{}-agent-one", bottle::host::home_hash(&home.bottle_home()));
+    let connected = Command::new("docker").args(["network", "connect", "bridge", &container]).output()?;
+    if !connected.status.success() {
+        // Such as a bottle whose door is a socket.
+        skip::aloud(test, &String::from_utf8_lossy(&connected.stderr));
+        return Ok(());
+    }
+    let probed = run(&home, &["probe", "one", "--json"])?.expect_code(5).json()?;
+    let open = probed.as_array().into_iter().flatten().filter(|attempt| attempt["result"] == "open");
+    let targets: Vec<_> = open.map(|attempt| attempt["target"].as_str().unwrap_or_default()).collect();
+    assert!(targets.contains(&"this computer itself"), "{probed}");
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    Ok(())
+}
