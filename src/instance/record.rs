@@ -111,6 +111,12 @@ pub enum Status {
 }
 
 impl Record {
+    /// Whether the bottle ended and left nothing but its logs.
+    #[must_use]
+    pub fn has_only_logs(&self) -> bool {
+        self.status == Status::Ended && self.resources.is_empty()
+    }
+
     /// Whether a bottle without a keeper goes on by itself until somebody asks for it: one that was launched, was
     /// detached, and was not about to end.
     #[must_use]

@@ -167,10 +167,11 @@ impl Store {
         Ok(committed::read(&self.folder(slug))?.map(|committed| committed.snapshot))
     }
 
-    /// Claims the record's slug: from here on its folder exists, with its lock held by the answer.
+    /// Claims the record's slug: from here on its folder exists, with its lock held by the answer. Of a bottle
+    /// that had it and ended with nothing to lose the logs go.
     ///
     /// # Errors
-    /// [`ClaimError::Taken`] when a bottle of that name is there, in whatever state; nothing is changed.
+    /// [`ClaimError::Taken`] when a bottle of that name is there, in any other state; nothing is changed.
     pub fn claim(&self, record: Record) -> Result<Claim, ClaimError> {
         let io = |path: &Path| {
             let path = path.to_owned();
@@ -189,7 +190,11 @@ impl Store {
         let folder = self.folder(&record.slug);
         // A folder takes the place of none that has something in it, and a claimed one has. A rename that is
         // told not to replace says the same, and disks on a network do not know it.
-        match rustix::fs::rename(beginner.path(), &folder) {
+        let mut renamed = rustix::fs::rename(beginner.path(), &folder);
+        if renamed.is_err() && self.remove_ended(&record.slug) {
+            renamed = rustix::fs::rename(beginner.path(), &folder);
+        }
+        match renamed {
             Ok(()) => {
                 let _ = beginner.keep();
                 Ok(Claim { folder, lock, record: Mutex::new(record) })
@@ -235,6 +240,16 @@ impl Store {
             names.extend(entry.map_err(failed)?.file_name().into_string().ok());
         }
         Ok(names)
+    }
+
+    /// Removes what a bottle left that ended: logs. False when there is more, or somebody else is at it.
+    fn remove_ended(&self, slug: &Slug) -> bool {
+        let Some(State::Dead(record)) = self.state(slug) else { return false };
+        if !record.has_only_logs() {
+            return false;
+        }
+        // It may have changed until its lock was ours.
+        self.adopt(slug).is_ok_and(|claim| claim.record().has_only_logs() && claim.remove().is_ok())
     }
 
     fn taken(&self, slug: Slug) -> ClaimError {
@@ -514,6 +529,28 @@ mod tests {
         fs::write(store.root.join("file"), "a person's").expect("written");
         assert!(matches!(store.claim(record("file")), Err(ClaimError::Taken { .. })));
         assert_eq!(fs::read_to_string(store.root.join("file")).expect("read"), "a person's");
+    }
+
+    #[test]
+    fn a_bottle_that_left_only_logs_makes_room_for_one_of_its_name() {
+        let (_home, store) = store();
+        let slug: Slug = "one".parse().expect("slug");
+        let end = |resources: Vec<Resource>| {
+            let claim = store.claim(record("one")).expect("claim");
+            fs::write(claim.folder().join("log"), "words").expect("written");
+            claim
+                .update(|record| (record.status, record.resources) = (Status::Ended, resources))
+                .expect("written");
+        };
+        end(Vec::new());
+        let claim = store.claim(record("one")).expect("only logs were there");
+        assert!(!claim.folder().join("log").exists());
+        claim.remove().expect("removed");
+        end(vec![Resource { slug: slug.clone(), kind: "network".into(), id: "n1".into() }]);
+        assert!(
+            matches!(store.claim(record("one")), Err(ClaimError::Taken { .. })),
+            "there is more to remove"
+        );
     }
 
     #[test]

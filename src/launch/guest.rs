@@ -1,6 +1,6 @@
 //! Pid 1: started, greeted, provisioned, and asked to start the agent.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bottle_channel::{Channel, ChannelError, Event, Side, Stream};
 use bottle_contract::names;
@@ -52,6 +52,7 @@ pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), Laun
     if !work.backend.capabilities().isolates {
         return Ok(());
     }
+    let begun = Instant::now();
     let slug = &work.order.plan.identity.slug;
     let (controls, others) = tokio::join!(Controls::stand(), work.backend.others(slug));
     let controls = controls
@@ -65,6 +66,7 @@ pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), Laun
     };
     let mut attempts: Vec<_> =
         controls.judge(attempts).await.into_iter().map(|tried| tried.attempt).collect();
+    tracing::info!("isolation measured by {} attempts in {:?}", attempts.len(), begun.elapsed());
     if isolation::holds(&attempts) {
         return Ok(());
     }
