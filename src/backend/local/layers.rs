@@ -1,7 +1,7 @@
 //! A bottle's writable folders on the host, and what an agent may have left in them.
 //!
 //! Whatever is in there was written by the agent: names, modes and depth are hostile. Nothing here follows
-//! a link, and removing holds two descriptors however deep the folders go.
+//! a link, and removing holds a few descriptors however deep the folders go.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File};
@@ -171,8 +171,8 @@ impl Layers {
 
 /// Removes a folder with everything in it, whatever its modes and however deep; gone already is no error.
 ///
-/// Each folder is opened up, moved to the top and emptied there, so that neither the length of a path nor
-/// the number of open files grows with the depth.
+/// Each folder is opened up and emptied; one that lies too deep is moved to the top first, so that neither the
+/// length of a path nor the number of open files grows with the depth.
 ///
 /// # Errors
 /// When something cannot be removed.
@@ -210,26 +210,40 @@ pub(crate) fn demolish_at<P: rustix::path::Arg + Copy>(at: impl AsFd, name: P) -
     Ok(())
 }
 
+/// Folders below this are moved to the top, which takes longer than emptying them where they are.
+const DEEPEST: usize = 16;
+
 fn empty_into(top: &Folder, name: &CString, moved: &mut u64) -> rustix::io::Result<()> {
-    let folder = Folder::open(&top.0, name)?;
+    empty(&Folder::open(&top.0, name)?, top, moved, DEEPEST)?;
+    rustix::fs::unlinkat(&top.0, name, AtFlags::REMOVEDIR)
+}
+
+fn empty(folder: &Folder, top: &Folder, moved: &mut u64, deeper: usize) -> rustix::io::Result<()> {
     for (child, is_folder) in folder.entries()? {
         if !is_folder {
             rustix::fs::unlinkat(&folder.0, &child, AtFlags::empty())?;
-            continue;
-        }
-        // Moving a folder rewrites its `..`, so it has to be writable itself.
-        nofollow::chmod(&folder.0, &child, Mode::RWXU)?;
-        loop {
-            let aside = format!(".removed-{moved}");
-            *moved += 1;
-            match rustix::fs::renameat(&folder.0, &child, &top.0, &aside) {
-                // Something of that name is there; an empty folder may as well be replaced.
-                Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
-                done => break done?,
-            }
+        } else if let Some(deeper) = deeper.checked_sub(1) {
+            empty(&Folder::open(&folder.0, &child)?, top, moved, deeper)?;
+            rustix::fs::unlinkat(&folder.0, &child, AtFlags::REMOVEDIR)?;
+        } else {
+            set_aside(folder, &child, top, moved)?;
         }
     }
-    rustix::fs::unlinkat(&top.0, name, AtFlags::REMOVEDIR)
+    Ok(())
+}
+
+fn set_aside(folder: &Folder, child: &CString, top: &Folder, moved: &mut u64) -> rustix::io::Result<()> {
+    // Moving a folder rewrites its `..`, so it has to be writable itself.
+    nofollow::chmod(&folder.0, child, Mode::RWXU)?;
+    loop {
+        let aside = format!(".removed-{moved}");
+        *moved += 1;
+        match rustix::fs::renameat(&folder.0, child, &top.0, &aside) {
+            // Something of that name is there; an empty folder may as well be replaced.
+            Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => {}
+            done => return done,
+        }
+    }
 }
 
 struct Folder(OwnedFd);
