@@ -133,8 +133,10 @@ async fn disk_ends_at_its_limit() {
         assert_eq!(ends(&bottle, &write(8)).await, ("wrote\n".to_owned(), Exit::Code(0)), "{}", stand.name());
         let (_, exit) = ends(&bottle, &write(64)).await;
         assert_eq!(exit, Exit::Signal(9), "{}", stand.name());
-        let expected = Overrun { resource: Limited::Disk, limit: LIMIT, asked: true };
-        assert_eq!(overrun(&bottle).await, Some(expected), "{}", stand.name());
+        // What an image has comes with what a bottle may have beside it.
+        let over = overrun(&bottle).await.expect("noticed");
+        assert_eq!((over.resource, over.asked), (Limited::Disk, true), "{}", stand.name());
+        assert!(over.limit == LIMIT || over.limit > LIMIT && !stand.shows_the_host(), "{over:?}");
         bottle.remove().await;
     }
 }

@@ -3,7 +3,7 @@
 use bottle::backend::Prepared;
 use bottle::plan::Resources;
 
-use crate::stand::every_isolating_backend;
+use crate::attempts;
 
 /// A namespace and a mount of its own, then what must not work even there: uncovering, writing to what is
 /// read-only, a device.
@@ -16,7 +16,7 @@ const SCRIPT: &str = "exec 2>/dev/null; unshare -Ur id -u; \
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sandboxes_inside_are_made_when_asked_for_and_open_nothing_outside() {
-    for stand in every_isolating_backend().await {
+    for stand in attempts::complete_systems().await {
         let nested = Resources { nested: true, ..Resources::default() };
         let mut plan = stand.planned("fits").plan.clone();
         plan.resources = nested.clone();

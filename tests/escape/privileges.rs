@@ -4,11 +4,12 @@ use std::process::Command;
 
 use bottle_test_support::skip;
 
+use crate::attempts;
 use crate::stand::every_isolating_backend;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn set_id_programs_give_nothing() {
-    for stand in every_isolating_backend().await {
+    for stand in attempts::complete_systems().await {
         let bottle = stand.bottle("setid").await;
         let said = bottle
             .shell(

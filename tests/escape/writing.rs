@@ -1,5 +1,6 @@
 //! Writing files of the host.
 
+use crate::attempts;
 use crate::stand::every_isolating_backend;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +31,7 @@ async fn no_path_leads_to_a_file_outside() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_systems_folders_are_shut() {
-    for stand in every_isolating_backend().await {
+    for stand in attempts::complete_systems().await {
         let bottle = stand.bottle("system").await;
         // `/dev/shm` is the control: it can be written, and lies beside what cannot.
         let said = bottle
