@@ -58,6 +58,11 @@ pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, Launch
         set(&name.to_lowercase(), &value);
     }
     set("NODE_USE_ENV_PROXY", "1");
+    if inside.is_none() {
+        // A system that is the host's is installed beside, in `/usr/local`, which is the bottle's own.
+        set("PIP_BREAK_SYSTEM_PACKAGES", "1");
+        set("NPM_CONFIG_PREFIX", "/usr/local");
+    }
     for name in CA_VARIABLES {
         set(name, names::CA_BUNDLE_FILE);
     }

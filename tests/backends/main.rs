@@ -7,6 +7,7 @@
 //! files       what an agent may write, and where
 //! door        the bundle, and the door with and without it
 //! docker      what only an engine can get wrong: what it shows, its networks, its names
+//! installing  software beside the host's system
 //! programs    agents installed on the host run inside
 //! snapshots   freezing, going on with what was frozen or kept, removing
 //! images      bottles of the Linux backend that work in an image
@@ -21,6 +22,7 @@ mod failure;
 mod files;
 mod hostile;
 mod images;
+mod installing;
 mod isolation;
 mod life;
 mod ordinary;

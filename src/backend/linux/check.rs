@@ -34,6 +34,8 @@ struct Facts {
     landlock_files: bool,
     /// Whether Landlock guards abstract sockets and signals.
     landlock_scopes: bool,
+    /// Whether there are overlays that an ordinary user can mount.
+    overlays: bool,
     /// Whether control groups can limit a bottle's memory.
     limits_memory: bool,
     /// Whether they can limit its processors.
@@ -43,8 +45,10 @@ struct Facts {
 impl Facts {
     fn read() -> Self {
         let groups = Groups::here();
+        let file_systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
         let switch = |path: &str| read_number(&format!("/proc/sys/{path}"));
         Self {
+            overlays: file_systems.lines().any(|line| line.trim_start_matches("nodev").trim() == "overlay"),
             release: rustix::system::uname().release().to_string_lossy().into_owned(),
             root: rustix::process::geteuid().is_root(),
             max_user_namespaces: switch("user/max_user_namespaces"),
@@ -136,6 +140,12 @@ impl Facts {
                 if self.landlock_files { "update the kernel" } else { BOOT },
             ));
         }
+        if !self.overlays {
+            lacks.push(finding(
+                "the kernel has no overlay file system loaded: `/usr/local` is read-only in a bottle",
+                "sudo modprobe overlay",
+            ));
+        }
         let limits = match (self.limits_memory, self.limits_cpus) {
             (true, true) => None,
             (true, false) => Some("no control group of this user limits processors: `cpus` is refused"),
@@ -225,6 +235,7 @@ mod tests {
             selinux_enforces: false,
             landlock_files: true,
             landlock_scopes: true,
+            overlays: true,
             limits_memory: true,
             limits_cpus: true,
         }
@@ -300,6 +311,12 @@ mod tests {
             assert_eq!(lacks.len(), expected, "{lacks:?}");
             assert!(lacks.iter().all(|lack| lack.what.contains("Landlock") && lack.fix.contains(fix)));
         }
+    }
+
+    #[test]
+    fn a_missing_overlay_is_named_with_the_module() {
+        let lacks = Facts { overlays: false, ..fine() }.lacks();
+        assert!(lacks.len() == 1 && lacks[0].fix == "sudo modprobe overlay", "{lacks:?}");
     }
 
     #[test]

@@ -13,11 +13,13 @@ use landlock::{
     RulesetCreatedAttr, Scope,
 };
 
+use super::prefix;
+
 /// The newest rules asked for.
 const RULES: ABI = ABI::V6;
 
 /// Where anything may be written, and devices asked things.
-const WRITABLE: [&str; 5] = ["/tmp", "/run", names::WORKSPACE, "/home", "/dev"];
+const WRITABLE: [&str; 7] = ["/tmp", "/run", names::WORKSPACE, "/home", prefix::LOCAL, prefix::OPT, "/dev"];
 
 /// Where files are written that are there: a process's own settings.
 const SETTINGS: &str = "/proc";

@@ -32,6 +32,7 @@ mod image;
 mod landlock;
 mod mounts;
 mod network;
+mod prefix;
 mod privileges;
 mod root;
 pub(super) mod seccomp;

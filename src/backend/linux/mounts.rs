@@ -70,17 +70,21 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// The folder at `lower` with what is in `upper` over it; writes go there. Each is an absolute path.
+    /// The folder at `lower` with what is in `upper` over it; writes go there. Each is an absolute path. `flags` are
+    /// the file system's own.
     ///
     /// # Errors
     /// When the kernel refuses it, or a file system that one of them is on.
-    pub(super) fn overlay(lower: &str, upper: &str, work: &str) -> io::Result<Self> {
+    pub(super) fn overlay(lower: &str, upper: &str, work: &str, flags: &[&str]) -> io::Result<Self> {
         let configured = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         for (key, value) in [("lowerdir", lower), ("upperdir", upper), ("workdir", work)] {
             fsconfig_set_string(configured.as_fd(), key, value)?;
         }
         // Whoever is root in a namespace only cannot set the attributes that are taken otherwise.
         fsconfig_set_flag(configured.as_fd(), "userxattr")?;
+        for flag in flags {
+            fsconfig_set_flag(configured.as_fd(), *flag)?;
+        }
         fsconfig_create(configured.as_fd())?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))

@@ -9,6 +9,7 @@
 //!   /run/bottle       this program, the door
 //!   /home/agent       the bottle's own
 //!   /workspace        the bottle's own
+//!   /usr/local /opt   the bottle's own, over the host's ([`super::prefix`])
 //!   what is exposed   at the same place as on the host, read-only
 //! ```
 //! Anything that is not named here is not there: no home, no /sys, no /var, no /root, no /mnt.
@@ -25,7 +26,7 @@ use super::mounts::{Tree, file, folder, split};
 use super::sources::{READ_ONLY, Source, Sources};
 use super::spec::SandboxSpec;
 use super::sys::{Forbid, restrict_mount};
-use super::{devices, etc};
+use super::{devices, etc, prefix};
 use crate::backend::local::handoff::SetupFailure;
 
 /// Where a host keeps its programs and libraries. Not `/opt`: what an agent needs of it is exposed by name.
@@ -57,6 +58,9 @@ pub(super) fn build(spec: &SandboxSpec, sources: &Sources) -> Result<(), SetupFa
     devices::build(root, spec)?;
     scratch(root, spec)?;
     own_folders(root, sources)?;
+    if let Some(home) = sources.own.as_ref().and_then(|own| own.home.as_ref()) {
+        prefix::build(root, home.root())?;
+    }
     for (path, source) in &sources.exposed {
         if !is_system(path) {
             place(root, path, source)?;

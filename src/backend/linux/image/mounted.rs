@@ -107,7 +107,7 @@ fn lay_over(image: &Files, stage: &Tree) -> Result<Tree, SetupFailure> {
     lower.attach(place("image")?).step("mount the image")?;
     let (lower, own) = (path(lower), path(&image.own));
     let (upper, work) = (format!("{own}/{UPPER}"), format!("{own}/{WORK}"));
-    Tree::overlay(&lower, &upper, &work).step(LAY_OVER)
+    Tree::overlay(&lower, &upper, &work, &[]).step(LAY_OVER)
 }
 
 /// The path of an open mount.
