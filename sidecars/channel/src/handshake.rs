@@ -62,7 +62,7 @@ async fn receive<R: AsyncRead + Unpin>(reader: &mut R, ours: u32) -> Result<Hell
     reader.read_exact(&mut header).await.map_err(|e| ChannelError::BadHello(e.to_string()))?;
     let header = Header::decode(header).map_err(|e| ChannelError::BadHello(e.to_string()))?;
     if header.kind != Kind::Hello {
-        return Err(ChannelError::BadHello(format!("a {:?} frame came first", header.kind)));
+        return Err(ChannelError::BadHello(format!("a `{}` frame came first", header.kind)));
     }
     let mut text = vec![0; header.length];
     reader.read_exact(&mut text).await.map_err(|e| ChannelError::BadHello(e.to_string()))?;

@@ -23,7 +23,7 @@ const MAX_WAITING: usize = MAX_STREAMS * WINDOW as usize;
 /// Something no honest peer does; the connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
-    #[error("the peer sent {0:?} after its hello")]
+    #[error("the peer sent a `{0}` frame that only belongs at the beginning")]
     Hello(Kind),
     #[error("the peer used stream {0}, which was never opened")]
     Unopened(u32),

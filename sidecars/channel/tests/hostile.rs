@@ -49,9 +49,9 @@ async fn every_lie_closes_the_connection_and_is_named() {
     let mut odd_kind = Header::new(Kind::End, 1, 0).unwrap().encode();
     odd_kind[8] = 99;
     let cases: Vec<(Vec<u8>, &str)> = vec![
-        (huge.to_vec(), "over its bound"),
+        (huge.to_vec(), "is not within its bounds"),
         (odd_kind.to_vec(), "unknown frame kind 99"),
-        (hello(), "after its hello"),
+        (hello(), "a `hello` frame that only belongs at the beginning"),
         (frame(Kind::Data, 3, b"\0x"), "stream 3, which was never opened"),
         (frame(Kind::Message, 2, b"1"), "stream 2, which was never opened"),
         (frame(Kind::Open, 3, b"1"), "opened stream 3"),
@@ -134,7 +134,7 @@ async fn long_messages_on_many_unread_streams_are_cut_off() {
 async fn first_bytes_that_are_no_hello_are_an_error() {
     for (bytes, word) in [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "unknown frame kind"),
-        (frame(Kind::Open, 2, b"{}"), "a Open frame came first"),
+        (frame(Kind::Open, 2, b"{}"), "a `open` frame came first"),
         (frame(Kind::Hello, 0, b"{}"), "missing field"),
         (frame(Kind::Hello, 0, br#"{"protocol":1,"role":"king","program":"x"}"#), "unknown variant"),
         (Vec::new(), "eof"),

@@ -6,6 +6,8 @@
 //! ```
 //! Both numbers are big-endian. `length` counts the payload only and is at most [`MAX_PAYLOAD`].
 
+use std::fmt;
+
 /// Bytes of a header.
 pub const HEADER: usize = 9;
 
@@ -58,6 +60,20 @@ pub enum Kind {
     Credit = 7,
 }
 
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hello => "hello",
+            Self::Open => "open",
+            Self::Message => "message",
+            Self::Data => "data",
+            Self::End => "end",
+            Self::Reset => "reset",
+            Self::Credit => "credit",
+        })
+    }
+}
+
 /// A header, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -76,7 +92,7 @@ pub enum BadFrame {
     #[error("unknown frame kind {0}")]
     Kind(u8),
     /// The length is over the kind's bound.
-    #[error("a {kind:?} frame of {length} bytes is over its bound")]
+    #[error("the length of the `{kind}` frame, {length} bytes, is not within its bounds")]
     Length {
         /// The frame's kind.
         kind: Kind,
@@ -84,7 +100,7 @@ pub enum BadFrame {
         length: usize,
     },
     /// A connection-level kind on a stream, or the other way round.
-    #[error("a {kind:?} frame on stream {stream}")]
+    #[error("the `{kind}` frame does not belong on stream {stream}")]
     Stream {
         /// The frame's kind.
         kind: Kind,

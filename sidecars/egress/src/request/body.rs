@@ -44,7 +44,7 @@ impl<B> Patient<B> {
 
 /// Nothing of a body came for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("a body was silent for {0:?}")]
+#[error("a body was silent for {} s", .0.as_secs())]
 struct Silent(Duration);
 
 impl<B> HttpBody for Patient<B>

@@ -178,9 +178,7 @@ impl Tree {
                 Ok(())
             }
             What::Other(EntryType::Char | EntryType::Block) => Err(hostile(&place, "is a device")),
-            What::Other(kind) => {
-                Err(hostile(&place, &format!("is of a kind that no image needs ({kind:?})")))
-            }
+            What::Other(_) => Err(hostile(&place, "is of a kind that no image needs")),
         }
     }
 
