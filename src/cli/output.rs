@@ -6,8 +6,11 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 pub(crate) use bottle_contract::terminal::inert;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::args::Global;
@@ -15,6 +18,9 @@ use super::error::{CliError, Kind};
 use super::exit;
 pub(crate) use super::ink::Ink;
 use super::layout::Table;
+
+/// Between two looks at something that is followed.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Where a command's words go and in which form.
 #[derive(Debug, Clone)]
@@ -132,6 +138,42 @@ pub(crate) fn one_line(text: &str) -> String {
 
 fn write_all(stream: &mut impl Write, text: &str) -> Result<(), CliError> {
     stream.write_all(text.as_bytes()).and_then(|()| stream.flush()).map_err(closed)
+}
+
+/// Waits this long, or less: until nobody reads standard output any more, which is answered with an error. Only a
+/// pipe tells it.
+///
+/// # Errors
+/// When the reader is gone.
+pub(crate) fn wait_while_read(patience: Duration) -> Result<(), CliError> {
+    let until = Instant::now() + patience;
+    loop {
+        let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).unwrap_or_default();
+        let stdout = io::stdout();
+        let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+        match poll(&mut polled, Some(&left)) {
+            Err(Errno::INTR) => {}
+            Ok(1..) if polled[0].revents().contains(PollFlags::ERR) => {
+                return Err(closed(io::ErrorKind::BrokenPipe.into()));
+            }
+            // Something else is the matter with it, and the next write says what.
+            Ok(1..) | Err(_) => {
+                std::thread::sleep(until.saturating_duration_since(Instant::now()));
+                return Ok(());
+            }
+            Ok(0) => return Ok(()),
+        }
+    }
+}
+
+/// Resolves when nobody reads standard output any more.
+pub(crate) async fn unread() -> CliError {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if let Err(error) = wait_while_read(Duration::ZERO) {
+            return error;
+        }
+    }
 }
 
 /// Why standard output could not be written.

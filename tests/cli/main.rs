@@ -20,6 +20,7 @@
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
 //! - `newcomer`: a person's first hour, as they see it
+//! - `logs`: the log of a bottle's door, and readers that go away
 //! - `picking`: what a person is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
 //! - `endings`: every end of a session, and the terminal as it was
@@ -41,6 +42,7 @@ mod home;
 mod homes;
 mod image_files;
 mod images;
+mod logs;
 mod looking;
 mod manifests;
 mod measured;

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
@@ -13,12 +12,9 @@ use rustix::fs::OFlags;
 use super::Logs;
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
-use crate::cli::output::{Output, inert};
+use crate::cli::output::{LOOK_EVERY, Output, inert, wait_while_read};
 use crate::host::Host;
 use crate::instance::{State, Store};
-
-/// How often a followed file is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// The longest line that is shown whole; the door writes none near it.
 const LINE_MAX: usize = 1 << 20;
@@ -89,7 +85,7 @@ fn follow(
         if !alive {
             return Ok(());
         }
-        std::thread::sleep(LOOK_EVERY);
+        wait_while_read(LOOK_EVERY)?;
     }
 }
 

@@ -22,7 +22,7 @@ use super::attach::catch;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::output::{Output, closed};
+use super::output::{Output, closed, unread};
 use crate::backend::GUARD_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
@@ -75,6 +75,7 @@ impl Logs {
             let event = tokio::select! {
                 event = stream.next() => event,
                 number = signals.end() => return Ok(128u8.saturating_add(number)),
+                gone = unread() => return Err(gone),
             };
             match event {
                 Some(Event::Data { fd: STDOUT | STDERR, bytes }) => printed.take(&bytes)?,

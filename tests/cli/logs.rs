@@ -1,0 +1,171 @@
+//! The log of a bottle's door with real decisions in it, and readers of a log that go away.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+use bottle_test_support::upstream::Upstream;
+use serde_json::Value;
+
+use crate::home::{home, run};
+
+/// How long something that happens by itself may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A bottle `one` that reaches `site.example`; nothing where it cannot be had.
+fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
+    let mut home = TestHome::new()?;
+    if !home.runs(test, "linux")? {
+        return Ok(None);
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        skip::aloud(test, &"python3 is not here");
+        return Ok(None);
+    }
+    let site = Upstream::start(&["site.example"])?;
+    let ca = home.outside("site-ca.pem");
+    site.write_ca(&ca)?;
+    home.bottle(
+        "works",
+        &format!(
+            "---\nbackend: linux\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  log: 2\n  \
+             ca_bundle: {}\n  routes:\n    - host: site.example\n      connect_to: \"{}\"\n---\n",
+            serde_json::json!(ca),
+            site.address(),
+        ),
+    )?;
+    home.agent("works", "---\nbottle: works\n---\n")?;
+    let _ = run(&home, &["start", "works", "--detach", "--label", "one", "-q", "--yes"])?.expect_code(0);
+    Ok(Some((home, site)))
+}
+
+/// A request from within the bottle; the status.
+fn ask(home: &TestHome, url: &str) -> Result<String> {
+    let script = "import sys, urllib.request as u, urllib.error as e\n\
+                  try: print(u.urlopen(sys.argv[1]).status)\n\
+                  except e.HTTPError as error: print(error.code)\n\
+                  except e.URLError as error: print(error.reason)";
+    let asked = run(home, &["exec", "one", "--", "/usr/bin/python3", "-c", script, url])?.expect_code(0);
+    Ok(asked.stdout.trim().to_owned())
+}
+
+/// A command under way, and its lines as they come.
+fn follow(home: &TestHome, arguments: &[&str]) -> Result<(Child, Receiver<String>)> {
+    let mut command = home.program(arguments.iter().copied())?.command();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let stdout = child.stdout.take().context("piped")?;
+    let (lines, read) = mpsc::sync_channel(64);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    Ok((child, read))
+}
+
+/// The code of a command that ends by itself.
+fn ended(child: &mut Child) -> Result<Option<i32>> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        if Instant::now() > end {
+            child.kill()?;
+            child.wait()?;
+            anyhow::bail!("it goes on");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Lines, each a JSON object, until one stands for this.
+fn until(read: &Receiver<String>, words: &[&str]) -> Result<Value> {
+    let mut seen = String::new();
+    loop {
+        let line = read.recv_timeout(PATIENCE).with_context(|| format!("{words:?} is not in\n{seen}"))?;
+        let object = serde_json::from_str(&line).with_context(|| line.clone())?;
+        if words.iter().all(|word| line.contains(word)) {
+            return Ok(object);
+        }
+        seen += &format!("{line}\n");
+    }
+}
+
+#[test]
+fn what_the_door_decides_is_followed_until_the_bottle_ends() -> Result<()> {
+    let test = "what_the_door_decides_is_followed_until_the_bottle_ends";
+    let Some((home, site)) = with_a_route(test)? else { return Ok(()) };
+    let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow"])?;
+    assert_eq!(ask(&home, "https://site.example/first")?, "200");
+    assert_eq!(site.visits().len(), 1);
+    let line = until(&read, &["site.example", "/first"])?;
+    assert!(line["time"].as_str().is_some_and(|time| time.parse::<jiff::Timestamp>().is_ok()), "{line}");
+    assert!(ask(&home, "https://blocked.example/second")?.contains("403"));
+    until(&read, &["blocked.example", "host-not-allowed"])?;
+    assert!(child.try_wait()?.is_none(), "it follows");
+    let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
+    assert_eq!(ended(&mut child)?, Some(0));
+    Ok(())
+}
+
+#[test]
+fn only_what_was_decided_since_then_is_shown() -> Result<()> {
+    let Some((home, _site)) = with_a_route("only_what_was_decided_since_then_is_shown")? else {
+        return Ok(());
+    };
+    assert_eq!(ask(&home, "https://site.example/before")?, "200");
+    // The log may have a clock of whole seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    let then = jiff::Timestamp::now().to_string();
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(ask(&home, "https://site.example/after")?, "200");
+    let shown = |since: &str| -> Result<(bool, bool)> {
+        let text = run(&home, &["logs", "one", "--egress", "--since", since])?.expect_code(0).stdout;
+        for line in text.lines() {
+            ensure!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
+        }
+        Ok((text.contains("/before"), text.contains("/after")))
+    };
+    // The line of a request is written when it is over.
+    let end = Instant::now() + PATIENCE;
+    while shown("1h")? != (true, true) {
+        ensure!(Instant::now() < end, "{:?}", shown("1h")?);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(shown(&then)?, (false, true));
+    assert_eq!(shown("2999-01-01T00:00:00Z")?, (false, false));
+    // Followed, what is older stays out too.
+    let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow", "--since", &then])?;
+    let line = read.recv_timeout(PATIENCE)?;
+    assert!(line.contains("/after"), "{line}");
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
+
+#[test]
+fn a_log_that_nobody_reads_is_followed_no_longer() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    for arguments in [&["logs", "one", "--follow"][..], &["logs", "one", "--egress", "--follow"]] {
+        let mut command = home.program(arguments.iter().copied())?.command();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        std::thread::sleep(Duration::from_millis(700));
+        assert!(child.try_wait()?.is_none(), "{arguments:?}: there is a reader, and the bottle runs");
+        drop(child.stdout.take());
+        // Nothing is printed meanwhile: the agent sleeps.
+        assert_eq!(ended(&mut child)?, Some(141), "{arguments:?}");
+        let said = child.wait_with_output()?.stderr;
+        assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    }
+    assert!(run(&home, &["list"])?.stdout.contains("running"));
+    Ok(())
+}
