@@ -144,7 +144,7 @@ impl Joined {
                 }
                 self.ended(watch, Some(exit), output).await
             }
-            Outcome::Left => self.left(output).await,
+            Outcome::Left => self.left(watch, output).await,
             Outcome::Interrupted(number) => self.interrupted(number, watch, signals, output).await,
             Outcome::Failed(failure) => Err(super::connect::guest_failure(failure).about(&self.slug)),
             Outcome::Reset(why) => self.reset(why, watch, output).await,
@@ -171,11 +171,14 @@ impl Joined {
     }
 
     /// The detach keys: the bottle lives on.
-    async fn left(self, output: &Output) -> Result<u8, CliError> {
+    async fn left(self, watch: Watch, output: &Output) -> Result<u8, CliError> {
         self.detach().await?;
         if terminal::is_here() && !output.quiet {
             // The cursor is wherever the agent had it.
             output.say("");
+        }
+        for line in watch.so_far() {
+            output.note(line);
         }
         output.note(format!("{0} runs on; `bottle attach {0}` comes back", self.slug));
         Ok(exit::DONE)

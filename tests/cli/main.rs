@@ -20,6 +20,7 @@
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
 //! - `newcomer`: a person's first hour, as they see it
+//! - `notices`: what a person hears of the door beside an agent that has the whole screen
 //! - `logs`: the log of a bottle's door, and readers that go away
 //! - `picking`: what a person is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
@@ -48,6 +49,7 @@ mod manifests;
 mod measured;
 mod names;
 mod newcomer;
+mod notices;
 mod picking;
 mod pulling;
 mod races;

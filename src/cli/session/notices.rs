@@ -4,6 +4,7 @@
 //! counted in the window's title, and are summed up when the screen is given back.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::Channel;
@@ -23,9 +24,13 @@ const REMEMBERED: usize = 20;
 
 /// Listens to one bottle's notices.
 pub(crate) struct Watch {
-    task: JoinHandle<End>,
+    task: JoinHandle<()>,
     aside: watch::Receiver<String>,
+    heard: Heard,
 }
+
+/// What was heard so far.
+type Heard = Arc<Mutex<End>>;
 
 /// What was heard until the end.
 #[derive(Debug, Default)]
@@ -42,8 +47,10 @@ impl Watch {
     pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
         let (channel, output) = (channel.clone(), output.clone());
         let (said, aside) = watch::channel(String::new());
-        let listening = async move { listen(&channel, live.then_some(&output), &said).await };
-        Self { task: tokio::spawn(listening), aside }
+        let heard = Heard::default();
+        let end = heard.clone();
+        let listening = async move { listen(&channel, live.then_some(&output), &said, &end).await };
+        Self { task: tokio::spawn(listening), aside, heard }
     }
 
     /// What a window's title can say of it meanwhile, in a few words, as it changes.
@@ -51,12 +58,15 @@ impl Watch {
         self.aside.clone()
     }
 
-    /// What was heard until the bottle was gone.
+    /// The summary for a person who leaves before the end.
+    pub(crate) fn so_far(&self) -> Vec<String> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).summary()
+    }
+
+    /// What was heard until the bottle was gone, or until it was not waited for any longer.
     pub(crate) async fn until_the_end(mut self) -> End {
-        match tokio::time::timeout(TORN_DOWN_WITHIN, &mut self.task).await {
-            Ok(Ok(end)) => end,
-            _ => End::default(),
-        }
+        let _ = tokio::time::timeout(TORN_DOWN_WITHIN, &mut self.task).await;
+        std::mem::take(&mut self.heard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -108,10 +118,10 @@ impl End {
     }
 }
 
-async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<String>) -> End {
-    let mut end = End::default();
-    let Ok(mut stream) = channel.open(&KeeperRequest::Notices).await else { return end };
+async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<String>, heard: &Heard) {
+    let Ok(mut stream) = channel.open(&KeeperRequest::Notices).await else { return };
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
+        let mut end = heard.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
             (KeeperEvent::Notice(notice), Some(output)) => output.note(line(&notice)),
             (KeeperEvent::Notice(notice), None) => {
@@ -120,12 +130,11 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
             }
             (KeeperEvent::Ended(ended), _) => {
                 end.ended = Some(ended);
-                break;
+                return;
             }
             _ => {}
         }
     }
-    end
 }
 
 fn line(notice: &Notice) -> String {

@@ -1,0 +1,124 @@
+//! What the door refuses while an agent has the whole screen: nothing of ours is written into what it draws, and the
+//! person hears of it all the same.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use bottle_test_support::skip;
+
+/// Every cell of a screen of 80 × 24 is its own, but for the first line. A key makes it go on.
+const AGENT: &str = r#"
+import os, sys, tty, urllib.request
+tty.setraw(0)
+def say(text):
+    sys.stdout.write(text)
+    sys.stdout.flush()
+def key():
+    os.read(0, 1)
+def draw():
+    say("\x1b[?1049h\x1b[2J" + "".join(f"\x1b[{row};1H{row:02}" + "." * 78 for row in range(2, 25)))
+draw()
+say("\x1b[1;1Hdrawn")
+key()
+for path in ("one", "two"):
+    try:
+        urllib.request.urlopen(f"https://blocked.example/{path}")
+    except Exception:
+        pass
+say("\x1b[1;1Hasked")
+key()
+draw()
+say("\x1b[1;1Hagain")
+key()
+say("\x1b[?1049l")
+"#;
+
+/// What the agent drew, below its first line.
+fn drawn() -> Vec<String> {
+    (2..25).map(|row| format!("{row:02}{}", ".".repeat(78))).collect()
+}
+
+#[track_caller]
+fn assert_untouched(screen: &str, word: &str) {
+    let lines: Vec<&str> = screen.lines().collect();
+    assert_eq!(lines.first().map(|line| line.trim_end()), Some(word), "{screen}");
+    assert_eq!(lines[1..], drawn(), "{screen}");
+}
+
+fn wait_for_title(pty: &Pty, title: &str) -> Result<()> {
+    let title = format!("\x1b]0;{title}\x07");
+    let end = Instant::now() + Duration::from_secs(20);
+    while !String::from_utf8_lossy(&pty.raw()).contains(&title) {
+        ensure!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A terminal whose agent has drawn; nothing where it cannot be had.
+fn full_screen(test: &str, home: &mut TestHome) -> Result<Option<Pty>> {
+    if !home.runs(test, "linux")? {
+        return Ok(None);
+    }
+    if !Path::new("/usr/bin/python3").exists() {
+        skip::aloud(test, &"python3 is not here");
+        return Ok(None);
+    }
+    let command = serde_json::json!(["/usr/bin/python3", "-c", AGENT]);
+    let provider = format!("{{template: command, command: {command}}}");
+    home.bottle("drawing", &format!("---\nbackend: linux\nagent_provider: {provider}\n---\n"))?;
+    home.agent("drawing", "---\nbottle: drawing\n---\n")?;
+    let pty = home.on_terminal(&["start", "drawing", "--label", "one", "--yes"], 24, 80)?;
+    pty.wait_for("drawn")?;
+    Ok(Some(pty))
+}
+
+#[test]
+fn a_refusal_leaves_a_full_screen_alone_and_is_told_by_the_title_and_at_the_end() -> Result<()> {
+    let mut home = TestHome::new()?;
+    let Some(mut pty) = full_screen("a_refusal_leaves_a_full_screen_alone", &mut home)? else {
+        return Ok(());
+    };
+    assert_untouched(&pty.screen(), "drawn");
+    pty.type_keys("x")?;
+    pty.wait_for("asked")?;
+    wait_for_title(&pty, "one - 2 refused")?;
+    // Long enough for anything that is written late.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_untouched(&pty.screen(), "asked");
+    assert!(pty.left_on().contains(&"the alternate screen"));
+    pty.type_keys("x")?;
+    pty.wait_for("again")?;
+    assert_untouched(&pty.screen(), "again");
+    pty.type_keys("x")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let last = pty.last_screen()?;
+    for path in ["one", "two"] {
+        let line = format!("bottle: the door refused GET https://blocked.example/{path}");
+        assert!(last.contains(&line), "{last}");
+    }
+    assert!(!last.contains("24...") && pty.is_cooked()? && pty.left_on().is_empty(), "{last}");
+    Ok(())
+}
+
+#[test]
+fn whoever_detaches_is_told_what_was_refused_meanwhile() -> Result<()> {
+    let mut home = TestHome::new()?;
+    let Some(mut pty) = full_screen("whoever_detaches_is_told_what_was_refused_meanwhile", &mut home)? else {
+        return Ok(());
+    };
+    pty.type_keys("x")?;
+    pty.wait_for("asked")?;
+    wait_for_title(&pty, "one - 2 refused")?;
+    pty.type_keys("\x1dd")?;
+    assert_eq!(pty.wait_exit()?, 0);
+    let last = pty.last_screen()?;
+    for words in ["the door refused GET https://blocked.example/one", "blocked.example/two", "one runs on"] {
+        assert!(last.contains(words), "{words:?} is not on it:\n{last}");
+    }
+    assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{last}");
+    Ok(())
+}
