@@ -247,3 +247,60 @@ fn before_it_starts_a_person_may_see_everything_and_choose_again() -> Result<()>
     assert_eq!(pty.wait_exit()?, 0);
     Ok(())
 }
+
+#[test]
+fn lists_show_and_find_words_of_every_script() -> Result<()> {
+    let mut home = home()?;
+    let words = [
+        ("cyr", "Проверяет переводы"),
+        ("cjk", "日本語の文書を直す"),
+        ("rtl", "שלום עולם"),
+        ("emo", "🦀 crabs e\u{301}"),
+    ];
+    for (name, about) in words {
+        home.agent(name, &format!("---\nbottle: hello\n---\n# {about}\n"))?;
+    }
+    for (rows, columns) in [(24, 80), (12, 40)] {
+        let mut pty = home.on_terminal(&["start"], rows, columns)?;
+        pty.wait_for("Esc leaves")?;
+        for (typed, name, about) in [
+            ("ПЕРЕВ", "cyr", words[0].1),
+            ("文書", "cjk", words[1].1),
+            ("עולם", "rtl", words[2].1),
+            ("🦀", "emo", words[3].1),
+        ] {
+            pty.type_keys(typed)?;
+            let screen = pty.wait_for(&format!("> {name}"))?;
+            pty.wait_until(about, |screen| screen.contains(about) && screen.contains("1 of "))?;
+            assert!(pty.broken_lines().is_empty(), "{screen}");
+            // One letter at a time, whatever it is made of.
+            pty.type_keys(&"\x7f".repeat(typed.chars().count()))?;
+            pty.wait_for("greeter")?;
+        }
+        pty.type_keys("文書\r")?;
+        pty.wait_for("Which bottles")?;
+        pty.type_keys("\x1b")?;
+        assert_eq!(pty.wait_exit()?, 130);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_bottle_is_chosen_by_its_label_of_another_script() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("nap", &bottle("[sleep, \"60\"]"))?.agent("nap", "---\nbottle: nap\n---\n")?;
+    for label in ["Привет 1", "日本 2", "שלום 3"] {
+        let _ = run(&home, &["start", "nap", "--label", label, "--detach", "--yes", "-q"])?.expect_code(0);
+    }
+    let mut pty = home.on_terminal(&["stop", "--time", "0"], 24, 80)?;
+    pty.wait_for("Stop which bottle?")?;
+    pty.type_keys("日本")?;
+    pty.wait_for("1 of 3")?;
+    let screen = pty.wait_for("日本 2")?;
+    assert!(pty.broken_lines().is_empty(), "{screen}");
+    pty.type_keys("\r")?;
+    assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
+    let listed = run(&home, &["list"])?.stdout;
+    assert!(listed.contains("日本 2 (nap)\tended") && listed.matches("\trunning").count() == 2, "{listed}");
+    Ok(())
+}

@@ -148,3 +148,59 @@ fn a_hostile_repository_runs_nothing_outside_and_brings_nothing_broken() -> Resu
     assert!(!lied.stderr.contains('\x1b') && !lied.stdout.contains('\x1b'), "{}", lied.stderr);
     Ok(())
 }
+
+#[test]
+fn branches_of_every_script_are_pulled_by_name() -> Result<()> {
+    let Some(home) = with_a_copy("branches_of_every_script_are_pulled_by_name")? else { return Ok(()) };
+    for branch in ["ветка", "日本/修正", "שלום", "🦀", "e\u{301}té"] {
+        inside(
+            &home,
+            &format!(
+                "git checkout -q -b '{branch}' main; git commit -q --allow-empty -m 'on {branch}'; git checkout -q main"
+            ),
+        )?;
+        let pulled = run(&home, &["pull", "one", "--branch", branch])?;
+        // Beside each other, so that what was pulled before is no commit of the person's.
+        assert_eq!(pulled.code, 0, "{}", pulled.transcript());
+        assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, format!("on {branch}\n"));
+        home.git(&["branch", "-q", "-D", "bottle/one"])?;
+    }
+    let mut text = String::new();
+    for branch in ["нет-такой", "無", "two words", "-dash", "a..b", "\u{1b}[31m"] {
+        text += &transcripts(&home, &[&["pull", "one", &format!("--branch={branch}")]])?;
+    }
+    assert!(!text.contains('\u{1b}'));
+    snapshot!(text.replace('\u{1b}', "ESC"));
+    Ok(())
+}
+
+/// The git in the bottle is the agent's, and may take for ever.
+#[test]
+fn a_pull_that_is_left_changes_no_branch_and_can_be_done_again() -> Result<()> {
+    let test = "a_pull_that_is_left_changes_no_branch_and_can_be_done_again";
+    let Some(home) = with_a_copy(test)? else { return Ok(()) };
+    inside(&home, "git commit -q --allow-empty -m more")?;
+    for (rows, columns) in [(24, 80), (10, 40)] {
+        inside(
+            &home,
+            "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nexec sleep 600\\n' >~/.local/bin/git; chmod +x ~/.local/bin/git",
+        )?;
+        let mut pty = home.on_terminal(&["pull", "one"], rows, columns)?;
+        pty.wait_for("pulling")?;
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let screen = pty.screen();
+        assert_eq!(screen.matches("pulling").count(), 1, "{screen}");
+        assert!(pty.broken_lines().is_empty(), "{screen}");
+        pty.type_keys("\x03")?;
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        let screen = pty.last_screen()?;
+        let said: Vec<&str> = screen.split_whitespace().collect();
+        assert!(said.join(" ").contains("the branch here is as it was, or has all of it"), "{screen}");
+        assert!(!screen.contains("pulling") && pty.is_cooked()? && pty.left_on().is_empty(), "{screen}");
+        assert_eq!(home.git(&["branch", "--list", "bottle/*"])?, "");
+        let _ = run(&home, &["exec", "one", "--", "/bin/sh", "-c", "rm ~/.local/bin/git"])?.expect_code(0);
+    }
+    let _ = run(&home, &["pull", "one"])?.expect_code(0);
+    assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "more\n");
+    Ok(())
+}

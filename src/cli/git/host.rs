@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use bottle_contract::names::Slug;
 use tokio::process::Command;
 
-use super::{ObjectId, pipe};
+use super::{ObjectId, as_it_is, pipe};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::output::inert;
 use crate::host::Host;
@@ -115,7 +115,10 @@ impl<'a> Repository<'a> {
             return Err(explain(&last_words(&fetched), slug, branch));
         }
         let after = self.resolve(&target).await?;
-        let after = after.ok_or_else(|| CliError::failed("git fetched, and there is no branch"))?;
+        let after = after.ok_or_else(|| {
+            CliError::failed(format!("git fetched, and bottle/{slug} is not there"))
+                .hint("something else removed it meanwhile; pull again")
+        })?;
         let commits = self.count(&after).await?;
         Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
     }
@@ -135,7 +138,9 @@ impl<'a> Repository<'a> {
         if good && !branch.contains([':', '*', '^']) {
             return Ok(name);
         }
-        Err(CliError::usage(format!("{branch:?} cannot be the name of a branch")).about("--branch"))
+        Err(CliError::usage(format!("{branch:?} cannot be the name of a branch"))
+            .about("--branch")
+            .hint("write it as `git branch` in the bottle shows it"))
     }
 
     async fn resolve(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
@@ -209,8 +214,10 @@ fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
     let state = |message: String| CliError::new(Kind::State, message);
     if words.contains("couldn't find remote ref") {
         return match branch {
-            Some(branch) => state(format!("there is no branch {branch:?} in the bottle")).about("--branch"),
-            None => state("nothing was committed in the bottle".to_owned()),
+            Some(branch) => state(format!("there is no branch {branch:?} in the bottle"))
+                .about("--branch")
+                .hint(format!("`bottle exec {slug} -- git branch` shows those there are")),
+            None => state("nothing was committed in the bottle".to_owned()).hint(as_it_is(slug)),
         };
     }
     if words.contains("non-fast-forward") || words.contains("[rejected]") {
@@ -222,5 +229,5 @@ fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
         return state(format!("bottle/{slug} is checked out, so it cannot be moved"))
             .hint("check another branch out first");
     }
-    CliError::failed(format!("git could not fetch: {words}"))
+    CliError::failed(format!("git could not fetch: {words}")).hint(as_it_is(slug))
 }

@@ -105,9 +105,10 @@ impl<'a> Inside<'a> {
             awaited: false,
         };
         let run = self.to_its_end(process);
-        tokio::time::timeout(WITHIN, run)
-            .await
-            .map_err(|_| CliError::failed(format!("`{}` in the bottle does not end", argv.join(" "))))?
+        tokio::time::timeout(WITHIN, run).await.map_err(|_| {
+            CliError::failed(format!("`{}` in the bottle does not end", argv.join(" ")))
+                .hint(as_it_is(self.slug))
+        })?
     }
 
     async fn to_its_end(&self, process: Process) -> Result<Said, CliError> {
@@ -211,6 +212,7 @@ impl Workspace<'_> {
             return Ok(said);
         }
         let complaints = String::from_utf8_lossy(&said.complaints).trim().to_owned();
-        Err(CliError::failed(format!("`git {}` in the bottle failed: {complaints}", arguments[0])))
+        Err(CliError::failed(format!("`git {}` in the bottle failed: {complaints}", arguments[0]))
+            .hint(as_it_is(self.inside.slug)))
     }
 }
