@@ -72,6 +72,8 @@ fn unreachable(error: ClientError) -> CliError {
         ClientError::Unreached { .. } => CliError::new(Kind::State, message).hint(
             "it may be starting or ending: try again; or it was started with another XDG_RUNTIME_DIR: set that one",
         ),
+        ClientError::Elsewhere { .. } => CliError::new(Kind::State, message)
+            .hint("it was started with another XDG_RUNTIME_DIR than this command: set that one"),
         ClientError::Failed(_) => CliError::failed(message),
     }
 }

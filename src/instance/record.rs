@@ -48,6 +48,9 @@ pub struct Record {
     pub started_at: Timestamp,
     /// The keeper, as `pid:start-time`.
     pub keeper: Option<String>,
+    /// The folder of its keeper's socket; absent in records of older programs.
+    #[serde(default)]
+    pub runtime: Option<PathBuf>,
     /// What the backend made, in the order it was made.
     pub resources: Vec<Resource>,
     /// When the workspace was ready for the agent, by the clock that stamps files; what is newer is work.

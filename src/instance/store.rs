@@ -489,6 +489,7 @@ mod tests {
             status: Status::Starting,
             started_at: jiff::Timestamp::UNIX_EPOCH,
             keeper: None,
+            runtime: None,
             resources: Vec::new(),
             workspace_ready: None,
             clock_lead: None,

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchOrder};
 use crate::host::Host;
+use crate::host::process::ProcessId;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::nearest::nearest;
@@ -91,6 +92,16 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
+    /// Its keeper lives, and listens in another folder than this program looks in.
+    #[error("{slug} runs, and its keeper listens in {}, not in {}", there.display(), here.display())]
+    Elsewhere {
+        /// The slug.
+        slug: Slug,
+        /// Where it listens.
+        there: PathBuf,
+        /// Where it was looked for.
+        here: PathBuf,
+    },
     /// The keeper could not be started or reached.
     #[error("{0}")]
     Failed(String),
@@ -125,8 +136,14 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_WITHIN;
     // Asked again each time: a keeper that is killed lets go of its socket before its lock.
-    while let Some(State::Alive(_)) = store.state(slug) {
-        match dial(host, slug).await {
+    while let Some(State::Alive(record)) = store.state(slug) {
+        let dialed = dial(host, slug).await;
+        if dialed.is_err()
+            && let Some(there) = elsewhere(host, &record)
+        {
+            return Err(ClientError::Elsewhere { slug: slug.clone(), there, here: host.runtime.clone() });
+        }
+        match dialed {
             Ok(channel) => return Ok(channel),
             Err(error) if tokio::time::Instant::now() >= end => return Err(error),
             Err(_) => tokio::time::sleep(AGAIN).await,
@@ -151,6 +168,14 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
         }),
         None => Err(ClientError::NoSuchBottle { slug: slug.clone(), near: near(&store, slug) }),
     }
+}
+
+/// The other folder that the keeper of this record listens in, while that one lives: waiting would not help.
+fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
+    let keeper: ProcessId = record.keeper.as_ref()?.parse().ok()?;
+    let there = record.runtime.as_ref()?;
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    (keeper.is_alive() && whole(there) != whole(&host.runtime)).then(|| there.clone())
 }
 
 async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, ClientError> {

@@ -153,7 +153,7 @@ async fn keep_new(
 /// A bottle's folder: a new one, or that of a preserved bottle, whose record then begins anew.
 fn claim_for(host: &Host, order: &LaunchOrder) -> Result<Claim, ClaimError> {
     let store = Store::of(host);
-    let new = record_of(&order.plan);
+    let new = record_of(&order.plan, host);
     if order.resumed.is_none() {
         return store.claim(new);
     }
@@ -196,7 +196,10 @@ async fn keep_adopted(
     match connect_both(backend, slug).await {
         Ok(running) => {
             let own = ProcessId::own().ok().map(|id| id.to_string());
-            claim.update(|record| record.keeper = own)?;
+            claim.update(|record| {
+                record.keeper = own;
+                record.runtime = Some(host.runtime.clone());
+            })?;
             let owned = Owned { host, backend, claim, running, first, secrets: Vec::new(), adopted: true };
             owned.keep(&report).await
         }
@@ -293,7 +296,7 @@ fn find<'a>(backends: &'a [Box<dyn Backend>], name: &str) -> anyhow::Result<&'a 
     found.map(AsRef::as_ref).ok_or_else(|| anyhow::anyhow!("there is no backend named {name}"))
 }
 
-fn record_of(plan: &Plan) -> Record {
+fn record_of(plan: &Plan, host: &Host) -> Record {
     let identity = plan.identity.clone();
     Record {
         schema: SCHEMA,
@@ -325,6 +328,7 @@ fn record_of(plan: &Plan) -> Record {
 
 /// From here on what the keeper says, panics included, goes to the bottle's own log.
 fn log_into(claim: &Claim) {
+        runtime: Some(host.runtime.clone()),
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let logs = claim.folder().join("logs");
     let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&logs);

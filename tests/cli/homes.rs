@@ -3,7 +3,9 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bottle_test_support::home::TestHome;
@@ -186,5 +188,34 @@ fn a_path_that_is_no_text_is_said() -> Result<()> {
     let text = text + &transcripts(&home, &[&["list"], &["start", "shell", "-q"]])?;
     assert_eq!(std::fs::read_dir(&no_text)?.count(), 0);
     snapshot!(home.scrub()?.apply(&text));
+    Ok(())
+}
+
+#[test]
+fn a_bottle_with_its_sockets_elsewhere_is_said_at_once() -> Result<()> {
+    let home = home()?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+    let other = home.outside("other");
+    std::fs::DirBuilder::new().mode(0o700).create(&other)?;
+    for arguments in [
+        &["exec", "one", "--", "echo", "hi"][..],
+        &["attach", "one"],
+        &["logs", "one"],
+        &["stop", "one"],
+        &["cp", "one:x", "x"],
+    ] {
+        let begun = Instant::now();
+        let mut program = home.program(arguments.iter().copied())?;
+        let outcome = program.env("XDG_RUNTIME_DIR", &other).run()?;
+        // A keeper that is to be waited for gets half a minute.
+        assert!(begun.elapsed() < Duration::from_secs(15), "{arguments:?}: {:?}", begun.elapsed());
+        let said = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        let there = format!("its keeper listens in {}", home.runtime().display());
+        assert!(said.contains(&there) && said.contains("XDG_RUNTIME_DIR"), "{}", outcome.transcript());
+        assert!(said.contains(&format!("not in {}", other.display())), "{}", outcome.transcript());
+    }
+    // It took no harm.
+    let listed = run(&home, &["exec", "one", "--", "echo", "hi"])?.expect_code(0);
+    assert_eq!(listed.stdout, "hi\n");
     Ok(())
 }
