@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How far a freeze is.
+/// How far a copy is: a freeze, or that of the working directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Copied {
-    /// Files looked at.
+    /// Files looked at, where they are counted.
     pub files: u64,
     /// Bytes that had to be copied.
     pub bytes: u64,

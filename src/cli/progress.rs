@@ -9,8 +9,8 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dialoguer::console::truncate_str;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
+use dialoguer::console::{measure_text_width, truncate_str};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, TermLike};
 
 use super::attach::catch;
 use super::error::CliError;
@@ -33,8 +33,25 @@ const APART: usize = 5;
 /// Longer than anybody reads of a step; a build that fails shows all of it.
 const STEP_MAX: usize = 120;
 
+/// The least columns that a bar is worth, and the most it takes.
+const BAR: std::ops::RangeInclusive<usize> = 6..=30;
+
 /// What a spinner says now.
-type Words = Arc<Mutex<String>>;
+type Words = Arc<Mutex<Shown>>;
+
+/// Words, and where it is known how much there is to do, how much of it is done.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    words: String,
+    part: Option<Part>,
+}
+
+/// How much is done of how much.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    done: u64,
+    of: u64,
+}
 
 /// Shown until dropped.
 pub(crate) enum Progress {
@@ -96,10 +113,47 @@ impl Progress {
 
     /// How far that is; said too often for lines in a pipe.
     pub(crate) fn say(&self, words: &str) {
+        self.show(Shown { words: words.to_owned(), part: None });
+    }
+
+    /// How many bytes are done, with a bar where it is known of how many and there is room for one.
+    pub(crate) fn bytes(&self, words: &str, done: u64, of: Option<u64>) {
+        let words = format!("{words}: {}", HumanBytes(done));
+        self.show(Shown { words, part: of.filter(|of| *of > 0).map(|of| Part { done, of }) });
+    }
+
+    fn show(&self, now: Shown) {
         if let Self::Spinner(bar, shown) = self {
-            words.clone_into(&mut shown.lock().unwrap_or_else(PoisonError::into_inner));
+            *shown.lock().unwrap_or_else(PoisonError::into_inner) = now;
             bar.tick();
         }
+    }
+}
+
+impl Shown {
+    /// In so many columns: the bar goes before the words do, and the sum before the bar.
+    fn line(&self, ink: Ink, columns: usize) -> String {
+        let words = ink.letters(&self.words);
+        let short = truncate_str(&words, columns, ink.ellipsis()).into_owned();
+        let Some(part) = self.part else { return short };
+        for text in [format!("{words} of {}", HumanBytes(part.of)), words.into_owned()] {
+            // A blank and both ends.
+            let room = columns.saturating_sub(measure_text_width(&text) + 3);
+            if room >= *BAR.start() {
+                return format!("{text} {}", part.bar(room.min(*BAR.end()), ink));
+            }
+        }
+        short
+    }
+}
+
+impl Part {
+    fn bar(self, columns: usize, ink: Ink) -> String {
+        let whole = columns as u128;
+        let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.of)).unwrap_or(columns);
+        let full = full.min(columns);
+        let (done, open) = if ink.knows_unicode() { ("━", "─") } else { ("#", "-") };
+        format!("[{}{}]", done.repeat(full), open.repeat(columns - full))
     }
 }
 
@@ -202,11 +256,38 @@ fn style(ink: Ink, words: Words) -> ProgressStyle {
         let taken = state.elapsed().as_secs();
         let taken = if state.elapsed() >= LONG { format!(" {taken} s") } else { String::new() };
         let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(APART + taken.len());
-        let words = words.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = write!(out, "{}{taken}", truncate_str(&ink.letters(&words), columns, ink.ellipsis()));
+        let shown = words.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = write!(out, "{}{taken}", shown.line(ink, columns));
     };
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
     // The last one is what a spinner that has ended looks like, which nobody sees.
     if ink.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_stands_where_there_is_room_and_no_line_is_longer_than_its_columns() {
+        let words = "copying in: 12.00 MiB".to_owned();
+        let shown = Shown { words, part: Some(Part { done: 12 << 20, of: 48 << 20 }) };
+        let plain = Ink::PLAIN;
+        for (columns, line) in [
+            (75, "copying in: 12.00 MiB of 48.00 MiB [━━━━━━━───────────────────────]"),
+            (47, "copying in: 12.00 MiB of 48.00 MiB [━━────────]"),
+            (42, "copying in: 12.00 MiB [━━━━──────────────]"),
+            (30, "copying in: 12.00 MiB [━─────]"),
+            (29, "copying in: 12.00 MiB"),
+            (10, "copying i…"),
+        ] {
+            assert_eq!(shown.line(plain, columns), line);
+        }
+        for columns in 0..100 {
+            assert!(measure_text_width(&shown.line(plain, columns)) <= columns.max(1), "{columns}");
+        }
+        // A file that grows meanwhile.
+        assert_eq!(Part { done: 3, of: 2 }.bar(6, plain), "[━━━━━━]");
+    }
 }

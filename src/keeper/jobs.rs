@@ -11,7 +11,7 @@ use crate::backend::{Backend, Copied, Told};
 use crate::instance::Claim;
 use crate::instance::freeze::{self, FreezeError};
 
-/// Between two words of how far a commit is.
+/// Between two words of how far it is.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// One under way.
@@ -62,7 +62,7 @@ pub(super) fn remove_snapshot<'a>(
 }
 
 /// Passes on how far it is, now and then, and never waits for whoever listens.
-fn progress(told: mpsc::Sender<KeeperEvent>) -> Told {
+pub(super) fn progress(told: mpsc::Sender<KeeperEvent>) -> Told {
     let (begun, last) = (Instant::now(), AtomicU64::new(0));
     Told::new(move |copied: Copied| {
         let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -34,6 +34,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{Attach, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 
 use crate::backend::{Backend, BackendError};
 use crate::host::process::ProcessId;
@@ -53,6 +54,9 @@ const CONNECTED_AGAIN: usize = 3;
 
 /// How long an interrupted launch lets the phase it is in come to its own end.
 const PHASE_ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// Words of how far the copy of the working directory is that may wait for the client.
+const COPIED_WAITING: usize = 4;
 
 /// The keeper's whole life. Its standard input is the socket of the command that started it.
 #[must_use]
@@ -237,9 +241,18 @@ async fn launch_watched(
         }
         Ok(())
     };
+    let (told, mut copied) = mpsc::channel(COPIED_WAITING);
+    let tell = async {
+        while let Some(event) = copied.recv().await {
+            // Whoever does not listen is noticed at the next phase.
+            let _ = report.message(&event).await;
+        }
+        std::future::pending().await
+    };
     let phases = async {
         enter(Phase::Network).await?;
-        let networked = Planned::new(Work { host, backend, order, claim }).network().await?;
+        let planned = Planned::new(Work { host, backend, order, claim, told: jobs::progress(told) });
+        let networked = planned.network().await?;
         enter(Phase::Guard).await?;
         let guarded = networked.guard().await?;
         enter(Phase::Provision).await?;
@@ -250,6 +263,7 @@ async fn launch_watched(
     tokio::select! {
         launched = phases => launched,
         () = watch => Err(LaunchError::Interrupted),
+        never = tell => never,
     }
 }
 
@@ -314,6 +328,7 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
         status: Status::Starting,
         started_at: jiff::Timestamp::now(),
         keeper: ProcessId::own().ok().map(|id| id.to_string()),
+        runtime: Some(host.runtime.clone()),
         resources: Vec::new(),
         workspace_ready: None,
         clock_lead: None,
@@ -328,7 +343,6 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
 
 /// From here on what the keeper says, panics included, goes to the bottle's own log.
 fn log_into(claim: &Claim) {
-        runtime: Some(host.runtime.clone()),
     use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
     let logs = claim.folder().join("logs");
     let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&logs);

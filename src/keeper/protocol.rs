@@ -103,7 +103,7 @@ pub enum KeeperEvent {
     },
     /// The launch or the commit failed; everything it made is undone.
     Failed(LaunchFailure),
-    /// How far a commit is.
+    /// How far a commit is, or the copy of the working directory.
     Copied(Copied),
     /// There is a new snapshot.
     Committed(Committed),

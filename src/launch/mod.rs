@@ -23,7 +23,7 @@ use bottle_contract::session::guest::{Attempt, Reach};
 use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
-use crate::backend::{Backend, BackendError, LAYERS, Site};
+use crate::backend::{Backend, BackendError, LAYERS, Site, Told};
 use crate::host::{Host, roots};
 use crate::instance::Claim;
 use crate::instance::transcripts::Transcripts;
@@ -39,6 +39,8 @@ pub struct Work<'a> {
     pub order: &'a LaunchOrder,
     /// The bottle's folder, lock and ledger.
     pub claim: &'a Claim,
+    /// Is told how much of the working directory is copied.
+    pub told: Told,
 }
 
 impl Work<'_> {

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::guest::{answer, done, lost, open};
 use super::{LaunchError, Work};
 use crate::archive::{self, SendError};
-use crate::backend::Origin;
+use crate::backend::{Copied, Origin, Told};
 use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
 
@@ -30,7 +30,11 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
         let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
         let mut stream = open(guest, &request).await?;
         let folder = plan.identity.cwd.clone();
-        send(&mut stream, move |out| archive_folder(&folder, everything, out)).await?;
+        let told = work.told.clone();
+        let archive = move |out: &mut dyn Write| {
+            archive_folder(&folder, everything, &mut Counted { out, bytes: 0, told: &told })
+        };
+        send(&mut stream, archive).await?;
     }
     if work.order.origin == Origin::Kept {
         // What is in it is work of an earlier launch, from when it was ready then.
@@ -43,6 +47,26 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
             record.clock_lead = Some(clock::lead());
         })
         .map_err(|error| LaunchError::Host(format!("cannot write the bottle's record: {error}")))
+}
+
+/// Says how much was written.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+    told: &'a Told,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        self.told.tell(Copied { files: 0, bytes: self.bytes });
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 /// By the clocks that stamp the bottle's files, which need not be this machine's.

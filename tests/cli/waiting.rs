@@ -99,6 +99,95 @@ fn a_copy_out_that_is_left_leaves_nothing_here() -> Result<()> {
     Ok(())
 }
 
+/// Bytes of a file that takes a while to copy.
+const BIG: usize = 300 << 20;
+
+/// A file with a block on the disk for every byte, or it would be copied as a hole.
+fn big(home: &TestHome) -> Result<()> {
+    Ok(std::fs::write(home.project().join("big"), vec![1; BIG])?)
+}
+
+#[test]
+fn a_copy_in_shows_how_far_it_is_and_what_ctrl_c_leaves() -> Result<()> {
+    let home = home()?;
+    big(&home)?;
+    let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
+    for (rows, columns) in SIZES {
+        let mut pty = home.on_terminal(&["cp", "big", "one:big"], rows, columns)?;
+        pty.wait_for("copying in: ")?;
+        // It stays there for as long as it is looked at.
+        kill_process(keeper(&home)?, Signal::STOP)?;
+        let seen = pty.wait_until("a bar, or no room for one", |screen| columns < 40 || screen.contains('['));
+        let seen = seen.and_then(|screen| interrupt(&mut pty, "copying in").map(|()| screen));
+        let code = pty.wait_exit();
+        kill_process(keeper(&home)?, Signal::CONT)?;
+        let screen = seen?;
+        assert_eq!(screen.contains(" of 300.00 MiB ["), columns >= 80, "{columns}:\n{screen}");
+        assert_eq!(code?, 130, "{}", pty.screen());
+        assert_said(&pty, "copying in", "what was copied so far stays in the bottle")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_of_the_directory_shows_its_bytes_and_is_undone() -> Result<()> {
+    let home = home()?;
+    big(&home)?;
+    for (rows, columns) in SIZES {
+        let arguments = ["start", "nap", "--cwd", "--yes", "--label", "one"];
+        let mut pty = home.on_terminal(&arguments, rows, columns)?;
+        let words = if columns < 40 { "copying the dir" } else { "copying the directory: " };
+        let screen = pty
+            .wait_until(words, |screen| screen.contains(words) && (columns < 40 || screen.contains("iB")))?;
+        pty.type_keys("\x03")?;
+        assert_eq!(screen.matches("copying").count(), 1, "{screen}");
+        assert!(pty.broken_lines().iter().all(|line| !line.contains("copying")), "{screen}");
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        assert_said(&pty, "copying the", "everything that was made so far was undone")?;
+        assert_eq!(run(&home, &["list"])?.stdout, "");
+    }
+    Ok(())
+}
+
+/// A bottle `one` that hangs at its end.
+fn never_ending(home: &TestHome) -> Result<()> {
+    let mut start = home.program(["start", "nap", "--detach", "--label", "one", "-q"])?;
+    let _ = start.env("BOTTLE_FAKE_FAIL", "remove:hang").run()?.expect_code(0);
+    Ok(())
+}
+
+#[test]
+fn a_stop_goes_on_without_us() -> Result<()> {
+    for (rows, columns) in SIZES {
+        let home = home()?;
+        never_ending(&home)?;
+        let mut pty = home.on_terminal(&["stop", "one", "--time", "0"], rows, columns)?;
+        interrupt(&mut pty, "one ends; its agent")?;
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        assert_said(&pty, "its agent", "it goes on ending; `bottle list` shows how far it is")?;
+        let listed = run(&home, &["list"])?.stdout;
+        assert!(listed.contains("\tending"), "{listed}");
+        kill_process(keeper(&home)?, Signal::KILL)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_cleanup_that_is_left_is_gone_on_with() -> Result<()> {
+    for (rows, columns) in SIZES {
+        let home = home()?;
+        never_ending(&home)?;
+        let mut pty = home.on_terminal(&["cleanup", "--all", "--yes"], rows, columns)?;
+        interrupt(&mut pty, "stopping one")?;
+        assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
+        assert_said(&pty, "stopping", "not everything was removed; `bottle cleanup` goes on")?;
+        kill_process(keeper(&home)?, Signal::KILL)?;
+        let _ = run(&home, &["cleanup", "--all", "--yes"])?.expect_code(0);
+        assert_eq!(run(&home, &["list"])?.stdout, "");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_pipe_gets_plain_lines_and_a_dumb_terminal_too() -> Result<()> {
     let home = home()?;

@@ -6,6 +6,7 @@
 mod place;
 mod target;
 
+use std::fs::Metadata;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use std::time::Duration;
 use bottle_channel::Stream;
 use bottle_contract::names::Slug;
 use bottle_contract::session::guest::{CopyIn, CopyOut, GuestEvent, GuestRequest};
-use indicatif::HumanBytes;
 use tokio::sync::oneshot;
 
 use self::place::Place;
@@ -79,8 +79,10 @@ async fn copy_in(
     let channel = connect(host, slug).await?;
     let mut stream = open_guest(&channel, GuestRequest::CopyIn(CopyIn { path: folder })).await?;
     let path = from.to_owned();
-    let pack =
-        move |out: &mut dyn Write| pack(&path, &name, &mut Counted { out, bytes: 0, progress: &progress });
+    let of = path.metadata().ok().filter(Metadata::is_file).map(|file| file.len());
+    let pack = move |out: &mut dyn Write| {
+        pack(&path, &name, &mut Counted { out, bytes: 0, of, progress: &progress })
+    };
     archive::send(&stream, pack).await.map_err(|error| match error {
         SendError::Unreadable(error) => unreadable(error),
         SendError::Gone(error) => lost(error),
@@ -100,10 +102,11 @@ fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
     archive.finish()
 }
 
-/// Says how much was written.
+/// Says how much was written, and of how much where it is one file.
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
+    of: Option<u64>,
     progress: &'a Progress,
 }
 
@@ -111,7 +114,7 @@ impl Write for Counted<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.bytes += written as u64;
-        self.progress.say(&format!("copying in: {}", HumanBytes(self.bytes)));
+        self.progress.bytes("copying in", self.bytes, self.of);
         Ok(written)
     }
 
@@ -123,8 +126,10 @@ impl Write for Counted<'_> {
 /// Copies out; one that is interrupted takes back what it laid beside the target.
 async fn take_out(host: &Host, slug: &Slug, from: &str, to: &Path, output: &Output) -> Result<u8, CliError> {
     let (working, mut ended) = oneshot::channel();
-    let copying = async |_| copy_out(host, slug, from, to, working, output).await;
-    let copied = progress::shown("copying out", "nothing here was changed", output, copying).await;
+    let (words, left) = ("copying out", "nothing here was changed");
+    let copying =
+        async |progress: Arc<Progress>| copy_out(host, slug, from, to, (working, progress), output).await;
+    let copied = progress::shown(words, left, output, copying).await;
     if copied.is_err() {
         let _ = tokio::time::timeout(TAKEN_BACK_WITHIN, &mut ended).await;
     }
@@ -136,7 +141,7 @@ async fn copy_out(
     slug: &Slug,
     from: &str,
     to: &Path,
-    working: oneshot::Sender<()>,
+    (working, progress): (oneshot::Sender<()>, Arc<Progress>),
     output: &Output,
 ) -> Result<u8, CliError> {
     let target = target::Target::choose(to, from)
@@ -146,7 +151,7 @@ async fn copy_out(
     let unpack = move |archive: &mut dyn Read| {
         // Dropped with the thread, which is how its end is known.
         let _working = working;
-        target.unpack(archive)
+        target.unpack(&mut Arriving { archive, bytes: 0, progress: &progress })
     };
     match archive::receive(stream, unpack).await {
         Ok(skipped) => {
@@ -161,6 +166,22 @@ async fn copy_out(
         }
         Err(error @ ReceiveError::BrokeOff) => Err(lost(error).about(slug)),
         Err(error @ ReceiveError::Stopped(_)) => Err(CliError::failed(error.to_string())),
+    }
+}
+
+/// Says how much was read. How much there is in all, only the guest knows.
+struct Arriving<'a> {
+    archive: &'a mut dyn Read,
+    bytes: u64,
+    progress: &'a Progress,
+}
+
+impl Read for Arriving<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.archive.read(buffer)?;
+        self.bytes += read as u64;
+        self.progress.bytes("copying out", self.bytes, None);
+        Ok(read)
     }
 }
 

@@ -98,9 +98,17 @@ enum Answer {
 }
 
 async fn follow(events: &mut bottle_channel::StreamReceiver, plan: &Plan, progress: &Progress) -> Answer {
+    let mut now = None;
     loop {
         match events.message::<KeeperEvent>().await {
-            Ok(KeeperEvent::Phase(phase)) => progress.phase(words(phase, plan.workspace)),
+            Ok(KeeperEvent::Phase(phase)) => {
+                now = Some(phase);
+                progress.phase(words(phase, plan.workspace));
+            }
+            // Its last word may come behind the next phase's.
+            Ok(KeeperEvent::Copied(copied)) if now == Some(Phase::Provision) => {
+                progress.bytes("copying the directory", copied.bytes, None);
+            }
             Ok(KeeperEvent::Running { .. }) => return Answer::Running,
             Ok(KeeperEvent::Failed(failure)) => return Answer::Failed(failure),
             Ok(_) => {}
