@@ -1,12 +1,38 @@
 //! What may not leave: the redactor and the detectors.
 //!
 //! ```text
-//! forms     one secret in every spelling in which it may turn up
-//! redact    log lines, with every known secret masked
+//! scanner     all detectors over a text or a stream: window by window, the same however it is cut
+//!   view        the text as its reader sees it: escapes undone, look-alikes folded
+//!   rules       shapes of tokens and phrases: keys in one pass, patterns only where a key stands
+//!   known       values that must not pass, in every spelling (forms) and in pieces (letters), by grams
+//!   entropy     as random as a key        hidden  characters that nobody sees
+//!   user_rules  a person's own rules, from gitleaks' configuration format
+//! header      line breaks in a request's head
+//! rewrite     a text without what was found
+//! redact      log lines, with every known secret masked
 //! ```
 //! Pure: nothing here opens a file or a socket, and no value of a secret is ever in a message.
 
+mod entropy;
+mod finding;
 mod forms;
+mod grams;
+mod header;
+mod hidden;
+mod known;
+mod letters;
 mod redact;
+mod rewrite;
+mod rules;
+mod scanner;
+mod user_rules;
+mod view;
 
+pub use finding::{Detector, Finding, Range64, Severity};
+pub use header::{HeadPart, head_injection};
+pub use known::KnownSecrets;
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
+pub use rewrite::{Shape, rewrite};
+pub use rules::{token_kinds, token_names};
+pub use scanner::{MOST_FINDINGS, Report, Scanner, Stream};
+pub use user_rules::{RulesError, UserRules};

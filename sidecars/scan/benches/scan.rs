@@ -1,0 +1,81 @@
+//! What the scanner costs: text of the kind that agents send, with all outbound detectors.
+//!
+//! Budget, printed and not asserted: 250 MB/s on one core for clean JSON of 10 KiB with 10 secrets, and with
+//! 1,000 secrets at most 1.5 times as long. Run with `cargo bench -p bottle-scan`.
+
+use std::fmt::Write;
+use std::hint::black_box;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bottle_contract::secret::Secret;
+use bottle_scan::{KnownSecrets, Scanner};
+use criterion::Criterion;
+
+/// In MB/s.
+const BUDGET: f64 = 250.0;
+
+/// A conversation with code in it, as long as asked.
+fn conversation(length: usize) -> Vec<u8> {
+    let mut text = String::from("{\"model\":\"some-model\",\"max_tokens\":4096,\"messages\":[");
+    let mut number = 0;
+    while text.len() < length.saturating_sub(400) {
+        number += 1;
+        write!(
+            text,
+            "{{\"role\":\"user\",\"content\":[{{\"type\":\"text\",\"text\":\"Please read src/module_{number}.rs and say why \
+             the test at line {number} fails:\\n    let value = table.get(&key).map(|entry| entry.size + {number});\\n    \
+             assert_eq!(value, Some(\\\"{number}\\\"), \\\"of https://example.com/path/{number}?page=2\\\");\"}}]}},"
+        )
+        .expect("text");
+    }
+    text.push_str("{}]}");
+    text.into_bytes()
+}
+
+fn secrets(count: u64) -> Vec<Secret> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..count).map(|_| Secret::new(format!("{:016x}-{:016X}+{}", next(), next(), next()))).collect()
+}
+
+fn rate(scanner: &Scanner, text: &[u8]) -> f64 {
+    let rounds = (64 << 20) / text.len();
+    let start = Instant::now();
+    for _ in 0..rounds {
+        black_box(scanner.scan(black_box(text)));
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
+    let bytes = (rounds * text.len()) as f64;
+    bytes / 1e6 / start.elapsed().as_secs_f64()
+}
+
+fn main() -> io::Result<()> {
+    let mut out = io::stdout();
+    for count in [10, 50, 1000] {
+        let start = Instant::now();
+        let known = Arc::new(KnownSecrets::new(&secrets(count)).expect("secrets"));
+        let built = start.elapsed();
+        let scanner = Scanner::outbound(known);
+        writeln!(out, "{count} secrets, prepared in {built:?}")?;
+        for (name, length) in [("10 KiB", 10 << 10), ("1 MiB", 1 << 20)] {
+            let text = conversation(length);
+            assert!(scanner.scan(&text).findings.is_empty(), "the text is clean");
+            let rate = rate(&scanner, &text);
+            writeln!(out, "  clean JSON of {name}: {rate:.0} MB/s (budget {BUDGET} with 10)")?;
+        }
+    }
+    let scanner = Scanner::outbound(Arc::new(KnownSecrets::new(&secrets(50)).expect("secrets")));
+    let text = conversation(10 << 10);
+    let mut criterion = Criterion::default().measurement_time(Duration::from_secs(3)).configure_from_args();
+    criterion
+        .bench_function("scan 10 KiB, 50 secrets", |bencher| bencher.iter(|| scanner.scan(black_box(&text))));
+    criterion.final_summary();
+    Ok(())
+}

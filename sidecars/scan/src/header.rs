@@ -1,0 +1,116 @@
+//! Line breaks where a header or a request line has none: what would be read as another header upstream.
+
+use std::ops::Range;
+
+use crate::finding::{Detector, Finding, Range64, Severity};
+use crate::view::View;
+
+/// Which part of a request's head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadPart {
+    /// Method, host or path.
+    Line,
+    /// The query, where forms send text of several lines.
+    Query,
+    /// A header's name or value.
+    Header,
+}
+
+/// The first injection of a line break into `text`, as it is, percent-encoded (once or twice), or as a
+/// character that careless servers cut down to one. Never for bodies, which are full of lines.
+///
+/// In a query an encoded line break alone is only worth a warning: forms send text of several lines.
+#[must_use]
+pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
+    if let Some(at) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return Some(finding("line-break", Severity::Block, "a line break", at..at + 1));
+    }
+    // U+560D and U+560A, whose last bytes are CR and LF.
+    let cut = text.windows(3).position(|window| matches!(window, [0xe5, 0x98, 0x8a | 0x8d]));
+    let encoded = text.windows(9).position(|window| {
+        window.eq_ignore_ascii_case(b"%e5%98%8a") || window.eq_ignore_ascii_case(b"%e5%98%8d")
+    });
+    if let Some((at, length)) = cut.map(|at| (at, 3)).or(encoded.map(|at| (at, 9))) {
+        return Some(finding(
+            "line-break-cut",
+            Severity::Block,
+            "a character that may be cut to a line break",
+            at..at + length,
+        ));
+    }
+    if part == HeadPart::Header {
+        return None;
+    }
+    let view = View::unescaped_all(text)?;
+    let at = view.bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
+    let severity = match part {
+        HeadPart::Query if !opens_header(&view.bytes[at..]) => Severity::Warn,
+        _ => Severity::Block,
+    };
+    Some(finding("line-break-encoded", severity, "an encoded line break", view.source_range(&(at..at + 1))))
+}
+
+fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> Finding {
+    let preview = words.to_owned();
+    Finding {
+        span: Range64::at(0, &range),
+        rule: rule.into(),
+        detector: Detector::Structure,
+        severity,
+        secret: None,
+        preview,
+    }
+}
+
+/// Whether lines after a break read like headers, an empty line or a second request.
+fn opens_header(text: &[u8]) -> bool {
+    text.split(|byte| *byte == b'\n').skip(1).any(|line| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let name = line.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+        let header =
+            name > 0 && line.get(name) == Some(&b':') && line.get(name + 1).is_some_and(|byte| *byte == b' ');
+        header || line.windows(6).any(|window| window == b"HTTP/1")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn breaks_are_found_where_none_belong() {
+        use HeadPart::{Header, Line, Query};
+        use Severity::{Block, Warn};
+        for (part, text, severity) in [
+            (Line, "/a/b?c=d", None),
+            (Line, "/a%0d%0aX-Evil: 1", Some(Block)),
+            (Line, "/a%250aX", Some(Block)),
+            (Line, "/a\r\n", Some(Block)),
+            (Query, "text=one%0Atwo", Some(Warn)),
+            (Query, "x=1%0d%0aSet-Cookie:%20a=b", Some(Block)),
+            (Query, "x=1%0d%0aGET%20/%20HTTP/1.1", Some(Block)),
+            (Header, "text/html; charset=utf-8", None),
+            (Header, "a\nb", Some(Block)),
+            (Header, "100%0a", None),
+            (Line, "/%E5%98%8A%e5%98%8dX", Some(Block)),
+            (Header, "x嘊y", Some(Block)),
+            (Header, "a\0b", Some(Block)),
+        ] {
+            let found = head_injection(part, text.as_bytes());
+            assert_eq!(found.map(|finding| finding.severity), severity, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            for part in [HeadPart::Line, HeadPart::Query, HeadPart::Header] {
+                if let Some(finding) = head_injection(part, &text) {
+                    prop_assert!(finding.span.start < finding.span.end && finding.span.end <= text.len() as u64);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Characters that a person does not see and a model reads.
+
+use std::ops::Range;
+
+use crate::finding::Severity;
+
+/// So many of them in a row carry a message.
+const RUN: usize = 8;
+
+/// Where text is hidden in characters, with the rule, what it is worth and words for a person.
+pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'static str)> {
+    if text.is_ascii() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    // Class and extent of the row under way, and how many are in it.
+    let mut row: Option<(Class, Range<usize>, usize)> = None;
+    let mut at = 0;
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            let range = at..at + character.len_utf8();
+            at = range.end;
+            let class = Class::of(character);
+            match &mut row {
+                Some((current, extent, count)) if Some(*current) == class => {
+                    extent.end = range.end;
+                    *count += 1;
+                }
+                _ => {
+                    found.extend(row.take().and_then(judge));
+                    row = class.map(|class| (class, range, 1));
+                }
+            }
+        }
+        found.extend(row.take().and_then(judge));
+        at += chunk.invalid().len();
+    }
+    found
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Unicode tags: a whole invisible alphabet.
+    Tag,
+    /// Zero-width characters and selectors, whose order can spell anything.
+    ZeroWidth,
+    /// Overrides of the writing direction.
+    Direction,
+}
+
+impl Class {
+    fn of(character: char) -> Option<Self> {
+        match character {
+            '\u{e0020}'..='\u{e007f}' => Some(Self::Tag),
+            '\u{200b}'..='\u{200d}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{feff}'
+            | '\u{fe00}'..='\u{fe0e}'
+            | '\u{e0100}'..='\u{e01ef}' => Some(Self::ZeroWidth),
+            '\u{202d}' | '\u{202e}' => Some(Self::Direction),
+            _ => None,
+        }
+    }
+}
+
+fn judge(
+    (class, extent, count): (Class, Range<usize>, usize),
+) -> Option<(Range<usize>, &'static str, Severity, &'static str)> {
+    match class {
+        // Flags of regions are written with up to six of them.
+        Class::Tag if count >= RUN => {
+            Some((extent, "hidden-tags", Severity::Block, "text in characters that cannot be seen"))
+        }
+        Class::ZeroWidth if count >= RUN => {
+            Some((extent, "hidden-zero-width", Severity::Block, "a row of characters that cannot be seen"))
+        }
+        Class::Direction => {
+            Some((extent, "hidden-direction", Severity::Warn, "text whose direction is turned round"))
+        }
+        Class::Tag | Class::ZeroWidth => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Vec<&'static str> {
+        find(text.as_bytes()).into_iter().map(|(_, rule, ..)| rule).collect()
+    }
+
+    #[test]
+    fn hidden_text_is_seen_and_ordinary_text_is_not() {
+        let tags: String =
+            "ignore all".chars().filter_map(|letter| char::from_u32(0xe0000 + u32::from(letter))).collect();
+        assert_eq!(rules(&format!("hello{tags} world")), ["hidden-tags"]);
+        assert_eq!(rules(&"\u{200b}\u{200c}".repeat(4)), ["hidden-zero-width"]);
+        assert_eq!(rules("admin\u{202e}txt.exe"), ["hidden-direction"]);
+        // A flag, a family, a Persian word, a byte order mark.
+        let flag: String =
+            "gbsct\u{5f}".chars().filter_map(|letter| char::from_u32(0xe0000 + u32::from(letter))).collect();
+        assert!(rules(&format!("\u{feff}\u{1f3f4}{flag} 👨‍👩‍👧 می‌خواهم tschüß")).is_empty());
+    }
+}

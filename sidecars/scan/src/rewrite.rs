@@ -1,0 +1,181 @@
+//! A text with what was found taken out, still readable by who it was meant for.
+
+use std::ops::Range;
+
+use crate::finding::Finding;
+use crate::redact::MASK;
+
+/// How the text is written, and so what may stand in place of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// JSON: stays JSON with the same structure; only the insides of strings and digits are replaced.
+    Json,
+    /// A path, a query or a form: only characters that need no encoding are put in.
+    Url,
+    /// Anything else.
+    Text,
+}
+
+/// `text` without what `findings` span. A piece shorter than the mask becomes as many asterisks, so the
+/// outcome is never longer than the text.
+///
+/// Text that calls itself JSON and is none is rewritten as [`Shape::Text`].
+#[must_use]
+pub fn rewrite(text: &[u8], findings: &[Finding], shape: Shape) -> Vec<u8> {
+    let spans = merged(text, findings);
+    if shape == Shape::Json && serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() {
+        return json(text, &spans);
+    }
+    let word = if shape == Shape::Url { "redacted" } else { MASK };
+    let mut made = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for span in spans {
+        made.extend_from_slice(&text[at..span.start]);
+        mask(span.len(), word, &mut made);
+        at = span.end;
+    }
+    made.extend_from_slice(&text[at..]);
+    made
+}
+
+/// `text` is JSON: its strings lose what is covered, by whole escapes; a number that is touched becomes 0.
+fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
+    let mut made = Vec::with_capacity(text.len());
+    let (mut at, mut in_string, mut covered) = (0, false, 0);
+    let mut spans = spans.iter().peekable();
+    while at < text.len() {
+        let length = unit(&text[at..], in_string);
+        while spans.next_if(|span| span.end <= at).is_some() {}
+        let touched = spans.peek().is_some_and(|span| span.start < at + length);
+        let quote = text[at] == b'"';
+        let number = !in_string && (text[at] == b'-' || text[at].is_ascii_digit());
+        if in_string && !quote && touched {
+            covered += length;
+        } else {
+            mask(std::mem::take(&mut covered), MASK, &mut made);
+            if number && touched {
+                made.push(b'0');
+            } else {
+                made.extend_from_slice(&text[at..at + length]);
+            }
+        }
+        in_string ^= quote;
+        at += length;
+    }
+    made
+}
+
+/// Bytes that stay together: an escape, a number, or one byte (spans never begin within a character).
+fn unit(text: &[u8], in_string: bool) -> usize {
+    let length = match text {
+        [b'\\', b'u', ..] if in_string => 6,
+        [b'\\', ..] if in_string => 2,
+        [b'-' | b'0'..=b'9', ..] if !in_string => {
+            text.iter().take_while(|byte| byte.is_ascii_digit() || b"+-.eE".contains(byte)).count()
+        }
+        _ => 1,
+    };
+    length.min(text.len())
+}
+
+/// In order, without overlaps, and never through a character.
+fn merged(text: &[u8], findings: &[Finding]) -> Vec<Range<usize>> {
+    let inside = |place: usize| text.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
+    let mut spans: Vec<Range<usize>> = findings
+        .iter()
+        .map(|finding| finding.span.within(text.len()))
+        .map(|mut span| {
+            // A character has four bytes at most; what goes on longer is none.
+            for _ in 0..3 {
+                span.start -= usize::from(span.start > 0 && inside(span.start));
+                span.end += usize::from(inside(span.end));
+            }
+            span
+        })
+        .filter(|span| !span.is_empty())
+        .collect();
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
+    spans.dedup_by(|next, kept| {
+        let joins = next.start <= kept.end;
+        if joins {
+            kept.end = kept.end.max(next.end);
+        }
+        joins
+    });
+    spans
+}
+
+fn mask(length: usize, word: &str, made: &mut Vec<u8>) {
+    if length >= word.len() {
+        made.extend_from_slice(word.as_bytes());
+    } else {
+        made.extend(std::iter::repeat_n(b'*', length));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::finding::{Detector, Range64, Severity};
+
+    fn at(start: usize, end: usize) -> Finding {
+        Finding {
+            span: Range64::at(0, &(start..end)),
+            rule: "test".into(),
+            detector: Detector::KnownSecrets,
+            severity: Severity::Block,
+            secret: None,
+            preview: String::new(),
+        }
+    }
+
+    fn without(text: &str, found: &str, shape: Shape) -> String {
+        let start = text.find(found).expect("there");
+        String::from_utf8(rewrite(text.as_bytes(), &[at(start, start + found.len())], shape)).expect("UTF-8")
+    }
+
+    #[test]
+    fn what_was_found_goes_and_the_rest_stays() {
+        for (text, found, shape, left) in [
+            ("key=abcdefghijkl;", "abcdefghijkl", Shape::Text, "key=[redacted];"),
+            ("key=abcde;", "abcde", Shape::Text, "key=*****;"),
+            ("q=abcdefghijkl&x=1", "abcdefghijkl", Shape::Url, "q=redacted&x=1"),
+            (r#"{"a":"x abcdefghijkl"}"#, "abcdefghijkl", Shape::Json, r#"{"a":"x [redacted]"}"#),
+            (
+                r#"{"a":"abcdef","b":"ghijklmnop"}"#,
+                r#"cdef","b":"ghij"#,
+                Shape::Json,
+                r#"{"a":"ab****","*":"****klmnop"}"#,
+            ),
+            (r#"{"a":12345678,"b":[1]}"#, "345", Shape::Json, r#"{"a":0,"b":[1]}"#),
+            (r#"["\u0041bcdefghijk"]"#, "0041bcdefghijk", Shape::Json, r#"["[redacted]"]"#),
+            ("{not json abcdefghijkl", "abcdefghijkl", Shape::Json, "{not json [redacted]"),
+        ] {
+            assert_eq!(without(text, found, shape), left, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn json_stays_json(
+            map in prop::collection::btree_map(".{0,8}", ("\\PC{0,30}", any::<i64>()), 0..6),
+            spans in prop::collection::vec((0_usize..200, 0_usize..40), 0..6),
+        ) {
+            let text = serde_json::to_string(&map).expect("JSON");
+            let findings: Vec<Finding> = spans.iter().map(|(start, length)| at(*start, start + length)).collect();
+            let made = rewrite(text.as_bytes(), &findings, Shape::Json);
+            prop_assert!(made.len() <= text.len());
+            prop_assert!(serde_json::from_slice::<serde_json::Value>(&made).is_ok(), "{}", String::from_utf8_lossy(&made));
+        }
+
+        #[test]
+        fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..200), spans in prop::collection::vec((0_usize..300, 0_usize..300), 0..6)) {
+            let findings: Vec<Finding> = spans.iter().map(|(one, other)| at(*one.min(other), *one.max(other))).collect();
+            for shape in [Shape::Json, Shape::Url, Shape::Text] {
+                prop_assert!(rewrite(&text, &findings, shape).len() <= text.len());
+            }
+        }
+    }
+}

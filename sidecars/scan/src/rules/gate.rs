@@ -1,0 +1,90 @@
+//! Where a text has one of the keys, in either case.
+//!
+//! Nearly every place of a text is refused by one bit of a table of four kibibytes; what remains is looked up
+//! and compared whole.
+
+/// Bytes of a key that the table knows.
+const PIECE: usize = 4;
+const BITS: u32 = 15;
+/// Sets the bit in which ASCII letters differ by case. Other characters may fall together; they are compared
+/// afterwards.
+const FOLD: u32 = 0x2020_2020;
+
+/// The keys; see the module.
+pub(super) struct Gate {
+    bits: Box<[u64; 1 << (BITS - 6)]>,
+    /// Piece, number of the key, where in the key the piece stands; sorted.
+    entries: Vec<(u32, u32, usize)>,
+    keys: Vec<Box<[u8]>>,
+}
+
+impl Gate {
+    pub(super) fn new<'k>(keys: impl IntoIterator<Item = &'k [u8]>) -> Self {
+        let mut gate = Self { bits: Box::new([0; 1 << (BITS - 6)]), entries: Vec::new(), keys: Vec::new() };
+        for key in keys {
+            let number = u32::try_from(gate.keys.len()).unwrap_or(u32::MAX);
+            if let [first, second, third] = *key {
+                // The byte after it may be anything that a token goes on with.
+                let next = (0..=u8::MAX).filter(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase());
+                gate.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
+            } else if let Some((piece, at)) = rarest(key) {
+                gate.entries.push((fold(piece), number, at));
+            }
+            gate.keys.push(key.into());
+        }
+        gate.entries.sort_unstable();
+        gate.entries.dedup();
+        for (piece, _, _) in &gate.entries {
+            let place = place(*piece);
+            gate.bits[place / 64] |= 1 << (place % 64);
+        }
+        gate
+    }
+
+    /// Calls `found(key, place)` wherever a key stands, in the order of the probes.
+    pub(super) fn each(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
+        for (at, window) in text.windows(PIECE).enumerate() {
+            let piece = fold(window.try_into().unwrap_or_default());
+            let place = place(piece);
+            if self.bits[place / 64] >> (place % 64) & 1 == 1 {
+                self.look(text, at, piece, &mut found);
+            }
+        }
+    }
+
+    #[cold]
+    fn look(&self, text: &[u8], at: usize, piece: u32, found: &mut impl FnMut(usize, usize)) {
+        let start = self.entries.partition_point(|entry| entry.0 < piece);
+        for (_, number, offset) in self.entries[start..].iter().take_while(|entry| entry.0 == piece) {
+            let number = *number as usize;
+            let key = &self.keys[number];
+            if let Some(start) = at.checked_sub(*offset)
+                && text.get(start..start + key.len()).is_some_and(|there| there.eq_ignore_ascii_case(key))
+            {
+                found(number, start);
+            }
+        }
+    }
+}
+
+fn fold(piece: [u8; PIECE]) -> u32 {
+    u32::from_le_bytes(piece) | FOLD
+}
+
+fn place(piece: u32) -> usize {
+    (piece.wrapping_mul(0x9e37_79b1) >> (32 - BITS)) as usize
+}
+
+/// The piece of a key that ordinary text has least.
+fn rarest(key: &[u8]) -> Option<([u8; PIECE], usize)> {
+    let rare = |byte: &u8| match byte.to_ascii_lowercase() {
+        b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | b' ' | b'/' | b':' | b'"' => 0,
+        b'l' | b'd' | b'c' | b'u' | b'm' | b'p' | b'h' | b'-' | b'.' | b'=' => 1,
+        b'g' | b'b' | b'f' | b'y' | b'w' | b'k' | b'v' | b'0'..=b'9' => 2,
+        _ => 3,
+    };
+    key.windows(PIECE)
+        .enumerate()
+        .max_by_key(|(at, window)| (window.iter().map(rare).sum::<u32>(), std::cmp::Reverse(*at)))
+        .and_then(|(at, window)| Some((window.try_into().ok()?, at)))
+}

@@ -1,0 +1,97 @@
+//! What one built-in rule is: a row of a table.
+
+use crate::finding::Severity;
+
+/// Which arithmetic a token carries in itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    /// The last six characters are the CRC-32 of what stands after the prefix, in base 62. A token whose sum
+    /// is wrong is only worth a warning.
+    Crc32,
+}
+
+/// One kind of token or phrase. Rows are constants; a test runs the examples of each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row {
+    /// Short name, as it stands in findings and in a person's configuration.
+    pub(crate) id: &'static str,
+    /// For a person, to be put after "this looks like".
+    pub(crate) words: &'static str,
+    /// One of these must be there, in either case, or the pattern is never tried. At least three bytes.
+    pub(crate) keys: &'static [&'static str],
+    /// Over bytes. Begins at the key, unless `lead` lets it begin earlier. Group 1, if it has one, is the secret.
+    /// `@=` stands for what may be between a name and its value.
+    pub(crate) pattern: &'static str,
+    /// How many bytes before the key the pattern may begin.
+    pub(crate) lead: usize,
+    /// How many bytes from the key on the pattern may see: what bounds its cost.
+    pub(crate) longest: usize,
+    /// Bits per byte that the secret must have at least, so that `xxxx…` is none.
+    pub(crate) entropy: f64,
+    /// A checksum.
+    pub(crate) check: Option<Check>,
+    /// What a match is worth.
+    pub(crate) severity: Severity,
+    /// Texts in which it is found: `<36w>` stands for so many made-up characters, see the test.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
+    pub(crate) like: &'static [&'static str],
+    /// Texts in which it is not.
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
+    pub(crate) unlike: &'static [&'static str],
+}
+
+/// A row with the usual bounds.
+pub(crate) const fn row(
+    id: &'static str,
+    words: &'static str,
+    keys: &'static [&'static str],
+    pattern: &'static str,
+    like: &'static [&'static str],
+    unlike: &'static [&'static str],
+) -> Row {
+    Row {
+        id,
+        words,
+        keys,
+        pattern,
+        lead: 0,
+        longest: 512,
+        entropy: 2.5,
+        check: None,
+        severity: Severity::Block,
+        like,
+        unlike,
+    }
+}
+
+impl Row {
+    /// The pattern may begin `bytes` before the key.
+    pub(crate) const fn lead(mut self, bytes: usize) -> Self {
+        self.lead = bytes;
+        self
+    }
+
+    /// The pattern may reach `bytes` from the key on.
+    pub(crate) const fn reach(mut self, bytes: usize) -> Self {
+        self.longest = bytes;
+        self
+    }
+
+    /// Another floor than the usual one.
+    pub(crate) const fn entropy(mut self, bits: f64) -> Self {
+        self.entropy = bits;
+        self
+    }
+
+    /// With a checksum in its last six characters.
+    pub(crate) const fn crc(mut self) -> Self {
+        self.check = Some(Check::Crc32);
+        self
+    }
+
+    /// Worth a warning only.
+    pub(crate) const fn warn(mut self) -> Self {
+        self.severity = Severity::Warn;
+        self
+    }
+}

@@ -1,0 +1,388 @@
+//! All detectors over one text or stream.
+//!
+//! A text is judged in windows at fixed places of it, each with some context on both sides, and a finding
+//! belongs to the window in which it begins. So what is found depends on the text alone: not on how it came in
+//! pieces, and whole or streamed alike.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::entropy::random_windows;
+use crate::finding::{Detector, Finding, Range64, Severity, settle};
+use crate::hidden;
+use crate::known::{KnownSecrets, PIECE};
+use crate::letters::{Letters, last, places};
+use crate::rules::{self, REACH, RuleSet};
+use crate::user_rules::UserRules;
+use crate::view::View;
+
+/// Bytes that a window owns.
+const CORE: usize = 64 << 10;
+
+/// Findings that are kept. A text with more is refused or unreadable anyway.
+pub const MOST_FINDINGS: usize = 1000;
+
+/// What to look for.
+#[derive(Debug)]
+pub struct Scanner {
+    known: Arc<KnownSecrets>,
+    tokens: bool,
+    entropy: bool,
+    injection: bool,
+    user: Option<Arc<UserRules>>,
+    reach: usize,
+}
+
+/// What a scan found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// In the order of their places.
+    pub findings: Vec<Finding>,
+    /// There were more than [`MOST_FINDINGS`], and the rest was not kept.
+    pub more: bool,
+}
+
+impl Report {
+    /// The highest severity; none when nothing was found.
+    #[must_use]
+    pub fn worst(&self) -> Option<Severity> {
+        self.findings.iter().map(|finding| finding.severity).max()
+    }
+}
+
+impl Scanner {
+    /// For what leaves: shapes of tokens and known secrets.
+    #[must_use]
+    pub fn outbound(known: Arc<KnownSecrets>) -> Self {
+        Self { tokens: true, ..Self::of(known) }
+    }
+
+    /// For what comes in: known secrets that an endpoint echoes, and phrases that take over an agent.
+    #[must_use]
+    pub fn inbound(known: Arc<KnownSecrets>) -> Self {
+        Self { injection: true, ..Self::of(known) }
+    }
+
+    fn of(known: Arc<KnownSecrets>) -> Self {
+        let reach = REACH.max(known.longest() + 8);
+        Self { known, tokens: false, entropy: false, injection: false, user: None, reach }
+    }
+
+    /// With `token_patterns` on or off.
+    #[must_use]
+    pub fn with_tokens(self, tokens: bool) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// With `entropy` on or off.
+    #[must_use]
+    pub fn with_entropy(self, entropy: bool) -> Self {
+        Self { entropy, ..self }
+    }
+
+    /// With a person's own rules.
+    #[must_use]
+    pub fn with_rules(self, rules: Arc<UserRules>) -> Self {
+        Self { user: Some(rules), ..self }
+    }
+
+    /// Judges a whole text.
+    #[must_use]
+    pub fn scan(&self, text: &[u8]) -> Report {
+        let mut judge = Judge::new(self);
+        let mut start = 0;
+        loop {
+            let end = text.len().min(start + CORE);
+            let seen = start.saturating_sub(self.reach)..text.len().min(end + self.reach);
+            judge.window(
+                &text[seen.clone()],
+                seen.start as u64,
+                start - seen.start..end - seen.start,
+                end == text.len(),
+            );
+            start = end;
+            if end == text.len() {
+                return judge.report();
+            }
+        }
+    }
+
+    /// Judges a text that comes in pieces.
+    #[must_use]
+    pub fn stream(&self) -> Stream<'_> {
+        Stream { judge: Judge::new(self), held: Vec::new(), base: 0, start: 0 }
+    }
+}
+
+/// A scan under way; holds a window and its context, however long the stream is.
+#[derive(Debug)]
+pub struct Stream<'s> {
+    judge: Judge<'s>,
+    held: Vec<u8>,
+    /// Place of the first held byte.
+    base: u64,
+    /// Where among the held bytes the next window begins.
+    start: usize,
+}
+
+impl Stream<'_> {
+    /// Takes the next piece of the text.
+    pub fn feed(&mut self, mut piece: &[u8]) {
+        let reach = self.judge.scanner.reach;
+        while !piece.is_empty() {
+            let wanted = (self.start + CORE + reach + 1).saturating_sub(self.held.len());
+            let (now, later) = piece.split_at(piece.len().min(wanted));
+            self.held.extend_from_slice(now);
+            piece = later;
+            // One byte more than the window and its context: it is surely not the last.
+            if self.held.len() > self.start + CORE + reach {
+                self.step(self.start + CORE, false);
+            }
+        }
+    }
+
+    fn step(&mut self, end: usize, last: bool) {
+        let reach = self.judge.scanner.reach;
+        let seen = self.held.len().min(end + reach);
+        self.judge.window(&self.held[..seen], self.base, self.start..end, last);
+        let keep = end.saturating_sub(reach);
+        self.held.drain(..keep);
+        self.base += keep as u64;
+        self.start = end - keep;
+    }
+
+    /// Everything before this place is judged: its findings are in [`findings`](Self::findings).
+    #[must_use]
+    pub fn judged(&self) -> u64 {
+        self.base + self.start as u64
+    }
+
+    /// What was found so far, settled only by [`finish`](Self::finish).
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.judge.findings
+    }
+
+    /// The text has ended: what was found in all of it, as [`Scanner::scan`] would say.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        loop {
+            let end = self.held.len().min(self.start + CORE);
+            let last = end == self.held.len();
+            self.step(end, last);
+            if last {
+                return self.judge.report();
+            }
+        }
+    }
+}
+
+/// The findings so far, and what of earlier windows later ones need.
+#[derive(Debug)]
+struct Judge<'s> {
+    scanner: &'s Scanner,
+    findings: Vec<Finding>,
+    more: bool,
+    /// The last letters before the window as it is, and as it is without escapes, each with its place.
+    carry: [Vec<(u8, u64)>; 2],
+}
+
+/// A window, where it stands and what of it counts.
+struct Frame<'w> {
+    view: &'w View<'w>,
+    base: u64,
+    core: Range<usize>,
+    last: bool,
+}
+
+impl Frame<'_> {
+    /// Where in the stream a range of the view stands; none if another window owns it.
+    fn owned(&self, range: &Range<usize>) -> Option<Range64> {
+        let source = self.view.source_range(range);
+        (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
+    }
+}
+
+impl<'s> Judge<'s> {
+    fn new(scanner: &'s Scanner) -> Self {
+        Self { scanner, findings: Vec::new(), more: false, carry: [Vec::new(), Vec::new()] }
+    }
+
+    fn report(self) -> Report {
+        Report { findings: settle(self.findings), more: self.more }
+    }
+
+    fn add(&mut self, finding: Finding) {
+        if self.findings.len() >= MOST_FINDINGS {
+            self.findings = settle(std::mem::take(&mut self.findings));
+        }
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more = true;
+        }
+    }
+
+    fn window(&mut self, window: &[u8], base: u64, core: Range<usize>, last: bool) {
+        let plain = View::plain(window);
+        let unescaped = View::unescaped(window);
+        let frame = Frame { view: &plain, base, core: core.clone(), last };
+        self.look(&frame);
+        if matches!(plain.bytes, std::borrow::Cow::Owned(_)) {
+            // What was folded away may be a part of a secret.
+            self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), last });
+        }
+        self.pieces(0, &frame);
+        match unescaped {
+            Some(view) => {
+                let frame = Frame { view: &view, base, core: core.clone(), last };
+                self.look(&frame);
+                self.pieces(1, &frame);
+            }
+            None => {
+                let [first, second] = &mut self.carry;
+                second.clone_from(first);
+            }
+        }
+        if self.scanner.entropy {
+            for range in random_windows(window, base).filter(|range| core.contains(&range.start)) {
+                self.plain_finding(
+                    "entropy",
+                    Detector::Entropy,
+                    Severity::Warn,
+                    "as random as a key",
+                    Range64::at(base, &range),
+                );
+            }
+        }
+        if self.scanner.injection {
+            for (range, rule, severity, words) in hidden::find(window) {
+                if core.contains(&range.start) {
+                    self.plain_finding(rule, Detector::Injection, severity, words, Range64::at(base, &range));
+                }
+            }
+        }
+    }
+
+    /// Spellings and shapes in one view of the window.
+    fn look(&mut self, frame: &Frame<'_>) {
+        self.spellings(frame);
+        if self.scanner.tokens {
+            self.rules(rules::tokens(), Detector::TokenPatterns, frame);
+        }
+        if self.scanner.injection {
+            self.rules(rules::phrases(), Detector::Injection, frame);
+        }
+        if let Some(user) = self.scanner.user.clone() {
+            user.find(&frame.view.bytes, |id, range| {
+                if let Some(span) = frame.owned(&range) {
+                    self.plain_finding(
+                        id,
+                        Detector::TokenPatterns,
+                        Severity::Block,
+                        "matches a rule of your own",
+                        span,
+                    );
+                }
+            });
+        }
+    }
+
+    fn rules(&mut self, set: &RuleSet, detector: Detector, frame: &Frame<'_>) {
+        set.find(&frame.view.bytes, |found| {
+            if let Some(span) = frame.owned(&found.span) {
+                let preview = format!("{}, {} bytes", found.words, found.span.len());
+                let rule = found.id;
+                self.add(Finding { span, rule, detector, severity: found.severity, secret: None, preview });
+            }
+        });
+    }
+
+    fn plain_finding(
+        &mut self,
+        rule: &str,
+        detector: Detector,
+        severity: Severity,
+        words: &str,
+        span: Range64,
+    ) {
+        let preview = format!("{words}, {} bytes", span.end - span.start);
+        self.add(Finding { span, rule: rule.into(), detector, severity, secret: None, preview });
+    }
+
+    fn known(&mut self, owner: usize, span: Range64) {
+        let preview = "a secret of this bottle".to_owned();
+        let detector = Detector::KnownSecrets;
+        let (rule, severity) = ("known-secret".into(), Severity::Block);
+        self.add(Finding { span, rule, detector, severity, secret: Some(owner), preview });
+    }
+
+    fn spellings(&mut self, frame: &Frame<'_>) {
+        let scanner = self.scanner;
+        scanner.known.find(&frame.view.bytes, |owner, range| {
+            if let Some(span) = frame.owned(&range) {
+                self.known(owner, span);
+            }
+        });
+    }
+
+    /// Letters and digits of what the window owns, after those of the windows before it.
+    fn pieces(&mut self, lane: usize, frame: &Frame<'_>) {
+        let text = &frame.view.bytes;
+        let start = made_from(frame.view, frame.core.start);
+        let end = if frame.last { text.len() } else { made_from(frame.view, frame.core.end) };
+        let own = &text[start..end];
+        let carried: Vec<u8> = self.carry[lane].iter().map(|(letter, _)| *letter).collect();
+        let letters = Letters::of(&carried, own);
+        let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
+        let scanner = self.scanner;
+        scanner.known.find_letters(&letters.bytes, |owner, range| {
+            if hits.last() != Some(&(owner, range.clone())) && hits.len() < MOST_FINDINGS {
+                hits.push((owner, range));
+            }
+        });
+        let carried = &self.carry[lane];
+        let mut numbers: Vec<usize> = hits
+            .iter()
+            .flat_map(|(_, range)| [range.start, range.end - 1])
+            .filter_map(|number| number.checked_sub(carried.len()))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let found = places(own, &numbers);
+        let source = |place: usize| frame.base + frame.view.source(start + place) as u64;
+        let place = |number: usize| match number.checked_sub(carried.len()) {
+            None => carried[number].1,
+            Some(number) => numbers.binary_search(&number).map_or(frame.base, |index| source(found[index])),
+        };
+        let spans: Vec<_> = hits
+            .into_iter()
+            .map(|(owner, range)| {
+                (owner, Range64 { start: place(range.start), end: place(range.end - 1) + 1 })
+            })
+            .collect();
+        if !frame.last {
+            let mut carry = carried.clone();
+            carry.extend(last(own, PIECE - 1).into_iter().map(|(letter, place)| (letter, source(place))));
+            carry.drain(..carry.len().saturating_sub(PIECE - 1));
+            self.carry[lane] = carry;
+        }
+        for (owner, span) in spans {
+            self.known(owner, span);
+        }
+    }
+}
+
+/// The first place of a view that comes from `place` of its source or from behind it.
+fn made_from(view: &View<'_>, place: usize) -> usize {
+    let (mut low, mut high) = (0, view.bytes.len());
+    while low < high {
+        let middle = low.midpoint(high);
+        if view.source(middle) < place {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}

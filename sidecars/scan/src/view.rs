@@ -1,0 +1,350 @@
+//! A text as its reader will see it: escapes undone, look-alikes folded, what cannot be seen left out.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use unicode_normalization::char::decompose_compatible;
+
+/// How often escapes within escapes are undone: JSON in JSON in a form.
+const DEPTH: usize = 3;
+
+/// Where an outcome departs from what it was made from: place in the one, place in the other.
+type Map = Vec<(usize, usize)>;
+
+/// A text made from another, with the way back.
+#[derive(Debug, Clone)]
+pub(crate) struct View<'t> {
+    pub(crate) bytes: Cow<'t, [u8]>,
+    /// From the newest step to the oldest.
+    steps: Vec<Map>,
+}
+
+impl<'t> View<'t> {
+    /// The text as it is.
+    pub(crate) fn raw(text: &'t [u8]) -> Self {
+        Self { bytes: Cow::Borrowed(text), steps: Vec::new() }
+    }
+
+    /// The text with look-alikes folded and without what is invisible.
+    pub(crate) fn plain(text: &'t [u8]) -> Self {
+        match fold(text) {
+            Some((bytes, map)) => Self { bytes: Cow::Owned(bytes), steps: vec![map] },
+            None => Self { bytes: Cow::Borrowed(text), steps: Vec::new() },
+        }
+    }
+
+    /// The text with escapes undone and then folded; none when no escape hides anything but spaces and quotes,
+    /// which every text in JSON has.
+    pub(crate) fn unescaped(text: &[u8]) -> Option<Self> {
+        Self::undone(text, false)
+    }
+
+    /// The same, whatever the escapes hide.
+    pub(crate) fn unescaped_all(text: &[u8]) -> Option<Self> {
+        Self::undone(text, true)
+    }
+
+    fn undone(text: &[u8], any: bool) -> Option<Self> {
+        let mut steps = Vec::new();
+        let mut bytes: Option<Vec<u8>> = None;
+        while steps.len() < DEPTH
+            && let Some((next, map)) = unescape(bytes.as_deref().unwrap_or(text), any)
+        {
+            bytes = Some(next);
+            steps.insert(0, map);
+        }
+        let bytes = bytes?;
+        Some(match fold(&bytes) {
+            Some((folded, map)) => {
+                steps.insert(0, map);
+                Self { bytes: Cow::Owned(folded), steps }
+            }
+            None => Self { bytes: Cow::Owned(bytes), steps },
+        })
+    }
+
+    /// Where in the source a place of the view comes from.
+    pub(crate) fn source(&self, place: usize) -> usize {
+        self.steps.iter().fold(place, |place, map| {
+            let next = map.partition_point(|(made, _)| *made <= place);
+            match next.checked_sub(1).and_then(|index| map.get(index)) {
+                Some((made, from)) => from + (place - made),
+                None => place,
+            }
+        })
+    }
+
+    /// The same for a range; with everything of the source that its last byte was made of.
+    pub(crate) fn source_range(&self, range: &Range<usize>) -> Range<usize> {
+        self.source(range.start)..self.source(range.end)
+    }
+}
+
+/// Writes an outcome and remembers where it departs from its source.
+struct Writer {
+    bytes: Vec<u8>,
+    map: Map,
+}
+
+impl Writer {
+    fn copy(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// `made` in place of what ends at `end` of the source. Every byte of it leads to the start of that.
+    fn put(&mut self, made: &[u8], start: usize, end: usize) {
+        for byte in made {
+            self.map.push((self.bytes.len(), start));
+            self.bytes.push(*byte);
+        }
+        self.map.push((self.bytes.len(), end));
+    }
+}
+
+/// Whether nobody sees it: joiners, marks of direction, soft hyphens, tags, fillers.
+pub(crate) fn invisible(character: char) -> bool {
+    matches!(character,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// The ASCII text that a character stands for: full-width letters, letters in circles and in mathematical
+/// alphabets.
+fn folded(character: char) -> Option<([u8; 20], usize)> {
+    // Most of what is written beyond ASCII: letters of their own, and ideographs.
+    if matches!(character, '\u{250}'..='\u{2bf}' | '\u{370}'..='\u{1cff}' | '\u{3400}'..='\u{fa0d}') {
+        return None;
+    }
+    let (mut ascii, mut length, mut fits) = ([0; 20], 0, true);
+    decompose_compatible(character, |part| match (u8::try_from(part), ascii.get_mut(length)) {
+        (Ok(byte), Some(slot)) if byte.is_ascii() => {
+            *slot = byte;
+            length += 1;
+        }
+        _ => fits = false,
+    });
+    fits.then_some((ascii, length))
+}
+
+/// NFKC as far as it leads to ASCII, and without what is invisible. Bytes that are no UTF-8 stay.
+fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
+    if text.is_ascii() {
+        return None;
+    }
+    let mut writer = Writer { bytes: Vec::with_capacity(text.len()), map: Vec::new() };
+    let mut at = 0;
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            let end = at + character.len_utf8();
+            if character.is_ascii() {
+                writer.copy(&text[at..end]);
+            } else if invisible(character) {
+                writer.put(b"", at, end);
+            } else if let Some((ascii, length)) = folded(character) {
+                writer.put(&ascii[..length], at, end);
+            } else {
+                writer.copy(&text[at..end]);
+            }
+            at = end;
+        }
+        writer.copy(chunk.invalid());
+        at += chunk.invalid().len();
+    }
+    (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
+}
+
+/// Undoes `%41`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. None if that uncovers nothing worth a look: no letter,
+/// no sign that tokens have, no further escape.
+fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
+    let mut next = memchr::memchr3(b'%', b'\\', b'&', text)?;
+    let mut writer = Writer { bytes: Vec::new(), map: Vec::new() };
+    let (mut copied, mut worth) = (0, any);
+    loop {
+        let step = match escape(&text[next..]) {
+            Some((character, length)) => {
+                writer.copy(&text[copied..next]);
+                worth |= character.is_worth(text.get(next + length).copied());
+                match character {
+                    Unit::Byte(byte) => writer.put(&[byte], next, next + length),
+                    Unit::Char(character) => {
+                        writer.put(character.encode_utf8(&mut [0; 4]).as_bytes(), next, next + length);
+                    }
+                }
+                copied = next + length;
+                length
+            }
+            None => 1,
+        };
+        match memchr::memchr3(b'%', b'\\', b'&', &text[next + step..]) {
+            Some(distance) => next += step + distance,
+            None => break,
+        }
+    }
+    writer.copy(&text[copied..]);
+    let worth = worth && copied > 0;
+    worth.then_some((writer.bytes, writer.map))
+}
+
+enum Unit {
+    Byte(u8),
+    Char(char),
+}
+
+impl Unit {
+    /// Whether it may be a part of a token, of what hides one, or (with the byte after it) of another escape.
+    fn is_worth(&self, after: Option<u8>) -> bool {
+        let character = match self {
+            Self::Byte(byte) => char::from(*byte),
+            Self::Char(character) => *character,
+        };
+        match character {
+            '\\' => matches!(after, Some(b'u' | b'x')),
+            '&' => after == Some(b'#'),
+            other => other.is_ascii_alphanumeric() || !other.is_ascii() || "-_./+=:@~%".contains(other),
+        }
+    }
+}
+
+/// What the escape at the start of `text` stands for, and its length.
+fn escape(text: &[u8]) -> Option<(Unit, usize)> {
+    match text {
+        [b'%', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 3)),
+        [b'\\', b'u', b'{', rest @ ..] => {
+            let end = rest.iter().take(7).position(|byte| *byte == b'}')?;
+            Some((Unit::Char(char::from_u32(hex(&rest[..end])?)?), end + 4))
+        }
+        [b'\\', b'u', rest @ ..] => utf16(rest),
+        [b'\\', b'x', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 4)),
+        [b'\\', letter, ..] => Some((Unit::Byte(simple(*letter)?), 2)),
+        [b'&', rest @ ..] => entity(rest),
+        _ => None,
+    }
+}
+
+fn simple(letter: u8) -> Option<u8> {
+    Some(match letter {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'/' | b'"' | b'\\' | b'\'' => letter,
+        _ => return None,
+    })
+}
+
+/// Four digits, or two times four for what UTF-16 writes in two units.
+fn utf16(rest: &[u8]) -> Option<(Unit, usize)> {
+    let first = hex(rest.get(..4)?)?;
+    if let Some(character) = char::from_u32(first) {
+        return Some((Unit::Char(character), 6));
+    }
+    let second = hex(rest.get(4..10)?.strip_prefix(b"\\u")?)?;
+    let units = [u16::try_from(first).ok()?, u16::try_from(second).ok()?];
+    Some((Unit::Char(char::decode_utf16(units).next()?.ok()?), 12))
+}
+
+fn entity(rest: &[u8]) -> Option<(Unit, usize)> {
+    let end = rest.iter().take(10).position(|byte| *byte == b';')?;
+    let character = match &rest[..end] {
+        [b'#', b'x' | b'X', digits @ ..] => char::from_u32(hex(digits)?)?,
+        [b'#', digits @ ..] => char::from_u32(std::str::from_utf8(digits).ok()?.parse().ok()?)?,
+        b"amp" => '&',
+        b"lt" => '<',
+        b"gt" => '>',
+        b"quot" => '"',
+        b"apos" => '\'',
+        b"sol" => '/',
+        b"equals" => '=',
+        b"plus" => '+',
+        _ => return None,
+    };
+    Some((Unit::Char(character), end + 2))
+}
+
+fn hex(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 6 {
+        return None;
+    }
+    digits.iter().try_fold(0, |number, digit| Some(number << 4 | char::from(*digit).to_digit(16)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn look_alikes_are_folded_and_what_is_invisible_goes() {
+        for (text, seen) in [
+            ("ｇｈｐ＿１", "ghp_1"),
+            ("g\u{200b}h\u{ad}p\u{feff}", "ghp"),
+            ("𝐠𝒽𝓅 ⓐ", "ghp a"),
+            ("tschüß 漢字 ok", "tschüß 漢字 ok"),
+        ] {
+            assert_eq!(View::plain(text.as_bytes()).bytes, text_bytes(seen), "{text}");
+        }
+        assert_eq!(View::plain(b"\xff\xfea\xc3").bytes, b"\xff\xfea\xc3".as_slice());
+    }
+
+    fn text_bytes(text: &str) -> &[u8] {
+        text.as_bytes()
+    }
+
+    #[test]
+    fn escapes_are_undone_as_deep_as_they_are_nested() {
+        for (text, seen) in [
+            ("%67hp%5F1", "ghp_1"),
+            (r"\u0067\u{68}\x70\/", "ghp/"),
+            ("&#103;&#x68;p&amp;", "ghp&"),
+            (r"\ud835\udc20hp", "ghp"),
+            (r"\\u0067hp", "ghp"),
+            ("%5Cu0067hp", "ghp"),
+        ] {
+            let view = View::unescaped(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(view.bytes, text_bytes(seen), "{text}");
+        }
+        assert!(View::unescaped(br#"a \"quoted\" line\n and 100% of it & more"#).is_none());
+    }
+
+    #[test]
+    fn the_way_back_covers_what_was_written() {
+        let text = "x=\u{200b}%67%68p!".as_bytes();
+        let view = View::unescaped(text).expect("escapes");
+        let at = view.bytes.windows(3).position(|window| window == b"ghp").expect("found");
+        assert_eq!(&text[view.source_range(&(at..at + 3))], b"%67%68p");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(text in prop::collection::vec(any::<u8>(), 0..300)) {
+            for view in [Some(View::plain(&text)), View::unescaped(&text)].into_iter().flatten() {
+                let mut last = 0;
+                for place in 0..=view.bytes.len() {
+                    let source = view.source(place);
+                    prop_assert!(source >= last && source <= text.len());
+                    last = source;
+                }
+                prop_assert_eq!(view.source(view.bytes.len()), text.len());
+            }
+        }
+
+        #[test]
+        fn escapes_in_any_mixture_are_undone(text in "[ -~]{1,40}", ways in prop::collection::vec(0..5, 40)) {
+            let written: String = text.chars().zip(ways).map(|(character, way)| {
+                let code = u32::from(character);
+                match way {
+                    0 => format!("%{code:02x}"),
+                    1 => format!("\\u{code:04X}"),
+                    2 => format!("&#{code};"),
+                    3 => format!("&#x{code:x};"),
+                    _ => format!("\\x{code:02x}"),
+                }
+            }).collect();
+            let once = unescape(written.as_bytes(), false);
+            if text.contains(|character: char| character.is_ascii_alphanumeric()) {
+                prop_assert_eq!(once.expect("worth it").0, text.as_bytes());
+            }
+        }
+    }
+}
