@@ -157,33 +157,38 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
 /// Undoes `%41`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. None if that uncovers nothing worth a look: no letter,
 /// no sign that tokens have, no further escape.
 fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
-    let mut next = memchr::memchr3(b'%', b'\\', b'&', text)?;
-    let mut writer = Writer { bytes: Vec::new(), map: Vec::new() };
-    let (mut copied, mut worth) = (0, any);
-    loop {
-        let step = match escape(&text[next..]) {
-            Some((character, length)) => {
-                writer.copy(&text[copied..next]);
-                worth |= character.is_worth(text.get(next + length).copied());
-                match character {
-                    Unit::Byte(byte) => writer.put(&[byte], next, next + length),
-                    Unit::Char(character) => {
-                        writer.put(character.encode_utf8(&mut [0; 4]).as_bytes(), next, next + length);
-                    }
-                }
-                copied = next + length;
-                length
-            }
-            None => 1,
-        };
-        match memchr::memchr3(b'%', b'\\', b'&', &text[next + step..]) {
-            Some(distance) => next += step + distance,
-            None => break,
+    // Most escapes hide nothing, so a look comes before the work.
+    let mut first = escapes(text);
+    if !first.any(|(at, unit, length)| any || unit.is_worth(text.get(at + length).copied())) {
+        return None;
+    }
+    let mut writer = Writer { bytes: Vec::with_capacity(text.len()), map: Vec::new() };
+    let mut copied = 0;
+    for (at, unit, length) in escapes(text) {
+        writer.copy(&text[copied..at]);
+        copied = at + length;
+        match unit {
+            Unit::Byte(byte) => writer.put(&[byte], at, copied),
+            Unit::Char(character) => writer.put(character.encode_utf8(&mut [0; 4]).as_bytes(), at, copied),
         }
     }
     writer.copy(&text[copied..]);
-    let worth = worth && copied > 0;
-    worth.then_some((writer.bytes, writer.map))
+    Some((writer.bytes, writer.map))
+}
+
+/// The escapes of a text, none within another: place, what it stands for, length.
+fn escapes(text: &[u8]) -> impl Iterator<Item = (usize, Unit, usize)> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let at = next + memchr::memchr3(b'%', b'\\', b'&', text.get(next..)?)?;
+            next = at + 1;
+            if let Some((unit, length)) = escape(&text[at..]) {
+                next = at + length;
+                return Some((at, unit, length));
+            }
+        }
+    })
 }
 
 enum Unit {
