@@ -134,7 +134,6 @@ impl<'a> Guarded<'a> {
     /// # Errors
     /// [`LaunchError`], [`LaunchError::Isolation`] among them; see [`undo`].
     pub async fn provision(self) -> Result<Provisioned<'a>, LaunchError> {
-        guest::provision(&self.work, &self.guest, &self.trust).await?;
         // A hole is reported before anything else that failed.
         let (measured, filled) = tokio::join!(guest::measure(&self.work, &self.guest), self.fill());
         measured.and(filled)?;
@@ -142,6 +141,7 @@ impl<'a> Guarded<'a> {
     }
 
     async fn fill(&self) -> Result<(), LaunchError> {
+        guest::provision(&self.work, &self.guest, &self.trust).await?;
         workspace::fill(&self.work, &self.guest).await?;
         if self.work.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
             let transcripts = Transcripts::of(&self.work.host.home, &self.work.claim.record());

@@ -3,6 +3,7 @@
 //! The host comes and goes; a new connection replaces the old one, and what belongs to the bottle (the
 //! agent, its output, its environment) is not touched by either.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,12 +152,12 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         }
         GuestRequest::Probe(request) => {
             let probed = match guest.environment() {
-                Ok(environment) => {
-                    Ok(GuestEvent::Probed { attempts: probe::run(&request, environment).await })
-                }
+                // Isolation is there before anything is provisioned.
+                Err(_) if request.isolation_only => Ok(probe::run(&request, &BTreeMap::new()).await),
+                Ok(environment) => Ok(probe::run(&request, environment).await),
                 Err(failure) => Err(failure),
             };
-            finish(&stream, probed).await;
+            finish(&stream, probed.map(|attempts| GuestEvent::Probed { attempts })).await;
         }
         GuestRequest::Moment => {
             answer(&stream, &GuestEvent::Moment { at: file_clock::between().await }).await

@@ -177,7 +177,7 @@ pub struct Probe {
     #[serde(default)]
     pub others: Vec<std::net::SocketAddr>,
     /// Leave out what a person may have put into the bottle on purpose: secrets in its environment, files of
-    /// their home.
+    /// their home. Then it may be asked for before the provisions.
     #[serde(default)]
     pub isolation_only: bool,
 }
