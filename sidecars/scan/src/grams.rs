@@ -64,7 +64,8 @@ impl Builder {
             entries: self.0.as_slice().into(),
         };
         for index in 0..grams.entries.len() {
-            let (first, second) = grams.places(grams.entries[index].0);
+            let key = grams.entries[index].0;
+            let (first, second) = (grams.first(key), grams.second(key));
             grams.bits[first / 64] |= 1 << (first % 64);
             grams.bits[second / 64] |= 1 << (second % 64);
         }
@@ -79,10 +80,13 @@ fn key(piece: &[u8]) -> u64 {
 
 impl Grams {
     #[expect(clippy::cast_possible_truncation, reason = "shifted down to the number of bits")]
-    fn places(&self, key: u64) -> (usize, usize) {
-        let first = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
-        let second = key.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> self.shift;
-        (first as usize, second as usize)
+    fn first(&self, key: u64) -> usize {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "shifted down to the number of bits")]
+    fn second(&self, key: u64) -> usize {
+        (key.wrapping_mul(0xc2b2_ae3d_27d4_eb4f) >> self.shift) as usize
     }
 
     fn has(&self, place: usize) -> bool {
@@ -107,14 +111,18 @@ impl Grams {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn probe(&self, key: u64, at: usize, found: &mut impl FnMut(usize, u32, u32)) {
-        let (first, second) = self.places(key);
-        if self.has(first) && self.has(second) {
-            let start = self.entries.partition_point(|entry| entry.0 < key);
-            for entry in self.entries[start..].iter().take_while(|entry| entry.0 == key) {
-                found(at, entry.1, entry.2);
-            }
+        if self.has(self.first(key)) && self.has(self.second(key)) {
+            self.look(key, at, found);
+        }
+    }
+
+    #[cold]
+    fn look(&self, key: u64, at: usize, found: &mut impl FnMut(usize, u32, u32)) {
+        let start = self.entries.partition_point(|entry| entry.0 < key);
+        for entry in self.entries[start..].iter().take_while(|entry| entry.0 == key) {
+            found(at, entry.1, entry.2);
         }
     }
 }

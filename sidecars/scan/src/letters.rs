@@ -30,12 +30,19 @@ impl Letters {
     pub(crate) fn of(before: &[u8], text: &[u8]) -> Self {
         let mut bytes = vec![0; before.len() + text.len() + 1];
         bytes[..before.len()].copy_from_slice(before);
-        let (mut length, mut escape) = (before.len(), false);
-        for byte in text {
-            let letter = LOWER[usize::from(*byte)];
-            bytes[length] = letter;
-            length += usize::from(letter != 0 && !(escape && is_escape(*byte)));
-            escape = *byte == b'\\' && !escape;
+        let (mut length, mut rest) = (before.len(), text);
+        loop {
+            let (run, tail) = rest.split_at(memchr::memchr(b'\\', rest).unwrap_or(rest.len()));
+            for byte in run {
+                let letter = LOWER[usize::from(*byte)];
+                bytes[length] = letter;
+                length += usize::from(letter != 0);
+            }
+            rest = match tail {
+                [] => break,
+                [_, next, after @ ..] if *next == b'\\' || is_escape(*next) => after,
+                [_, after @ ..] => after,
+            };
         }
         bytes.truncate(length);
         Self { bytes }

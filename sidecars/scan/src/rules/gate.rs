@@ -1,11 +1,11 @@
 //! Where a text has one of the keys, in either case.
 //!
-//! Nearly every place of a text is refused by one bit of a table of four kibibytes; what remains is looked up
+//! Nearly every place of a text is refused by one bit of a table of 32 kibibytes; what remains is looked up
 //! and compared whole.
 
 /// Bytes of a key that the table knows.
 const PIECE: usize = 4;
-const BITS: u32 = 15;
+const BITS: u32 = 18;
 /// Sets the bit in which ASCII letters differ by case. Other characters may fall together; they are compared
 /// afterwards.
 const FOLD: u32 = 0x2020_2020;
