@@ -23,6 +23,13 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 /// What the person does about a disk that is full.
 pub(super) const FREE_SPACE: &str = "free space where the engine keeps its data; `docker system df` shows";
 
+/// What the person does about something that was there a moment ago.
+pub(super) const REMOVED: &str = "something else on this engine removed it meanwhile; try again";
+
+/// What the person does about a bottle of which a part is not there any more.
+pub(super) const LEFT: &str =
+    "something else on this engine removed or ended it; `bottle cleanup` removes what is left";
+
 /// An engine that answered.
 #[derive(Debug)]
 pub(super) struct Engine {

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::commit::{Committed, commit, inspected, labelled};
 use super::container::find_agent;
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, LEFT, REMOVED};
 use super::names::Names;
 use crate::backend::{BackendError, Copied, Frozen, Snapshot, Told};
 
@@ -35,15 +35,16 @@ pub(super) async fn freeze(
 ) -> Result<Frozen, BackendError> {
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
     let found = find_agent(engine, names, slug).await.map_err(failed)?;
-    let container = found.ok_or_else(|| BackendError::failed(format!("there is no container of {slug}")))?;
+    let gone = || BackendError::failed(format!("there is no container of {slug}")).with_hint(LEFT);
+    let container = found.ok_or_else(gone)?;
     let made_at = Timestamp::now();
     let tag = format!("{}-{slug}-{}", names.home(), made_at.as_microsecond());
     let moment = made_at.to_string();
     let labels = [(HOME, names.home()), (OF, slug.as_str()), (MADE_AT, &moment)];
     let id = commit(engine, &container.id, (REPOSITORY, &tag), &labels).await.map_err(failed)?;
     let image = inspected(engine, &id).await.map_err(failed)?;
-    let image =
-        image.ok_or_else(|| BackendError::failed(format!("the snapshot of {slug} is gone already")))?;
+    let gone = || BackendError::failed(format!("the snapshot of {slug} is gone already")).with_hint(REMOVED);
+    let image = image.ok_or_else(gone)?;
     let previous = previous.map(|previous| previous.reference.as_str());
     let snapshot = read(engine, names.home(), image, previous).await.map_err(failed)?;
     let snapshot = snapshot.ok_or_else(|| BackendError::failed("the engine lost the snapshot's labels"))?;

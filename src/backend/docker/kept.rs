@@ -14,7 +14,7 @@ use bottle_contract::names::Slug;
 
 use super::commit::{commit, labelled};
 use super::container::{find, find_agent};
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, LEFT};
 use super::inventory::{IMAGE, resource};
 use super::names::{Names, Part};
 use crate::backend::{BackendError, Resource, Site};
@@ -38,7 +38,8 @@ pub(super) async fn image_of(
     let slug = &site.plan.identity.slug;
     let failed = |error: EngineError| error.during(&format!("go on with what was kept of {slug}"));
     let kept = find_agent(engine, names, slug).await.map_err(failed)?;
-    let kept = kept.ok_or_else(|| BackendError::failed(format!("nothing was kept of {slug}")))?;
+    let gone = || BackendError::failed(format!("nothing was kept of {slug}")).with_hint(LEFT);
+    let kept = kept.ok_or_else(gone)?;
     clear_the_name(engine, names, slug).await.map_err(failed)?;
     let tag = format!("{}-{slug}", names.home());
     let labels = [(HOME, names.home()), (OF, slug.as_str())];

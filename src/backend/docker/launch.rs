@@ -16,7 +16,7 @@ use super::agent::Agent;
 use super::attach::{Attached, attach};
 use super::bundle::Bundle;
 use super::container::{self, create, start};
-use super::engine::{Engine, EngineError};
+use super::engine::{Engine, EngineError, LEFT};
 use super::inventory::{BUNDLE, GUEST, VOLUME, resource};
 use super::names::{Names, Part};
 use super::network::{self, Net};
@@ -193,7 +193,9 @@ impl Launches {
             None => {
                 let found = container::find_awake(engine, names, part, slug).await.map_err(unreachable)?;
                 let Some(found) = found.filter(|found| found.running) else {
-                    return Err(BackendError::failed(format!("the {who} of {slug} does not run")));
+                    return Err(
+                        BackendError::failed(format!("the {who} of {slug} does not run")).with_hint(LEFT)
+                    );
                 };
                 if found.paused {
                     return Err(BackendError::busy(
@@ -204,9 +206,9 @@ impl Launches {
                 attach(engine, &found.id, None).await.map_err(unreachable)?
             }
         };
-        let joined = rejoin(attached)
-            .await
-            .map_err(|error| BackendError::failed(format!("the {who} of {slug} does not answer: {error}")))?;
+        let joined = rejoin(attached).await.map_err(|error| {
+            BackendError::failed(format!("the {who} of {slug} does not answer: {error}")).with_hint(LEFT)
+        })?;
         Ok(Box::new(joined))
     }
 

@@ -53,7 +53,7 @@ use self::load::Local;
 use self::program::Program;
 use self::recipe::Recipe;
 use self::volume::Maker;
-use crate::backend::docker::engine::EngineError;
+use crate::backend::docker::engine::{EngineError, REMOVED};
 use crate::backend::docker::listing;
 pub use crate::backend::image::account::Account;
 use crate::backend::image::building::{self, Building};
@@ -158,10 +158,9 @@ impl Images {
     /// [`BackendError`] when it is gone, or is no such image.
     pub async fn ready(&self, id: &str) -> Result<AgentImage, BackendError> {
         let named = format!("the image {id}");
-        let facts = self
-            .inspect(id, &named)
-            .await?
-            .ok_or_else(|| BackendError::failed(format!("{named} is not on this engine")))?;
+        let facts = self.inspect(id, &named).await?.ok_or_else(|| {
+            BackendError::failed(format!("{named} is not on this engine")).with_hint(REMOVED)
+        })?;
         AgentImage::of(facts)
             .ok_or_else(|| BackendError::failed(format!("{named} was not made for a bottle")))
     }
@@ -290,7 +289,8 @@ impl Images {
                     failed(format!("{name} is not on this engine and cannot be pulled"), error)
                         .with_hint("`docker image ls` lists what is; an archive can be named as ./FILE.tar, in $BOTTLE_HOME")
                 })?;
-                let gone = || BackendError::failed(format!("{name} was pulled and is not there"));
+                let gone =
+                    || BackendError::failed(format!("{name} was pulled and is not there")).with_hint(REMOVED);
                 self.inspect(reference, &name).await?.ok_or_else(gone)?
             }
         };
@@ -375,7 +375,9 @@ impl Images {
 
     /// Makes the image with this id ready, under this tag.
     async fn adopt(&self, id: &str, named: &str, tag: &str) -> Result<AgentImage, BackendError> {
-        let gone = || BackendError::failed(format!("{named} was removed while it was made ready"));
+        let gone = || {
+            BackendError::failed(format!("{named} is not there any more, half-way ready")).with_hint(REMOVED)
+        };
         let facts = self.inspect(id, named).await?.ok_or_else(gone)?;
         let (tag, home) = (format!("{tag}-{READY}"), self.host.home_hash());
         let ready = Ready { tag: (AGENT, &tag), home: &home };
