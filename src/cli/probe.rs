@@ -112,9 +112,10 @@ fn table(attempts: &[Attempt], ink: Ink) -> String {
         .iter()
         .map(|group| {
             let Attempt { target, via, result, seen, .. } = group[0];
-            let via = match group.len() - 1 {
-                0 => inert(via),
-                more => format!("{} and {more} more", inert(via)),
+            // The number first: a narrow terminal cuts the end.
+            let via = match group.len() {
+                1 => inert(via),
+                ways => format!("{ways} ways, as {}", inert(via)),
             };
             let result = match result {
                 Reach::Closed => ink.green("closed"),
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(
             table(&all, Ink::PLAIN),
             "TRIED TO REACH  BY              RESULT  WHAT WAS SEEN\n\
-             outside         tcp and 2 more  closed  x\\u{1b}[2J\n\
+             outside         3 ways, as tcp  closed  x\\u{1b}[2J\n\
              host            tcp             OPEN    x\\u{1b}[2J\n\
              outside         tcp             OPEN    x\\u{1b}[2J\n\n\
              2 of 5 ways out are OPEN: this bottle does not hold."
