@@ -122,6 +122,13 @@ impl Progress {
         self.show(Shown { words, part: of.filter(|of| *of > 0).map(|of| Part { done, of }) });
     }
 
+    /// Takes the line away; nothing is shown from here on.
+    fn end(&self) {
+        if let Self::Spinner(bar, _) = self {
+            bar.finish_and_clear();
+        }
+    }
+
     fn show(&self, now: Shown) {
         if let Self::Spinner(bar, shown) = self {
             *shown.lock().unwrap_or_else(PoisonError::into_inner) = now;
@@ -159,9 +166,7 @@ impl Part {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Self::Spinner(bar, _) = self {
-            bar.finish_and_clear();
-        }
+        self.end();
     }
 }
 
@@ -185,11 +190,14 @@ pub(crate) async fn shown<T>(
         std::future::pending().await
     };
     let mut work = pin!(work(progress.clone()));
-    tokio::select! {
+    let done = tokio::select! {
         done = &mut work => done,
         number = signals.end() => Err(interrupted(number).hint(left)),
         never = appear => never,
-    }
+    };
+    // A thread of the work may have its part in it for a while yet.
+    progress.end();
+    done
 }
 
 /// Standard error with the cursor right behind the words: indicatif fills its line up to the edge, where the `^C` that
