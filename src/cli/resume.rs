@@ -184,7 +184,7 @@ impl Going {
         origin: &Origin,
         resumed: bool,
     ) -> Result<Plan, CliError> {
-        let terminal = terminal_for(self.how.prompt.is_some(), self.how.detach);
+        let terminal = terminal_for(self.how.prompt.is_some());
         let workspace = match (origin, record.copied_cwd, record.copied_all) {
             (Origin::New, true, true) => Workspace::CopyAll,
             (Origin::New, true, false) => Workspace::Copy,

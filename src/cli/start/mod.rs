@@ -172,7 +172,7 @@ impl Start {
     }
 
     fn plan(&self, host: &Host, settings: &Settings, resolved: &Resolved) -> Result<Plan, CliError> {
-        let terminal = terminal_for(self.prompt.is_some(), self.detach);
+        let terminal = terminal_for(self.prompt.is_some());
         let flags = Flags {
             slug: None,
             label: self.label.clone(),
@@ -262,10 +262,8 @@ pub(super) fn not_prepared(error: BackendError, plan: &Plan) -> CliError {
     if missing && plan.agent.terminal.is_none() { error.exit(exit::NOT_FOUND) } else { error }
 }
 
-/// The agent's terminal. One that is left running without a task has one wherever it is started from: whoever
-/// comes to it later comes by `bottle attach`.
-pub(super) fn terminal_for(headless: bool, detached: bool) -> Option<Size> {
-    (!headless && (detached || terminal::is_here())).then(terminal::size)
+pub(super) fn terminal_for(headless: bool) -> Option<Size> {
+    (!headless && terminal::is_here()).then(terminal::size)
 }
 
 /// The bottle's own backend, else the settings'.
