@@ -10,13 +10,14 @@
 //! process   not dumpable, no core, no new privileges, no capabilities
 //! files     Landlock: a few files to read, a few folders to write
 //! syscalls  seccomp: no new program, no look into other processes, no mounts
-//!           (filter makes the program of such a list, for the backends' lists too)
+//!           (filter makes the program of such a list, and calls has what lists share, for the backends' too)
 //! ```
 //! A step that the kernel lacks is reported as a [`Weaker`] and not an error; a step that fails on a
 //! kernel that has it is an error, and the process does not go on.
 //!
 //! This is not the bottle's sandbox: that belongs to the backend.
 
+pub mod calls;
 pub mod files;
 pub mod filter;
 pub mod identity;

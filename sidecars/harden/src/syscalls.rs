@@ -8,11 +8,12 @@
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule, TargetArch};
 
+use crate::calls::{KERNEL, SANDBOXING};
 use crate::filter::Filter;
 use crate::{HardenError, Weaker};
 
-/// Never needed: programs, other processes' memory, mounts and namespaces, keys, kernel interfaces with
-/// a history of bugs, and time.
+/// Never needed, beside [`KERNEL`] and [`SANDBOXING`]: programs, other processes and their memory, and kernel
+/// interfaces with a history of bugs.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -22,58 +23,16 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_mount_setattr,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_unshare,
-    libc::SYS_setns,
     libc::SYS_name_to_handle_at,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_add_key,
-    libc::SYS_keyctl,
-    libc::SYS_request_key,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_syslog,
     libc::SYS_personality,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
-    libc::SYS_adjtimex,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
 ];
-
-/// The same on this processor only.
-#[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[libc::c_long] =
-    &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt];
-/// The same on this processor only.
-#[cfg(not(target_arch = "x86_64"))]
-const REFUSED_HERE: &[libc::c_long] = &[];
 
 /// Socket families that remain: the world, and the door.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
@@ -99,8 +58,9 @@ pub fn restrict() -> Result<Option<Weaker>, HardenError> {
 
 fn filter() -> Result<Filter, HardenError> {
     let mut filter = Filter::passing();
-    filter.refuse(REFUSED, libc::EPERM);
-    filter.refuse(REFUSED_HERE, libc::EPERM);
+    for calls in [REFUSED, KERNEL, SANDBOXING] {
+        filter.refuse(calls, libc::EPERM);
+    }
     filter.refuse(&[libc::SYS_clone3], libc::ENOSYS);
     // A thread is a clone that shares everything; whatever else clone makes is a process.
     let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;

@@ -1,7 +1,7 @@
 //! The system calls that an agent's programs may make.
 //!
 //! A list of what is allowed ([`allowed`]), on top of no capabilities and no new privileges. What exists and is
-//! refused on purpose fails with EPERM, so that a program says what it says to any ordinary user; everything
+//! refused on purpose ([`bottle_harden::calls`]) fails with EPERM, so that a program says what it says to any ordinary user; everything
 //! else with ENOSYS, as if the kernel were older: `clone3`, which hides its flags behind a pointer where no
 //! filter can read them, `io_uring`, whatever a newer kernel adds, and the second numbering of x86-64 (x32). A
 //! call of another architecture kills the process.
@@ -19,66 +19,10 @@
 mod allowed;
 
 use bottle_harden::HardenError;
+use bottle_harden::calls::{KERNEL, SANDBOXING};
 use bottle_harden::filter::Filter;
 use nix::libc;
 use seccompiler::{SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition, SeccompRule};
-
-/// Refused with EPERM, whatever the arguments.
-const FORBIDDEN: &[libc::c_long] = &[
-    libc::SYS_open_by_handle_at,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
-    libc::SYS_fanotify_init,
-    // The kernel itself: its code, its keys, its clocks, its log.
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
-    libc::SYS_reboot,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_acct,
-    libc::SYS_syslog,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_clock_adjtime,
-    libc::SYS_adjtimex,
-    libc::SYS_vhangup,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_iopl,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_ioperm,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_modify_ldt,
-];
-
-/// Refused with EPERM unless sandboxes may be made inside.
-const SANDBOXING: &[libc::c_long] = &[
-    // The tree of mounts, and other roots.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_mount_setattr,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_move_mount,
-    libc::SYS_open_tree,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    // Namespaces.
-    libc::SYS_setns,
-    libc::SYS_unshare,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-];
 
 /// `clone` with any of these makes a namespace.
 const NAMESPACES: [i32; 8] = [
@@ -115,7 +59,7 @@ fn filter(nested: bool) -> Result<Filter, HardenError> {
     for calls in [allowed::EVERYWHERE, allowed::HERE, allowed::LATER] {
         filter.allow(calls);
     }
-    filter.refuse(FORBIDDEN, libc::EPERM);
+    filter.refuse(KERNEL, libc::EPERM);
     if nested {
         filter.allow(SANDBOXING);
         filter.allow(&[libc::SYS_clone]);
@@ -237,7 +181,7 @@ mod tests {
     #[test]
     fn no_call_is_both_allowed_and_refused_or_named_twice() {
         let by_arguments = by_arguments().expect("built");
-        let mut all = [allowed::EVERYWHERE, allowed::HERE, allowed::LATER, FORBIDDEN, SANDBOXING].concat();
+        let mut all = [allowed::EVERYWHERE, allowed::HERE, allowed::LATER, KERNEL, SANDBOXING].concat();
         all.extend(by_arguments.iter().map(|(call, _)| *call));
         all.extend([libc::SYS_clone, libc::SYS_clone3, libc::SYS_memfd_secret, libc::SYS_io_uring_setup]);
         all.sort_unstable();

@@ -1,0 +1,58 @@
+//! System calls that nothing of a bottle needs, neither its own processes nor, usually, an agent's: the lists
+//! that the filters of both are made of.
+
+use nix::libc;
+
+/// The kernel itself: its code, its keys, its clocks, its log, and ways around its checks of files.
+pub const KERNEL: &[libc::c_long] = &[
+    libc::SYS_open_by_handle_at,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_fanotify_init,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_keyctl,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_vhangup,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_modify_ldt,
+];
+
+/// What a sandbox of one's own is made with: the tree of mounts, other roots, namespaces.
+pub const SANDBOXING: &[libc::c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_mount_setattr,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
