@@ -6,7 +6,9 @@
 //!   writing      files of the host, through links, /proc and the system's folders
 //!   possessions  the person's keys, history and sockets
 //!   processes    looking into, stopping and ending processes outside
+//!   memory       shared memory of the machine's
 //!   settings     the kernel's settings and switches
+//!   mounts       what each mount forbids
 //!   privileges   set-id programs and device files
 //!   kernel       system calls that lead into the kernel, by whatever numbering
 //!   sockets      families and protocols that lead out, or into code that is not loaded yet
@@ -29,6 +31,8 @@ mod everywhere;
 mod exhaustion;
 mod kernel;
 mod layers;
+mod memory;
+mod mounts;
 mod nested;
 mod ordinary;
 mod possessions;

@@ -21,12 +21,6 @@ async fn set_id_programs_give_nothing() {
             .await;
         // Some are there, and none of them works.
         assert_eq!(said, "6755\n1000\n1000\nfound\n1\n", "{}", stand.name());
-        if stand.name() == "linux" {
-            let said = bottle.connect().await;
-            let (mounts, _) = crate::stand::run(&said, &["cat", "/proc/self/mounts"]).await.expect("ran");
-            let weak: Vec<&str> = mounts.lines().filter(|line| !line.contains("nosuid")).collect();
-            assert_eq!(weak, [""; 0], "every mount is nosuid");
-        }
         bottle.remove().await;
     }
 }

@@ -1,0 +1,55 @@
+//! Memory and queues of the kernel's that programs share by a number or a name.
+
+use crate::attempts;
+use crate::stand::every_isolating_backend;
+
+/// A number that nobody uses, told apart by this process's.
+fn key() -> u32 {
+    0x626f_0000 | (std::process::id() & 0xffff)
+}
+
+/// Looks for a piece of shared memory, and makes it with `make`; prints its size or why there is none.
+fn script(make: bool) -> String {
+    let flags = if make { "0o1666" } else { "0" };
+    format!(
+        "import ctypes, errno\n\
+         libc = ctypes.CDLL(None, use_errno=True)\n\
+         found = libc.shmget(ctypes.c_int({key}), ctypes.c_size_t({size}), {flags})\n\
+         print('found' if found >= 0 else errno.errorcode[ctypes.get_errno()])\n",
+        key = key(),
+        size = if make { 4096 } else { 0 },
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_memory_of_the_machine_is_not_there() {
+    if !attempts::possible("shared memory") {
+        return;
+    }
+    assert_eq!(attempts::outside(&script(true)), "found\n", "it is made");
+    for stand in attempts::complete_systems().await {
+        let bottle = stand.bottle("shared").await;
+        assert_eq!(attempts::outside(&script(false)), "found\n", "the control");
+        assert_eq!(attempts::inside(&bottle, &script(false)).await, "ENOENT\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+    let remove = script(false).replace("print(", "libc.shmctl(found, 0, None); print(");
+    assert_eq!(attempts::outside(&remove), "found\n", "it is removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn named_memory_is_the_bottles_own() {
+    let name = format!("bottle-test-{}", std::process::id());
+    let outside = std::path::Path::new("/dev/shm").join(&name);
+    std::fs::write(&outside, "of the machine").expect("written");
+    for stand in every_isolating_backend().await {
+        let bottle = stand.bottle("named").await;
+        let said = bottle
+            .shell(&format!("cd /dev/shm; cat {name} 2>/dev/null; echo own >{name} && cat {name}"))
+            .await;
+        assert_eq!(said, "own\n", "{}", stand.name());
+        bottle.remove().await;
+    }
+    assert_eq!(std::fs::read_to_string(&outside).expect("there"), "of the machine");
+    std::fs::remove_file(&outside).expect("removed");
+}
