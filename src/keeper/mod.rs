@@ -15,7 +15,7 @@
 //! - `owner`: what happens to a running bottle, and the end of it
 //! - `jobs`: what takes a while beside it
 //! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
-//! - `notices`: what the person should hear of
+//! - `notices`: what the person should hear of · `questions`: what is asked of them
 
 pub mod client;
 mod clients;
@@ -24,6 +24,7 @@ mod jobs;
 mod notices;
 mod owner;
 pub mod protocol;
+mod questions;
 mod transcript;
 
 use std::process::ExitCode;

@@ -17,6 +17,7 @@ use super::ending::{self, End};
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
+use super::questions;
 use crate::backend::Backend;
 use crate::host::Host;
 use crate::instance::Claim;
@@ -71,6 +72,12 @@ impl Owned<'_> {
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
         let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
+        let asking = tokio::spawn(questions::carry(
+            self.host.home.clone(),
+            slug.clone(),
+            bundle.clone(),
+            shared.clone(),
+        ));
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()));
         let _ = report.message(&KeeperEvent::Running { slug }).await;
@@ -89,6 +96,8 @@ impl Owned<'_> {
         end.seen = shared.attached.borrow().ever;
         // From here on the door closes because the bottle ends: nothing to warn of.
         hearing.abort();
+        // What is not answered by now never will be; it stays in the queue and is stale.
+        asking.abort();
         let agent = watch.agent();
         let scene = ending::Scene {
             home: &self.host.home,

@@ -8,6 +8,7 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::report::backlog::Backlog;
 use bottle_harden::Weaker;
+use bottle_queue::Questions;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
@@ -24,6 +25,8 @@ pub(crate) struct Bundle {
     egress: Sidecar,
     weaker: Vec<Weaker>,
     backlog: Backlog,
+    /// What daemons ask of a person; a keeper carries it on.
+    questions: Questions,
     /// Counts the keepers that asked for events; the latest one gets them.
     listeners: watch::Sender<u64>,
     /// From here on a daemon that ends is no news.
@@ -38,6 +41,7 @@ impl Bundle {
             egress,
             weaker,
             backlog: Backlog::new(EVENTS),
+            questions: Questions::default(),
             listeners: watch::Sender::new(0),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
@@ -46,6 +50,15 @@ impl Bundle {
 
     /// Collects the daemons' events, and notices when one ends.
     pub(crate) fn watch(self: &Arc<Self>) {
+        let bundle = Arc::clone(self);
+        tokio::spawn(async move {
+            let questions = bundle.questions.clone();
+            let ask = move |question| {
+                let questions = questions.clone();
+                async move { questions.ask(question).await }
+            };
+            bottle_queue::carry(bundle.egress.channel(), ask).await;
+        });
         let bundle = Arc::clone(self);
         tokio::spawn(async move {
             if let Ok(mut events) = bundle.egress.channel().open(&BundleRequest::Events).await {
@@ -84,6 +97,10 @@ impl Bundle {
             match request.parse::<BundleRequest>() {
                 Ok(BundleRequest::Events) => {
                     tokio::spawn(Arc::clone(self).tell(request.accept()));
+                }
+                Ok(BundleRequest::Question) => {
+                    let bundle = Arc::clone(self);
+                    tokio::spawn(async move { bundle.questions.serve(request.accept()).await });
                 }
                 Ok(BundleRequest::Stop) => {
                     let stopped = self.stop(request.payload().clone()).await;

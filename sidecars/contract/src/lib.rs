@@ -15,6 +15,7 @@
 //! credential a secret bound to its place
 //! authority  what a change of routes newly allows
 //! proposal   what an agent may propose, and how it is laid over the live routes
+//! queue      what is asked of a person, and the answer
 //! audit      decisions as chained lines
 //! dns        the resolver's answers
 //! terminal   what an agent writes, made fit for a person's terminal
@@ -31,6 +32,7 @@ pub mod decide;
 pub mod dns;
 pub mod names;
 pub mod proposal;
+pub mod queue;
 pub mod route;
 pub mod secret;
 pub mod session;

@@ -25,6 +25,7 @@ use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::{self, Held};
 use bottle_harden::{Weaker, process, syscalls};
+use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 
@@ -137,6 +138,7 @@ struct DaemonState {
     memory: Option<File>,
     weaker: Vec<Weaker>,
     backlog: Arc<Backlog>,
+    questions: Questions,
     egress: OnceLock<Arc<Egress>>,
 }
 
@@ -155,6 +157,10 @@ async fn serve_parent(parent: StdUnixStream, state: DaemonState) -> anyhow::Resu
             }
             Ok(BundleRequest::Events) => {
                 tokio::spawn(tell(Arc::clone(&state.backlog), request.accept()));
+            }
+            Ok(BundleRequest::Question) => {
+                let questions = state.questions.clone();
+                tokio::spawn(async move { questions.serve(request.accept()).await });
             }
             Ok(asked) => state.answer(request, asked).await,
             Err(error) => request.refuse(&error.to_string()).await,
@@ -183,7 +189,7 @@ async fn tell(backlog: Arc<Backlog>, mut stream: Stream) {
 impl DaemonState {
     fn new(config: EgressConfig, memory: Option<File>, weaker: Vec<Weaker>) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        Self { config, memory, weaker, backlog, egress: OnceLock::new() }
+        Self { config, memory, weaker, backlog, questions: Questions::default(), egress: OnceLock::new() }
     }
 
     async fn answer(&self, request: Request, asked: BundleRequest) {
@@ -194,7 +200,7 @@ impl DaemonState {
                 None => Err("the egress daemon is not provisioned yet".to_owned()),
             },
             BundleRequest::Health => Ok(self.health()),
-            BundleRequest::Events | BundleRequest::Stop => return,
+            BundleRequest::Events | BundleRequest::Question | BundleRequest::Stop => return,
         };
         let event = event.unwrap_or_else(|message| BundleEvent::Rejected { message });
         let stream = request.accept();

@@ -11,6 +11,7 @@ use super::guest::SecretText;
 use crate::credential::Binding;
 use crate::decide::Reason;
 use crate::names::Slug;
+use crate::queue::Question;
 
 /// The first frame of a stream towards the bundle. Each answers with one [`BundleEvent`], except
 /// `Events`, which goes on.
@@ -24,6 +25,10 @@ pub enum BundleRequest {
     Routes(Routes),
     /// Everything that happened since the last keeper listened, then what happens.
     Events,
+    /// Waits for the next thing that a daemon asks of a person: [`BundleEvent::Asked`], which one
+    /// [`crate::queue::Answer`] on the same stream answers. A stream that breaks before that leaves the
+    /// question to the next one that waits. The stream is reset when nobody asks any more.
+    Question,
     /// Asks every daemon. Answers [`BundleEvent::Health`].
     Health,
     /// Closes the door and ends every daemon. Answers [`BundleEvent::Stopped`] first.
@@ -117,6 +122,8 @@ pub enum BundleEvent {
     },
     /// A request was refused.
     Refused(Refused),
+    /// See [`BundleRequest::Question`].
+    Asked(Box<Question>),
     /// A daemon ended; its part of the door is closed.
     Down {
         /// Its name.

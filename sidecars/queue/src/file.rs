@@ -1,0 +1,131 @@
+//! Single files of a folder that may have been prepared by somebody hostile.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use bottle_contract::queue::MAX_FILE;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Files of this beginning are being written, or were when somebody died.
+pub(crate) const TEMPORARY: &str = ".new-";
+
+/// How often a lock is tried for, and the rest between two tries.
+const LOCK_TRIES: u32 = 20;
+const LOCK_REST: Duration = Duration::from_millis(5);
+
+/// A file that is there and not fit to be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Damaged(String),
+}
+
+/// Opens a regular file of the folder, following no link and waiting for nothing. None: it is not there.
+pub(crate) fn open(folder: BorrowedFd<'_>, name: &str) -> Result<Option<File>, Unreadable> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(Unreadable::Damaged("it is a link".to_owned())),
+        Err(Errno::NXIO) => return Err(Unreadable::Damaged("it is no regular file".to_owned())),
+        Err(error) => return Err(io::Error::from(error).into()),
+    };
+    if !file.metadata()?.is_file() {
+        return Err(Unreadable::Damaged("it is no regular file".to_owned()));
+    }
+    Ok(Some(file))
+}
+
+/// Reads one as a `T`, within the bound.
+pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable> {
+    let mut text = Vec::new();
+    let read = file.take(MAX_FILE as u64 + 1).read_to_end(&mut text)?;
+    if read > MAX_FILE {
+        return Err(Unreadable::Damaged(format!("it is larger than {MAX_FILE} bytes")));
+    }
+    serde_json::from_slice(&text).map_err(|error| Unreadable::Damaged(format!("it cannot be read: {error}")))
+}
+
+/// Writes a new file whole, for this person alone, and gives it its name only if nobody has it.
+///
+/// `lock` takes the lock before the name is there; it lives as long as the file that comes back.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] when the name is taken.
+pub(crate) fn create<T: Serialize>(
+    folder: BorrowedFd<'_>,
+    name: &str,
+    content: &T,
+    lock: bool,
+) -> io::Result<File> {
+    let mut text = serde_json::to_vec_pretty(content)?;
+    text.push(b'\n');
+    if text.len() > MAX_FILE {
+        return Err(io::Error::other("it is too large for the queue"));
+    }
+    let temporary = format!("{TEMPORARY}{:032x}", rand::random::<u128>());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::openat(folder, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
+    let written = file.write_all(&text).and_then(|()| file.sync_all()).and_then(|()| {
+        if lock {
+            self::lock(&file)?;
+        }
+        publish(folder, &temporary, name)
+    });
+    // Where it was renamed it is gone already.
+    let _ = rustix::fs::unlinkat(folder, &temporary, AtFlags::empty());
+    written?;
+    // Without it a loss of power may take the name back.
+    rustix::fs::fsync(folder)?;
+    Ok(file)
+}
+
+/// Gives the file its name unless that is taken.
+fn publish(folder: BorrowedFd<'_>, temporary: &str, name: &str) -> io::Result<()> {
+    match rustix::fs::linkat(folder, temporary, folder, name, AtFlags::empty()) {
+        // A disk without hard links.
+        Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
+            rustix::fs::renameat_with(folder, temporary, folder, name, RenameFlags::NOREPLACE)?;
+            Ok(())
+        }
+        linked => Ok(linked?),
+    }
+}
+
+/// Says that somebody waits for the file's answer. Whoever only looks holds the lock for a moment too.
+pub(crate) fn lock(file: &File) -> io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_REST),
+            locked => return Ok(locked?),
+        }
+    }
+    Err(io::Error::from(Errno::WOULDBLOCK))
+}
+
+/// Whether somebody does. On a disk without locks nobody can tell, and it counts as waited for.
+pub(crate) fn is_locked(file: &File) -> bool {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+            false
+        }
+        Err(_) => true,
+    }
+}
+
+/// Moves a file out of the way of what waits. Whether it was there.
+pub(crate) fn archive(folder: &impl AsFd, processed: &impl AsFd, name: &str) -> io::Result<bool> {
+    match rustix::fs::renameat(folder, name, processed, name) {
+        Ok(()) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

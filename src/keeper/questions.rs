@@ -1,0 +1,28 @@
+//! What the bundle asks of a person goes into the queue, and the answer back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bottle_channel::Channel;
+use bottle_contract::names::Slug;
+use bottle_contract::queue::Question;
+use bottle_queue::Asker;
+
+use super::clients::Shared;
+use super::protocol::Notice;
+
+/// Carries questions and answers for as long as the bundle lives. Ended before, what waits is taken back; on
+/// disk it is stale then.
+pub(super) async fn carry(home: PathBuf, slug: Slug, bundle: Channel, shared: Arc<Shared>) {
+    let asker = Asker::new(home, slug);
+    bottle_queue::carry(&bundle, |question| {
+        shared.notices.tell(Notice::Warning(asked(&question)));
+        let asker = asker.clone();
+        async move { asker.ask(question).await }
+    })
+    .await;
+}
+
+fn asked(question: &Question) -> String {
+    format!("a question waits for a decision: {} ({})", question.tool.name(), question.id)
+}
