@@ -1,6 +1,7 @@
 //! Build steps that cargo alone does not know. `cargo xtask` prints them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the person at the terminal")]
 
+mod broken;
 mod dist;
 // The product checks the program that it puts into containers by the same rules.
 #[path = "../../src/backend/docker/images/elf.rs"]
@@ -15,8 +16,9 @@ Build steps of bottle.
 Usage: cargo xtask <STEP>
 
 Steps:
-  dist    build the one static program and write it to dist/bottle
-  help    this text
+  dist                           build the one static program and write it to dist/bottle
+  broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
+  help                           this text
 ";
 
 fn main() -> ExitCode {
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["dist"] => dist::run(),
+        ["broken", arguments @ ..] => broken::run(arguments),
         _ => {
             eprintln!("xtask: there is no step {:?}\n\n{HELP}", step.join(" "));
             return ExitCode::from(2);

@@ -1,0 +1,194 @@
+//! `cargo xtask broken`: what guards a bottle is taken out of a copy of the sources, one thing at a time, and
+//! the test that watches it has to notice.
+//!
+//! `tests/escape/broken.yaml` says what is taken out and who notices. The copy and what is built of it lie in
+//! `target/broken`; nothing there is ever run but by the tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// From the workspace's root.
+const TABLE: &str = "tests/escape/broken.yaml";
+const ROOM: &str = "target/broken";
+
+/// All in one build, instead of one build each: much faster, and enough to see that the table still holds.
+const TOGETHER: &str = "--together";
+
+/// One defence, and how it is taken out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Broken {
+    name: String,
+    /// The source file.
+    file: String,
+    /// What stands there, once.
+    from: String,
+    /// What stands there instead.
+    to: String,
+    /// Who notices.
+    noticed: Noticed,
+    /// Whether a container engine is needed.
+    #[serde(default)]
+    engine: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Noticed {
+    /// Test suite of the host package.
+    by: String,
+    /// The test's whole name.
+    test: String,
+    /// What it says, among other things.
+    says: String,
+}
+
+/// Runs all, or those that are named.
+pub(crate) fn run(arguments: &[&str]) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
+    let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("read {TABLE}"))?;
+    let mut table: Vec<Broken> = serde_yaml::from_str(&table).with_context(|| format!("parse {TABLE}"))?;
+    let together = arguments.contains(&TOGETHER);
+    let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != TOGETHER).collect();
+    if let Some(unknown) = names.iter().find(|name| !table.iter().any(|broken| broken.name == **name)) {
+        bail!("{TABLE} has nothing called {unknown:?}");
+    }
+    table.retain(|broken| names.is_empty() || names.contains(&&*broken.name));
+    let engine = Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]).output();
+    if !engine.is_ok_and(|output| output.status.success()) {
+        for broken in table.extract_if(.., |broken| broken.engine) {
+            println!("skipped: {}: no container engine answers", broken.name);
+        }
+    }
+    let room = Room::prepare(root)?;
+    let builds: Vec<Vec<&Broken>> = if together {
+        vec![table.iter().collect()]
+    } else {
+        table.iter().map(|broken| vec![broken]).collect()
+    };
+    let mut unnoticed = Vec::new();
+    for build in builds {
+        for broken in &build {
+            room.take_out(broken)?;
+        }
+        room.build(&build)?;
+        for broken in &build {
+            let noticed = room.notices(broken)?;
+            println!("{}: {}", broken.name, if noticed { "noticed" } else { "NOT noticed" });
+            unnoticed.extend((!noticed).then_some(broken.name.as_str()));
+        }
+        room.fill()?;
+    }
+    ensure!(unnoticed.is_empty(), "nobody noticed that these were missing: {}", unnoticed.join(", "));
+    Ok(())
+}
+
+/// The copy, and what is built of it.
+struct Room<'a> {
+    root: &'a Path,
+    tree: PathBuf,
+    built: PathBuf,
+}
+
+impl<'a> Room<'a> {
+    fn prepare(root: &'a Path) -> Result<Self> {
+        let room = root.join(ROOM);
+        let tree = room.join("tree");
+        let new = Self { root, built: tree.join("target"), tree };
+        new.fill()?;
+        new.share_dependencies()?;
+        // A program looks for the one that goes into containers in the checkout that it was built in.
+        let (dist, link) = (root.join("dist"), new.tree.join("dist"));
+        if dist.is_dir() && !link.exists() {
+            std::os::unix::fs::symlink(dist, link)?;
+        }
+        Ok(new)
+    }
+
+    /// Copies what differs, so that what did not change is not built again.
+    fn fill(&self) -> Result<()> {
+        let listed = output(Command::new("git").current_dir(self.root).args(["ls-files", "-z"]))?;
+        for file in String::from_utf8(listed.stdout)?.split_terminator('\0') {
+            let (from, to) = (self.root.join(file), self.tree.join(file));
+            // Removed, and not committed yet.
+            let Ok(wanted) = fs::read(&from) else { continue };
+            if fs::read(&to).ok().as_ref() != Some(&wanted) {
+                fs::create_dir_all(to.parent().context("a folder")?)?;
+                fs::copy(&from, &to).with_context(|| format!("copy {file}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what the checkout has built of others' libraries, by hard links. The bottle's own are other
+    /// files here, because they lie elsewhere.
+    fn share_dependencies(&self) -> Result<()> {
+        let (from, to) = (self.root.join("target/debug"), self.built.join("debug"));
+        if to.exists() || !from.exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(&to)?;
+        for part in ["deps", "build", ".fingerprint"] {
+            let copied = output(Command::new("cp").arg("-al").arg(from.join(part)).arg(to.join(part)))?;
+            ensure!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
+        }
+        Ok(())
+    }
+
+    fn take_out(&self, broken: &Broken) -> Result<()> {
+        let path = self.tree.join(&broken.file);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", broken.file))?;
+        let times = text.matches(&broken.from).count();
+        ensure!(
+            times == 1,
+            "{}: what is to be taken out stands in {} {times} times: bring {TABLE} up to date",
+            broken.name,
+            broken.file
+        );
+        Ok(fs::write(&path, text.replace(&broken.from, &broken.to))?)
+    }
+
+    fn build(&self, broken: &[&Broken]) -> Result<()> {
+        let mut suites: Vec<&str> = broken.iter().map(|broken| &*broken.noticed.by).collect();
+        suites.sort_unstable();
+        suites.dedup();
+        let mut command = self.cargo();
+        command.args(["--no-run", "--quiet"]);
+        for suite in suites {
+            command.args(["--test", suite]);
+        }
+        let built = output(&mut command)?;
+        ensure!(built.status.success(), "it cannot be built:\n{}", String::from_utf8_lossy(&built.stderr));
+        Ok(())
+    }
+
+    /// Whether the test fails, for the reason meant.
+    fn notices(&self, broken: &Broken) -> Result<bool> {
+        let Noticed { by, test, says } = &broken.noticed;
+        let mut command = self.cargo();
+        command.args(["--quiet", "--test", by, "--", "--exact", test]);
+        let ran = output(&mut command)?;
+        let said = [ran.stdout, ran.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let noticed = !ran.status.success() && said.contains(says);
+        if !noticed {
+            println!("{said}");
+        }
+        Ok(noticed)
+    }
+
+    fn cargo(&self) -> Command {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.built);
+        command.args(["test", "--package", "bottle"]);
+        command
+    }
+}
+
+fn output(command: &mut Command) -> Result<Output> {
+    command.output().with_context(|| format!("start {}", command.get_program().display()))
+}
