@@ -1,6 +1,7 @@
 //! A bottle in an image against one on this machine's own system: starting, and a commit of 1 MiB that changed.
 //!
-//! The image is a small one of this machine's programs, unpacked before anything is measured.
+//! The image has a few of this machine's programs and 1 GiB in 4096 files, unpacked before anything is measured.
+//! Goal of the commit: 100 ms.
 
 use std::time::SystemTime;
 
@@ -48,6 +49,6 @@ pub(crate) fn run() -> Result<()> {
         ],
     )?;
     samples.iter().for_each(|sample| println!("{}", sample.line()));
-    println!("image / home: {:.2}", samples[0].ratio_to(&samples[1]));
+    println!("image / home: {:.2}; goal of the commit 100 ms", samples[0].ratio_to(&samples[1]));
     Ok(())
 }

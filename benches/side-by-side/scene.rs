@@ -22,10 +22,19 @@ impl Scene {
         Self::on("linux", command)
     }
 
-    /// The same in a small image of this machine's programs.
+    /// The same in an image of a few of this machine's programs, and of 1 GiB that nobody reads.
     pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
-        let scene = Self::of("linux", command, "  image: ./small\n")?;
-        small_root::make(&scene.home.bottle_home().join("small"))?;
+        let scene = Self::of("linux", command, "  image: ./system\n")?;
+        let root = scene.home.bottle_home().join("system");
+        small_root::make(&root)?;
+        let block = vec![7; 256 << 10];
+        for folder in 0..64 {
+            let folder = root.join(format!("usr/share/data/{folder}"));
+            std::fs::create_dir_all(&folder)?;
+            for file in 0..64 {
+                std::fs::write(folder.join(file.to_string()), &block)?;
+            }
+        }
         Ok(scene)
     }
 
