@@ -137,6 +137,9 @@ impl Rule {
         if is_token && (bits_per_byte(secret.as_bytes()) < row.entropy || placeholder(secret.as_bytes())) {
             return None;
         }
+        if is_token && leads_nowhere(whole.as_bytes()) {
+            return None;
+        }
         let severity = match row.check {
             Some(Check::Crc32) if !crc_fits(whole.as_bytes()) => Severity::Warn,
             _ => row.severity,
@@ -169,6 +172,18 @@ fn placeholder(secret: &[u8]) -> bool {
             && WORDS
                 .iter()
                 .any(|word| secret.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
+}
+
+/// Whether a login is for a host that is nobody's: a name reserved for documentation (RFC 2606), or loopback.
+fn leads_nowhere(matched: &[u8]) -> bool {
+    const HOSTS: [&[u8]; 5] = [b"localhost", b"127.0.0.1", b"example.com", b"example.net", b"example.org"];
+    const DOMAINS: [&[u8]; 6] =
+        [b".example", b".example.com", b".example.net", b".example.org", b".test", b".invalid"];
+    let Some(at) = matched.iter().rposition(|byte| *byte == b'@') else { return false };
+    let host = &matched[at + 1..];
+    let end = host.iter().position(|byte| b"/?#:,".contains(byte)).unwrap_or(host.len());
+    let host = &host[..end];
+    HOSTS.contains(&host) || DOMAINS.iter().any(|domain| host.ends_with(domain))
 }
 
 /// Whether the last six characters are the sum of those after the prefix.
@@ -275,6 +290,28 @@ mod tests {
             }
         }
         wrong
+    }
+
+    #[test]
+    fn a_login_that_leads_nowhere_is_none() {
+        let find = |text: &str| {
+            let mut found = 0;
+            tokens().find(text.as_bytes(), |_| found += 1);
+            found
+        };
+        for (host, expected) in [
+            ("192.0.2.7", 1),
+            ("db.invalid.net:5432", 1),
+            ("localhost.net", 1),
+            ("example.com.net", 1),
+            ("localhost:5432", 0),
+            ("127.0.0.1", 0),
+            ("example.com", 0),
+            ("db.example.org:1", 0),
+            ("db.test", 0),
+        ] {
+            assert_eq!(find(&format!("postgres://u:qX7zR2mK9pL4wT8v@{host}/x")), expected, "{host}");
+        }
     }
 
     #[test]
