@@ -5,7 +5,7 @@ use std::process::Command;
 
 use bottle_test_support::skip;
 
-use crate::stand::{Bottle, Stand, every_isolating_backend};
+use crate::stand::Bottle;
 
 /// What attempts are written in: it is in the images, and on most machines.
 const PYTHON: &str = "/usr/bin/python3";
@@ -17,14 +17,6 @@ pub(crate) fn possible(what: &str) -> bool {
         skip::aloud(what, &format!("there is no {PYTHON} to try it with"));
     }
     here
-}
-
-/// Backends whose system has all that an attempt is made with. The image that the Linux backend is tried with has
-/// little in it, and is the bottle's own to write in.
-pub(crate) async fn complete_systems() -> Vec<Stand> {
-    let mut stands = every_isolating_backend().await;
-    stands.retain(|stand| stand.name() != "linux" || stand.shows_the_host());
-    stands
 }
 
 /// What a script says inside.

@@ -4,6 +4,7 @@ use bottle_test_support::skip;
 use nix::libc;
 
 use crate::attempts;
+use crate::stand::every_isolating_backend;
 
 /// A call: its name, its number, what it is made with, and what a bottle is answered. What it is made with
 /// does nothing, or nothing that lasts, outside.
@@ -60,7 +61,7 @@ async fn calls_into_the_kernel_are_refused() {
     let known: Vec<&Refused> = all.collect();
     assert_eq!(outside.lines().count(), REFUSED.len(), "{outside}");
     assert!(known.len() > 20, "the control: {outside}");
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let bottle = stand.bottle("caller").await;
         let inside = attempts::inside(&bottle, &script).await;
         for (name, _, _, answer) in &known {
@@ -94,7 +95,7 @@ async fn no_namespace_is_made_with_a_new_process() {
             flag | libc::SIGCHLD
         ));
     }
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let bottle = stand.bottle("splitter").await;
         let inside = attempts::inside(&bottle, &script).await;
         // Parent and child both say that a plain one was made.
@@ -127,7 +128,7 @@ async fn another_numbering_of_calls_is_no_way_around() {
     }
     // Bit 30 is the second numbering, x32; beyond its list of calls there is nothing on any kernel.
     let second = format!("{}call('x32', {})\n", attempts::CALLS, 0x4000_0000 + libc::SYS_getpid);
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let bottle = stand.bottle("numbers").await;
         assert_eq!(attempts::inside(&bottle, &second).await, "x32 ENOSYS\n", "{}", stand.name());
         if old_is_here {

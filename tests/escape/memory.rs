@@ -27,7 +27,7 @@ async fn shared_memory_of_the_machine_is_not_there() {
         return;
     }
     assert_eq!(attempts::outside(&script(true)), "found\n", "it is made");
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let bottle = stand.bottle("shared").await;
         assert_eq!(attempts::outside(&script(false)), "found\n", "the control");
         assert_eq!(attempts::inside(&bottle, &script(false)).await, "ENOENT\n", "{}", stand.name());

@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use bottle_contract::session::guest::Exit;
 
 use crate::attempts;
-use crate::stand::run;
+use crate::stand::{every_isolating_backend, run};
 
 /// A process of the person's. Ends with the test.
 struct Victim(Child);
@@ -41,7 +41,7 @@ async fn nothing_outside_is_seen_traced_or_signalled() {
             attempts::CALLS
         )
     };
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let mut victim = Victim::new();
         let bottle = stand.bottle("violent").await;
         let said = attempts::inside(&bottle, &attach(&victim.0.id().to_string())).await;

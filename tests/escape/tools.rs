@@ -2,7 +2,7 @@
 
 use bottle_test_support::skip;
 
-use crate::attempts;
+use crate::stand::every_isolating_backend;
 
 /// A program, and a line that uses more of it than its version; it says `fine` when all went well.
 const USED: [(&str, &str); 16] = [
@@ -74,7 +74,7 @@ const USED: [(&str, &str); 16] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn programs_of_a_developer_work() {
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let bottle = stand.bottle("tools").await;
         let channel = bottle.provisioned().await;
         for (program, line) in USED {

@@ -3,6 +3,7 @@
 use nix::libc;
 
 use crate::attempts;
+use crate::stand::every_isolating_backend;
 
 /// Types into its own terminal, by the plain number of the request and by one that has it in its lower half.
 fn script() -> String {
@@ -39,7 +40,7 @@ async fn nothing_is_typed_into_a_terminal() {
     let outside = attempts::outside(&script);
     // Newer kernels switch it off for all, with another answer.
     assert!(outside.contains("size done\n") && !outside.contains("type EPERM\n"), "the control: {outside}");
-    for stand in attempts::complete_systems().await {
+    for stand in every_isolating_backend().await {
         let bottle = stand.bottle("typist").await;
         let inside = attempts::inside(&bottle, &script).await;
         assert_eq!(inside, "size done\ntype EPERM\ntype EPERM\nconsole EPERM\n", "{}", stand.name());

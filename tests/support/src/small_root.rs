@@ -9,11 +9,75 @@ use std::process::Command;
 
 /// What scripts in tests need.
 const PROGRAMS: &[&str] = &[
-    "awk", "basename", "bash", "cat", "chmod", "chown", "chroot", "cmp", "cp", "cut", "date", "dd", "df",
-    "dirname", "du", "echo", "env", "false", "find", "getent", "git", "grep", "head", "hostname", "id", "ln",
-    "ls", "mkdir", "mkfifo", "mknod", "mount", "mv", "printf", "ps", "pwd", "python3", "readlink", "rm",
-    "rmdir", "sed", "seq", "sh", "sleep", "sort", "stat", "su", "tail", "tar", "test", "touch", "tr", "true",
-    "truncate", "umount", "uname", "uniq", "unshare", "wc", "xargs",
+    "awk",
+    "basename",
+    "bash",
+    "cat",
+    "chmod",
+    "chown",
+    "chroot",
+    "cmp",
+    "cp",
+    "curl",
+    "cut",
+    "date",
+    "dd",
+    "df",
+    "dirname",
+    "du",
+    "echo",
+    "env",
+    "false",
+    "find",
+    "getent",
+    "git",
+    "git-upload-pack",
+    "grep",
+    "gzip",
+    "head",
+    "hostname",
+    "id",
+    "ln",
+    "ls",
+    "make",
+    "mkdir",
+    "mkfifo",
+    "mknod",
+    "mount",
+    "mv",
+    "nice",
+    "printf",
+    "ps",
+    "pwd",
+    "python3",
+    "readlink",
+    "rm",
+    "rmdir",
+    "sed",
+    "seq",
+    "setsid",
+    "sh",
+    "sleep",
+    "sort",
+    "ssh",
+    "ssh-keygen",
+    "stat",
+    "su",
+    "tail",
+    "tar",
+    "test",
+    "timeout",
+    "tmux",
+    "touch",
+    "tr",
+    "true",
+    "truncate",
+    "umount",
+    "uname",
+    "uniq",
+    "unshare",
+    "wc",
+    "xargs",
 ];
 
 /// Where programs are found.
@@ -22,6 +86,9 @@ const PATH: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 /// Links that every distribution has by now.
 const LINKS: [(&str, &str); 4] =
     [("usr/bin", "bin"), ("usr/bin", "sbin"), ("usr/lib", "lib"), ("usr/lib64", "lib64")];
+
+/// What terminal programs need to write anything but ASCII, where the C library has it in files.
+const CHARACTERS: &str = "/usr/lib/locale/C.utf8";
 
 /// Parts of Python's library that only its own tests and tools need.
 const WITHOUT: [&str; 10] = [
@@ -42,7 +109,16 @@ const WITHOUT: [&str; 10] = [
 /// # Errors
 /// When something of this machine cannot be copied.
 pub fn make(root: &Path) -> io::Result<()> {
-    for folder in ["etc/ssl/certs", "home", "usr/bin", "usr/lib", "usr/lib64", "var/tmp", "opt"] {
+    for folder in [
+        "etc/ssl/certs",
+        "home",
+        "usr/bin",
+        "usr/lib",
+        "usr/lib64",
+        "usr/share/git-core/templates",
+        "var/tmp",
+        "opt",
+    ] {
         fs::create_dir_all(root.join(folder))?;
     }
     for (target, link) in LINKS {
@@ -58,14 +134,18 @@ pub fn make(root: &Path) -> io::Result<()> {
             continue;
         };
         fs::copy(&program, root.join("usr/bin").join(name))?;
-        libraries_of(&program, root)?;
+        libraries_of([program], root)?;
+    }
+    let characters = Path::new(CHARACTERS);
+    if characters.exists() {
+        copy(characters, &root.join("usr").join(characters.strip_prefix("/usr").unwrap_or(characters)))?;
     }
     python_library(root)
 }
 
-/// The libraries that the loader finds for a program.
-fn libraries_of(program: &Path, root: &Path) -> io::Result<()> {
-    let listed = Command::new("ldd").arg(program).output()?;
+/// The libraries that the loader finds for programs.
+fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &Path) -> io::Result<()> {
+    let listed = Command::new("ldd").args(programs).output()?;
     for word in String::from_utf8_lossy(&listed.stdout).split_ascii_whitespace() {
         let path = Path::new(word);
         if !path.is_absolute() || !path.exists() {
@@ -87,9 +167,12 @@ fn python_library(root: &Path) -> io::Result<()> {
     let Ok(found) = Command::new("/usr/bin/python3").args(["-c", print]).output() else { return Ok(()) };
     let library = PathBuf::from(String::from_utf8_lossy(&found.stdout).trim());
     match library.strip_prefix("/usr") {
-        Ok(inside) => copy(&library, &root.join("usr").join(inside)),
-        Err(_) => Ok(()),
+        Ok(inside) => copy(&library, &root.join("usr").join(inside))?,
+        Err(_) => return Ok(()),
     }
+    // What of it is compiled needs libraries of its own.
+    let compiled = fs::read_dir(library.join("lib-dynload")).into_iter().flatten();
+    libraries_of(compiled.filter_map(|entry| Some(entry.ok()?.path())), root)
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
