@@ -56,8 +56,8 @@ fn live() -> io::Result<ExitCode> {
         Birth::Sandbox(spec) => match enter(&spec, newborn).map_err(io::Error::other)? {
             Entered::Outer => Ok(ExitCode::SUCCESS),
             // A trial: that it was set up is all that was asked.
-            Entered::Inner if spec.own.is_none() => Ok(ExitCode::SUCCESS),
-            Entered::Inner => Ok(bottle_guest::run(GuestConfig {
+            Entered::Inner(_) if spec.own.is_none() => Ok(ExitCode::SUCCESS),
+            Entered::Inner(changed) => Ok(bottle_guest::run(GuestConfig {
                 transport: transport(fds)?,
                 root: "/".into(),
                 door: Some(DoorConfig {
@@ -68,6 +68,7 @@ fn live() -> io::Result<ExitCode> {
                 resolver: true,
                 programs: Programs::Any,
                 limits: spec.limits,
+                changed,
             })),
         },
     }
@@ -86,6 +87,7 @@ fn plain(newborn: Newborn, spec: PlainSpec, fds: Vec<OwnedFd>) -> io::Result<Exi
         resolver: false,
         programs: Programs::BuiltIn { exe: std::env::current_exe()? },
         limits: Limits::default(),
+        changed: None,
     }))
 }
 

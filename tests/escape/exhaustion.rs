@@ -119,27 +119,62 @@ async fn disk_ends_at_its_limit() {
     }
     const LIMIT: u64 = 32 << 20;
     for stand in every_isolating_backend().await {
-        let asked = Resources { disk: Some(LIMIT), ..Resources::default() };
-        let Some(bottle) = limited(&stand, "greedy", asked).await else { continue };
-        let write = |n: u64| {
-            format!(
-                "import os, time\n\
-                 os.makedirs('/workspace/a/b', exist_ok=True)\n\
-                 for i in range({n}):\n\
-                 \x20 f = open('/workspace/a/b/%d' % i, 'wb'); f.write(os.urandom(1 << 20)); f.close()\n\
-                 print('wrote', flush=True); time.sleep(5 if {n} < 32 else 60)\n"
-            )
+        let own: &[&str] = if stand.is_in_image() {
+            &["/usr/lib", "/opt", "/d"]
+        } else {
+            &["/usr/local/lib", "/opt", "/home/agent"]
         };
-        assert_eq!(ends(&bottle, &write(8)).await, ("wrote\n".to_owned(), Exit::Code(0)), "{}", stand.name());
-        let (_, exit) = ends(&bottle, &write(64)).await;
-        assert_eq!(exit, Exit::Signal(9), "{}", stand.name());
-        // What an image has comes with what a bottle may have beside it.
-        let over = overrun(&bottle).await.expect("noticed");
-        assert_eq!((over.resource, over.asked), (Limited::Disk, true), "{}", stand.name());
-        assert!(over.limit == LIMIT || over.limit > LIMIT && !stand.shows_the_host(), "{over:?}");
+        for place in own.iter().chain(&["/workspace"]) {
+            let asked = Resources { disk: Some(LIMIT), ..Resources::default() };
+            let Some(bottle) = limited(&stand, "greedy", asked).await else { continue };
+            let little = ends(&bottle, &fill(place, 8, 5)).await;
+            assert_eq!(little, ("wrote\n".to_owned(), Exit::Code(0)), "{}: {place}", stand.name());
+            let (_, exit) = ends(&bottle, &fill(place, 64, 60)).await;
+            assert_eq!(exit, Exit::Signal(9), "{}: {place}", stand.name());
+            let over = overrun(&bottle).await.expect("noticed");
+            let expected = Overrun { resource: Limited::Disk, limit: LIMIT, asked: true };
+            assert_eq!(over, expected, "{}: {place}", stand.name());
+            bottle.remove().await;
+        }
+    }
+}
+
+/// Writes so many MiB below a folder and waits.
+fn fill(place: &str, n: u64, seconds: u64) -> String {
+    format!(
+        "import os, time\n\
+         os.makedirs('{place}/a/b', exist_ok=True)\n\
+         for i in range({n}):\n\
+         \x20 f = open('{place}/a/b/%d' % i, 'wb'); f.write(os.urandom(1 << 20)); f.close()\n\
+         print('wrote', flush=True); time.sleep({seconds})\n"
+    )
+}
+
+/// What an image has is not the bottle's, so that removing it makes no room.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_removed_of_an_image_makes_no_room() {
+    const LIMIT: u64 = 8 << 20;
+    for stand in every_isolating_backend().await.into_iter().filter(Stand::is_in_image) {
+        let asked = Resources { disk: Some(LIMIT), ..Resources::default() };
+        let bottle = limited(&stand, "trader", asked).await.expect("the disk is watched");
+        let (said, exit) = ends(&bottle, REMOVES).await;
+        let removed: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{said} {exit:?}"));
+        assert!(removed > LIMIT, "{removed}");
+        assert_eq!(ends(&bottle, "print('goes on')").await.0, "goes on\n");
+        assert_eq!(ends(&bottle, &fill("/opt", 20, 60)).await.1, Exit::Signal(9));
+        let expected = Overrun { resource: Limited::Disk, limit: LIMIT, asked: true };
+        assert_eq!(overrun(&bottle).await, Some(expected));
         bottle.remove().await;
     }
 }
+
+/// Removes the largest programs, but Python, and says how many bytes they were.
+const REMOVES: &str = "import os, time\n\
+    taken, folder = 0, '/usr/bin/'\n\
+    names = [n for n in os.listdir(folder) if not n.startswith('python') and n != 'sh']\n\
+    for name in names: taken += os.path.getsize(folder + name); os.remove(folder + name)\n\
+    print(taken, flush=True)\n\
+    time.sleep(5)\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processors_are_counted_out() {
@@ -160,25 +195,38 @@ async fn processors_are_counted_out() {
     }
 }
 
-/// What the person reads: the limit and the key.
-#[test]
-fn a_bottle_that_used_up_its_memory_ends_with_a_word() -> anyhow::Result<()> {
+/// What the person reads: the limit and the key, on this machine's system and in an image.
+fn ends_with_a_word(resource: &str, limit: &str, script: &str, word: &str) -> anyhow::Result<()> {
     let mut home = TestHome::new()?;
-    if !home.runs("a bottle that uses up its memory", "linux")? || !attempts::possible("memory") {
+    if !home.runs(word, "linux")? || !attempts::possible(word) {
         return Ok(());
     }
-    home.agent("hungry", "---\nbottle: hungry\n---\n")?;
+    bottle_test_support::small_root::make(&home.bottle_home().join("small"))?;
+    for (name, image) in [("hungry", ""), ("imaged", ", image: ./small")] {
+        home.agent(name, &format!("---\nbottle: {name}\n---\n"))?;
+        home.bottle(
+            name,
+            &format!(
+                "---\nbackend: linux\nresources: {{{resource}: {limit}}}\n\
+                 agent_provider: {{template: command, command: [/usr/bin/python3, -c, {script:?}]{image}}}\n---\n"
+            ),
+        )?;
+        let outcome = home.program(["start", name, "--yes", "--label", name])?.run()?.expect_code(137);
+        let word = format!("{name} {word}");
+        assert!(outcome.stderr.contains(&word), "{}", outcome.stderr);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_bottle_that_used_up_its_memory_ends_with_a_word() -> anyhow::Result<()> {
     let take =
         "x = bytearray(400 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time; time.sleep(60)";
-    home.bottle(
-        "hungry",
-        &format!(
-            "---\nbackend: linux\nresources: {{memory: 128MiB}}\n\
-             agent_provider: {{template: command, command: [/usr/bin/python3, -c, {take:?}]}}\n---\n"
-        ),
-    )?;
-    let outcome = home.program(["start", "hungry", "--yes", "--label", "demo"])?.run()?.expect_code(137);
-    let word = "demo used up its memory, 128MiB (`resources.memory`)";
-    assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
-    Ok(())
+    ends_with_a_word("memory", "128MiB", take, "used up its memory, 128MiB (`resources.memory`)")
+}
+
+#[test]
+fn a_bottle_that_used_up_its_disk_ends_with_a_word() -> anyhow::Result<()> {
+    let take = fill("/opt", 64, 60);
+    ends_with_a_word("disk", "32MiB", &take, "used up its disk, 32MiB (`resources.disk`)")
 }

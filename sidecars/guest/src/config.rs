@@ -1,5 +1,6 @@
 //! What a backend tells the guest.
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
@@ -24,6 +25,9 @@ pub struct GuestConfig {
     pub programs: Programs,
     /// What is watched where nothing outside limits it.
     pub limits: Limits,
+    /// A folder that counts as one of the bottle's own on the disk, and that nothing in the bottle sees: what it
+    /// changed of its system.
+    pub changed: Option<OwnedFd>,
 }
 
 /// Limits that the guest watches, as well as looking now and then can: what grows faster than it looks is
@@ -37,6 +41,8 @@ pub struct Limits {
     /// The bottle's own folders on the disk. Where there are any, a bottle that takes much of a disk that is
     /// nearly full is ended too.
     pub folders: Vec<PathBuf>,
+    /// Bytes in these folders that do not count: they came with the system of which the bottle has a copy.
+    pub given: u64,
 }
 
 /// One of them.

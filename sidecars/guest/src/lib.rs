@@ -54,3 +54,4 @@ pub mod work;
 pub use config::{GuestConfig, Limit, Limits, Programs, Transport};
 pub use forward::DoorConfig;
 pub use life::run;
+pub use watch::use_of_disk;

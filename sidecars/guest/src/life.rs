@@ -72,14 +72,14 @@ fn raise_open_files() -> Rlimit {
 }
 
 async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
-    let GuestConfig { transport, root, door, resolver, programs, limits } = config;
+    let GuestConfig { transport, root, door, resolver, programs, limits, changed } = config;
     let transport = Opened::of(transport)?;
     let guest = Arc::new(Guest::new(Facts { root, programs, files }));
     let mut terminate = signal(SignalKind::terminate())?;
     ignore_others()?;
     let reaper = guest.clone();
     let reaping = tokio::spawn(async move { reaper.children.reap().await });
-    if let Some(overrun) = watch::start(limits)? {
+    if let Some(overrun) = watch::start(limits, changed)? {
         let guest = guest.clone();
         tokio::spawn(async move {
             // The watch ends without a word only with this process.

@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -48,29 +48,33 @@ const BLOCK: u64 = 512;
 ///
 /// # Errors
 /// When no thread can be made.
-pub(crate) fn start(limits: Limits) -> io::Result<Option<oneshot::Receiver<Overrun>>> {
+pub(crate) fn start(
+    limits: Limits,
+    changed: Option<OwnedFd>,
+) -> io::Result<Option<oneshot::Receiver<Overrun>>> {
     if limits == Limits::default() {
         return Ok(None);
     }
+    let Limits { memory, disk, folders, given } = limits;
+    let own = Own { folders, changed, given };
     let (found, overrun) = oneshot::channel();
     std::thread::Builder::new().name("watch".to_owned()).stack_size(512 << 10).spawn(move || {
         // Nobody waits any more when the guest goes.
-        let _ = found.send(watch(&limits));
+        let _ = found.send(watch(memory, disk, &own));
     })?;
     Ok(Some(overrun))
 }
 
 /// Looks until a limit is overrun.
-fn watch(limits: &Limits) -> Overrun {
-    let Limits { memory, disk, folders } = limits;
-    let spare = folders.first().map(|folder| Limit { bytes: spare(folder), asked: false });
+fn watch(memory: Option<Limit>, disk: Option<Limit>, own: &Own) -> Overrun {
+    let spare = own.folders.first().map(|folder| Limit { bytes: spare(folder), asked: false });
     let (mut often, mut large, mut full) =
         (Round::every(OFTEN), Round::every(NOW_AND_THEN), Round::every(NOW_AND_THEN));
     loop {
         let over = often
-            .look(*memory, Limited::Memory, memory_beyond)
-            .or_else(|| large.look(*disk, Limited::Disk, |limit| disk_use(folders) > limit))
-            .or_else(|| full.look(spare, Limited::FreeDisk, |limit| fills_the_disk(folders, limit)));
+            .look(memory, Limited::Memory, memory_beyond)
+            .or_else(|| large.look(disk, Limited::Disk, |limit| own.use_of_disk() > limit))
+            .or_else(|| full.look(spare, Limited::FreeDisk, |limit| own.fills_the_disk(limit)));
         if let Some(over) = over {
             return over;
         }
@@ -85,13 +89,38 @@ fn spare(folder: &Path) -> u64 {
     SPARE.min(size / SPARE_PART)
 }
 
-/// Whether less than this is left of the disk, and the folders take more than it.
-fn fills_the_disk(folders: &[PathBuf], spare: u64) -> bool {
-    let left = |folder: &PathBuf| {
-        let disk = rustix::fs::statvfs(folder).ok()?;
-        Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-    };
-    folders.iter().filter_map(left).any(|left| left < spare) && disk_use(folders) > spare
+/// What a bottle has on the disk.
+struct Own {
+    folders: Vec<PathBuf>,
+    /// One more, which has no path.
+    changed: Option<OwnedFd>,
+    /// Of what the folders take, what it was given.
+    given: u64,
+}
+
+impl Own {
+    /// What it takes; a file with several names counts once. What cannot be looked at is left out.
+    fn use_of_disk(&self) -> u64 {
+        let mut seen = HashSet::new();
+        let changed = self.changed.as_ref().map_or(0, |folder| take(folder, Path::new("."), &mut seen));
+        let others = self.folders.iter().map(|folder| take(CWD, folder, &mut seen));
+        others.fold(changed, u64::saturating_add).saturating_sub(self.given)
+    }
+
+    /// Whether less than this is left of the disk, and the folders take more than it.
+    fn fills_the_disk(&self, spare: u64) -> bool {
+        let left = |folder: &PathBuf| {
+            let disk = rustix::fs::statvfs(folder).ok()?;
+            Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+        };
+        self.folders.iter().filter_map(left).any(|left| left < spare) && self.use_of_disk() > spare
+    }
+}
+
+/// What a folder of this machine takes on its disk, as the watch of a bottle counts it.
+#[must_use]
+pub fn use_of_disk(folder: &Path) -> u64 {
+    take(CWD, folder, &mut HashSet::new())
 }
 
 /// When something is looked at next.
@@ -165,22 +194,16 @@ fn proportional(text: &str) -> Option<u64> {
     Some((field("Pss_Anon")? + field("Pss_Shmem")? + field("SwapPss").unwrap_or(0)).saturating_mul(1024))
 }
 
-/// What folders take on the disk; a file with several names counts once. What cannot be looked at is left out.
-fn disk_use(folders: &[PathBuf]) -> u64 {
-    let mut seen = HashSet::new();
-    folders.iter().map(|folder| take(folder, &mut seen)).sum()
-}
-
 /// One level of the way down.
 struct Level {
     folder: OwnedFd,
     below: Vec<CString>,
 }
 
-fn take(folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
+fn take(at: impl AsFd, folder: &Path, seen: &mut HashSet<(u64, u64)>) -> u64 {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut bytes = 0_u64;
-    let Ok(top) = rustix::fs::openat(CWD, folder, flags, Mode::empty()) else { return 0 };
+    let Ok(top) = rustix::fs::openat(at, folder, flags, Mode::empty()) else { return 0 };
     let Ok(disk) = rustix::fs::fstat(&top).map(|stat| stat.st_dev) else { return 0 };
     let mut way = vec![level(top, disk, &mut bytes, seen)];
     while let Some(last) = way.last_mut() {
@@ -233,16 +256,20 @@ mod tests {
     #[test]
     fn a_folder_takes_what_is_in_it_once_and_no_more() {
         let folder = tempfile::tempdir().expect("folder");
-        let before = disk_use(&[folder.path().to_owned()]);
+        let before = use_of_disk(folder.path());
         fs::create_dir_all(folder.path().join("a/b")).expect("made");
         fs::write(folder.path().join("a/b/file"), vec![1; 1 << 20]).expect("written");
         fs::hard_link(folder.path().join("a/b/file"), folder.path().join("again")).expect("linked");
         std::os::unix::fs::symlink("/usr", folder.path().join("a/usr")).expect("linked");
         let sparse = fs::File::create(folder.path().join("sparse")).expect("made");
         sparse.set_len(1 << 30).expect("long");
-        let more = disk_use(&[folder.path().to_owned()]) - before;
+        let more = use_of_disk(folder.path()) - before;
         assert!((1 << 20..1 << 21).contains(&more), "{more}");
-        assert_eq!(disk_use(&[folder.path().join("absent")]), 0);
+        assert_eq!(use_of_disk(&folder.path().join("absent")), 0);
+        // Opened, it is the same, and what was given does not count.
+        let opened = fs::File::open(folder.path()).expect("opened").into();
+        let own = Own { folders: Vec::new(), changed: Some(opened), given: before };
+        assert_eq!(own.use_of_disk(), more);
     }
 
     #[test]
@@ -251,10 +278,11 @@ mod tests {
         fs::write(folder.path().join("file"), vec![1; 1 << 20]).expect("written");
         let limit = |bytes| Some(Limit { bytes, asked: true });
         let folders = vec![folder.path().to_owned()];
-        let over = watch(&Limits { memory: limit(u64::MAX), disk: limit(1 << 19), folders });
+        let own = Own { folders, changed: None, given: 0 };
+        let over = watch(limit(u64::MAX), limit(1 << 19), &own);
         assert_eq!(over, Overrun { resource: Limited::Disk, limit: 1 << 19, asked: true });
-        let over = watch(&Limits { memory: limit(1 << 10), ..Limits::default() });
+        let over = watch(limit(1 << 10), None, &own);
         assert_eq!(over.resource, Limited::Memory);
-        assert!(start(Limits::default()).expect("nothing to start").is_none());
+        assert!(start(Limits::default(), None).expect("nothing to start").is_none());
     }
 }

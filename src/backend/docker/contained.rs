@@ -74,6 +74,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
         programs: Programs::Any,
         // The engine's.
         limits: Limits::default(),
+        changed: None,
     }))
 }
 

@@ -30,8 +30,9 @@ use crate::backend::local::handoff::{Newborn, Report, SetupFailure};
 pub(crate) enum Entered {
     /// The one that was started; its work is done.
     Outer,
-    /// Pid 1 of the sandbox. Standard input is empty.
-    Inner,
+    /// Pid 1 of the sandbox. Standard input is empty. Where the bottle works over an image, what it changes of
+    /// that, opened.
+    Inner(Option<OwnedFd>),
 }
 
 /// Makes the sandbox and becomes its pid 1. Failures have been reported when this returns.
@@ -44,13 +45,21 @@ pub(crate) fn enter(spec: &SandboxSpec, newborn: Newborn) -> Result<Entered, Set
         // The starter may be gone; then nobody is left to tell.
         let _ = newborn.say(&Report::Failed(failure.clone()));
     }
-    let Some(null) = made? else { return Ok(Entered::Outer) };
+    let Some(Confined { null, changed }) = made? else { return Ok(Entered::Outer) };
     newborn.ready(null).step("say that the sandbox is ready")?;
-    Ok(Entered::Inner)
+    Ok(Entered::Inner(changed))
 }
 
-/// The inner process gets `/dev/null`, for its standard input; the outer one nothing.
-fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupFailure> {
+/// What the first process has opened.
+struct Confined {
+    /// `/dev/null`, for its standard input.
+    null: OwnedFd,
+    /// What the bottle changes of its image.
+    changed: Option<OwnedFd>,
+}
+
+/// The outer process gets nothing.
+fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<Confined>, SetupFailure> {
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
     privileges::offer_to_the_kernel();
@@ -80,11 +89,11 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<OwnedFd>, SetupF
         }
         Forked::Child => {
             drop((outer, proc));
-            let null = confine(spec, &sources, &inner)?;
+            let confined = confine(spec, &sources, &inner)?;
             // Ends with the outer process, which has said who this is by then: nothing is ready before it
             // is known.
             rustix::io::read(&inner, &mut [0_u8; 1][..]).step("wait to be known")?;
-            Ok(Some(null))
+            Ok(Some(confined))
         }
     }
 }
@@ -100,7 +109,7 @@ fn unshare() -> Result<(), SetupFailure> {
     nix::sched::unshare(all).step("make namespaces")
 }
 
-fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<OwnedFd, SetupFailure> {
+fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<Confined, SetupFailure> {
     if spec.outside_id.is_some() {
         nix::unistd::setgroups(&[]).step("leave root's groups")?;
     }
@@ -109,20 +118,23 @@ fn confine(spec: &SandboxSpec, sources: &Sources, outer: &UnixStream) -> Result<
     nix::unistd::setresgid(gid, gid, gid).step("take its group")?;
     nix::unistd::setresuid(uid, uid, uid).step("take its user")?;
     rustix::system::sethostname(spec.hostname.as_bytes()).step("set its host name")?;
-    match &sources.image {
-        None => root::build(spec, sources)?,
+    let changed = match &sources.image {
+        None => {
+            root::build(spec, sources)?;
+            None
+        }
         Some(image) => mounted::build(spec, image, sources)?,
-    }
+    };
     network::join(outer).step("join its network")?;
     let null = OpenOptions::new().read(true).open("/dev/null").step("open /dev/null")?;
     privileges::limit(spec.processes).step("set its limits")?;
     privileges::drop_all().step("drop its privileges")?;
-    landlock::restrict(spec.nested, spec.image.is_some())
+    landlock::restrict(spec.nested, spec.image.is_some(), changed.as_ref())
         .map_err(std::io::Error::other)
         .step("restrict its files")?;
     if spec.image.is_some() {
         owned::install().map_err(std::io::Error::other).step("leave its files with their owner")?;
     }
     seccomp::install(spec.nested).map_err(std::io::Error::other).step("install the system call filter")?;
-    Ok(null.into())
+    Ok(Confined { null: null.into(), changed })
 }

@@ -4,6 +4,7 @@
 //! says; no device is made; no abstract socket and no signal leaves the bottle. On an older kernel what it
 //! knows of that; `doctor` says what is missing.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use bottle_contract::names;
@@ -26,11 +27,12 @@ const SETTINGS: &str = "/proc";
 
 /// Restricts this thread, the only one, and all it will start. With `nested` files are left out: Landlock
 /// forbids every mount to who is restricted in files. With `whole` the system is the bottle's own and may be
-/// written to: of files, devices are what is left to forbid.
+/// written to: of files, devices are what is left to forbid. `changed` has no path inside; who has it opened may
+/// look at what is in it.
 ///
 /// # Errors
 /// When a kernel that has Landlock refuses.
-pub(super) fn restrict(nested: bool, whole: bool) -> Result<(), HardenError> {
+pub(super) fn restrict(nested: bool, whole: bool, changed: Option<&OwnedFd>) -> Result<(), HardenError> {
     let scopes = Scope::AbstractUnixSocket | Scope::Signal;
     let mut rules = Ruleset::default().scope(scopes)?;
     let files = !nested && guards_files();
@@ -46,6 +48,9 @@ pub(super) fn restrict(nested: bool, whole: bool) -> Result<(), HardenError> {
         let writable: &[&str] = if whole { &["/"] } else { &WRITABLE };
         for path in writable.iter().filter(|path| Path::new(path).exists()) {
             rules = rules.add_rule(beneath(path, write)?)?;
+        }
+        if let Some(changed) = changed {
+            rules = rules.add_rule(PathBeneath::new(changed, BitFlags::from(AccessFs::ReadDir)))?;
         }
         rules = rules.add_rule(beneath(SETTINGS, read | AccessFs::WriteFile | AccessFs::Truncate)?)?;
     }

@@ -145,19 +145,13 @@ impl LinuxBackend {
         let groups = Groups::here().make(&self.scope.group(slug), asked, |path| {
             site.ledger.record(resource(slug, groups::GROUP, text(path)))
         })?;
-        let mut limits = limits(asked, groups.limits(Controller::Memory));
-        if let Some(image) = image {
-            // Seen from inside, what the bottle has is one with what its image has.
-            limits.folders = vec!["/".into(), names::WORKSPACE.into()];
-            limits.disk =
-                limits.disk.map(|disk| Limit { bytes: disk.bytes.saturating_add(image.bytes()), ..disk });
-        }
+        let copied = layers.kind() == Some(Kind::Copy);
+        let limits = watched(asked, groups.limits(Controller::Memory), image, copied);
         let own = OwnFolders {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
             door: self.scope.place(slug).door(),
         };
-        let copied = layers.kind() == Some(Kind::Copy);
         let image = image.map(|image| ImageSpec {
             root: (!copied).then(|| image.root.clone()),
             layers: layers.folder().to_owned(),
@@ -246,8 +240,10 @@ fn needs_engine(image: &ImageSource) -> Option<String> {
     }
 }
 
-/// What the guest watches: what was asked for and nothing limits, and what the machine needs for itself.
-fn limits(asked: &Resources, memory_is_limited: bool) -> Limits {
+/// What the guest watches: what was asked for and nothing limits, and what the machine needs for itself. What the
+/// bottle changes of its image has no path inside and is handed over opened; a copy of one begins with all that its
+/// image has.
+fn watched(asked: &Resources, memory_is_limited: bool, image: Option<&Image>, copied: bool) -> Limits {
     let limit = |bytes| Limit { bytes, asked: true };
     let memory = match asked.memory {
         Some(_) if memory_is_limited => None,
@@ -255,7 +251,19 @@ fn limits(asked: &Resources, memory_is_limited: bool) -> Limits {
         None => Some(Limit { bytes: memory::most(), asked: false }),
     };
     let home = format!("/home/{}", names::AGENT_USER);
-    Limits { memory, disk: asked.disk.map(limit), folders: vec![home.into(), names::WORKSPACE.into()] }
+    let folders: &[&str] = match image {
+        None => &[&home, names::WORKSPACE],
+        // Seen from inside, all of it lies on one disk, and below the root.
+        Some(_) if copied => &["/"],
+        Some(_) => &[names::WORKSPACE],
+    };
+    let given = image.filter(|_| copied && asked.disk.is_some());
+    Limits {
+        memory,
+        disk: asked.disk.map(limit),
+        folders: folders.iter().map(Into::into).collect(),
+        given: given.map_or(0, |image| bottle_guest::use_of_disk(&image.root)),
+    }
 }
 
 /// Root maps a bottle's one id; an ordinary user's process does so itself.
@@ -357,14 +365,13 @@ impl Backend for LinuxBackend {
         let layers = self.scope.layers_in(site.state);
         let image = self.image_under(site, &layers, prepared)?;
         let spec = self.spec(site, &layers, image.as_ref(), prepared)?;
-        match (self.start(site, spec.clone()).await, &image) {
+        match (self.start(site, spec).await, &image) {
             (Err(error), Some(image))
                 if error.kind == BackendErrorKind::Unsupported && *site.origin == Origin::New =>
             {
                 // Its own copy needs nothing of the kernel or the disk.
                 self.copy(image, &layers, self.outside(slug, Who::Agent)?).await?;
-                let copied = spec.image.clone().map(|image| ImageSpec { root: None, ..image });
-                self.start(site, SandboxSpec { image: copied, ..spec }).await
+                self.start(site, self.spec(site, &layers, Some(image), prepared)?).await
             }
             (started, _) => started,
         }

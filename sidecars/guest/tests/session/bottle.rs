@@ -63,6 +63,7 @@ fn guest_process() {
         resolver: false,
         programs: Programs::Any,
         limits: Default::default(),
+        changed: None,
     });
     assert_eq!(code, std::process::ExitCode::SUCCESS);
 }

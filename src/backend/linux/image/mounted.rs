@@ -13,7 +13,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, unlinkat};
@@ -68,7 +68,8 @@ impl Files {
     }
 }
 
-/// Builds the new root and makes it this process's only one.
+/// Builds the new root and makes it this process's only one. Returns what the bottle changes of its image, opened:
+/// there is no path to it from then on. Nothing for a copy, which is all there to be looked at.
 ///
 /// # Errors
 /// [`SetupFailure`] naming the step.
@@ -76,13 +77,14 @@ pub(in crate::backend::linux) fn build(
     spec: &SandboxSpec,
     image: &Files,
     sources: &Sources,
-) -> Result<(), SetupFailure> {
+) -> Result<Option<OwnedFd>, SetupFailure> {
     let options = [("mode", "0755"), ("size", STAGE_SIZE)];
     let stage =
         Tree::new("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV).step("make a place for mounts")?;
     let host = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open /")?;
     stage.attach(&host).step("mount a place for mounts")?;
     let tree = lay_over(image, &stage)?;
+    let changed = image.lower.as_ref().map(|_| open_changed(image)).transpose()?;
     // Nothing but the new root may lie on the host's: what is let go of at the end is one mount with all in it.
     unmount(path(&stage), UnmountFlags::DETACH).step("let go of the place for mounts")?;
     tree.attach(&host).step("mount the root file system")?;
@@ -92,7 +94,14 @@ pub(in crate::backend::linux) fn build(
     cover_sys(root)?;
     root::in_memory(root, spec)?;
     root::own_folders(root, sources)?;
-    root::enter(root)
+    root::enter(root)?;
+    Ok(changed)
+}
+
+/// What is over the image, for looking into it.
+fn open_changed(image: &Files) -> Result<OwnedFd, SetupFailure> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(image.own.root(), UPPER, flags, Mode::empty()).step("open the bottle's changes")
 }
 
 /// The root: the image with the bottle's changes over it, or the bottle's copy.

@@ -85,11 +85,6 @@ impl Image {
         notes(&self.facts.left_out, &[])
     }
 
-    /// What its files take.
-    pub(in crate::backend::linux) fn bytes(&self) -> u64 {
-        self.facts.bytes
-    }
-
     /// Who the agent is in it.
     pub(in crate::backend::linux) fn inside(&self) -> spec::Inside {
         spec::Inside { uid: self.facts.account.uid, gid: self.facts.account.gid }
