@@ -17,6 +17,7 @@
 //!   exhaustion   processes, memory and disk, until there is no more
 //!   nested       what `resources.nested` opens, and what stays shut
 //! on whole launches:
+//!   planted      links, pipes, devices and the like in everything that the host reads later
 //!   everywhere   the places of a machine and its engine where a secret could lie, searched again and again
 //!   secrets      a launch with secrets, looked for in all of them while it runs
 //! and
@@ -35,6 +36,7 @@ mod memory;
 mod mounts;
 mod nested;
 mod ordinary;
+mod planted;
 mod possessions;
 mod privileges;
 mod processes;

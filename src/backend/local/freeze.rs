@@ -352,10 +352,19 @@ fn write_facts(folder: &Path, facts: &Facts) -> io::Result<()> {
 /// What is known of a snapshot; nothing when that cannot be read, which takes nothing from its files.
 fn read_facts(folder: &Path) -> io::Result<Option<Facts>> {
     use io::Read;
-    let file = match fs::File::open(folder.join(FACTS)) {
+    // A snapshot may have come from elsewhere: what is no file would be waited for, or lead somewhere.
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+        .open(folder.join(FACTS));
+    let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => return Ok(None),
         file => file?,
     };
+    if !file.metadata()?.is_file() {
+        return Ok(None);
+    }
     let mut text = Vec::new();
     file.take(FACTS_MAX).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text).ok())

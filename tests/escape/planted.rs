@@ -1,0 +1,350 @@
+//! What an agent plants where the host reads later: in copies, conversations, its repository, its snapshots.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use bottle_test_support::{skip, small_root};
+
+/// What nobody but the person may ever read.
+const SECRET: &str = "a secret of the person's";
+
+/// Plants it in the folder `$1`; `$2` is a folder of the person's. Each line is one thing, and one that cannot be made
+/// is left out.
+const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2/secret file; ln -s $2 folder; \
+    ln -s / root; ln -s ../../../../../../../../../..$2/secret up; ln -s folder/secret through; mkfifo pipe; \
+    cp /bin/cat setid; chmod 6755 setid; mkdir -p sub; ln -s ../folder sub/over; printf '#!/bin/sh\\n' >sub/run; \
+    chmod 755 sub/run; ln /etc/passwd hard 2>/dev/null; mknod null c 1 3 2>/dev/null; mknod gone c 0 0 2>/dev/null; \
+    ln -s /proc/self/fd/0 fd; ln -s /dev/zero zero; truncate -s 1T sparse 2>/dev/null && rm -f sparse; true";
+
+/// A person with a secret, and an agent on this machine's system and in an image.
+struct Scene {
+    home: TestHome,
+    secret: PathBuf,
+}
+
+impl Scene {
+    fn new(test: &str) -> Result<Option<Self>> {
+        let mut home = TestHome::new()?;
+        if !home.runs(test, "linux")? {
+            return Ok(None);
+        }
+        let secret = home.write("home/private/secret", SECRET)?;
+        small_root::make(&home.bottle_home().join("small"))?;
+        for (name, image) in [("host", ""), ("imaged", ", image: ./small")] {
+            home.agent(name, &format!("---\nbottle: {name}\n---\n"))?;
+            home.bottle(
+                name,
+                &format!(
+                    "---\nbackend: linux\n\
+                     agent_provider: {{template: command, command: [sleep, '600']{image}}}\n---\n"
+                ),
+            )?;
+        }
+        Ok(Some(Self { home, secret }))
+    }
+
+    fn private(&self) -> &Path {
+        self.secret.parent().unwrap_or(&self.secret)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<Outcome> {
+        self.home.program(arguments.iter().copied())?.run()
+    }
+
+    fn done(&self, arguments: &[&str]) -> Result<Outcome> {
+        let outcome = self.run(arguments)?;
+        ensure!(outcome.code == 0, "{arguments:?}: {}", outcome.transcript());
+        Ok(outcome)
+    }
+
+    /// A bottle of this agent.
+    fn start(&self, agent: &str, slug: &str) -> Result<()> {
+        self.done(&["start", agent, "--label", slug, "--detach", "--yes", "-q"]).map(drop)
+    }
+
+    /// Runs a script in it; its arguments begin at `$1`.
+    fn shell(&self, slug: &str, script: &str, arguments: &[&str]) -> Result<Outcome> {
+        let command = ["exec", slug, "--", "/bin/sh", "-c", script, "sh"];
+        self.done(&[&command[..], arguments].concat())
+    }
+
+    fn plant(&self, slug: &str, folder: &str) -> Result<()> {
+        self.shell(slug, PLANT, &[folder, &self.private().display().to_string()]).map(drop)
+    }
+
+    fn end(&self, slug: &str) -> Result<()> {
+        self.done(&["stop", slug, "--time", "0", "-q"]).map(drop)
+    }
+
+    /// That the person's secret is as it was, and nothing lies beside it.
+    fn assert_untouched(&self) -> Result<()> {
+        ensure!(fs::read_to_string(&self.secret)? == SECRET);
+        ensure!(fs::metadata(&self.secret)?.permissions().mode() & 0o777 == 0o644, "its mode changed");
+        let beside = fs::read_dir(self.private())?.count();
+        ensure!(beside == 1, "{beside} entries");
+        Ok(())
+    }
+}
+
+/// Every path below, and that none is of a kind or mode that harms whoever finds it.
+fn harmless(folder: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next)? {
+            let path = entry?.path();
+            let name = path.strip_prefix(folder)?.display().to_string();
+            let metadata = path.symlink_metadata()?;
+            let kind = metadata.file_type();
+            if kind.is_symlink() {
+                let target = fs::canonicalize(path.parent().context("a parent")?.join(fs::read_link(&path)?));
+                ensure!(
+                    target.is_err() || target.is_ok_and(|target| target.starts_with(folder)),
+                    "{name} leads out"
+                );
+            } else if kind.is_dir() {
+                waiting.push(path);
+            } else {
+                ensure!(kind.is_file(), "{name} is no file: {kind:?}, a pipe: {}", kind.is_fifo());
+                ensure!(metadata.permissions().mode() & 0o7000 == 0, "{name} is set-id");
+                ensure!(!fs::read_to_string(&path).unwrap_or_default().contains(SECRET), "{name} tells");
+            }
+            found.push(name);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[test]
+fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
+    let Some(scene) = Scene::new("planted in a copy")? else { return Ok(()) };
+    for agent in ["host", "imaged"] {
+        scene.start(agent, agent)?;
+        scene.plant(agent, "/workspace/out")?;
+        let got = scene.home.outside(&format!("got-{agent}"));
+        // Something of the person's that leads elsewhere where the copy is to go.
+        fs::create_dir(&got)?;
+        symlink(scene.private(), got.join("folder"))?;
+        let copied = scene.run(&["cp", &format!("{agent}:/workspace/out"), &got.display().to_string()])?;
+        ensure!(copied.code == 0, "{}", copied.transcript());
+        fs::remove_file(got.join("folder"))?;
+        let found = harmless(&fs::canonicalize(&got)?)?;
+        for wanted in ["out/plain", "out/sub/run", "out/setid"] {
+            ensure!(found.iter().any(|name| name == wanted), "{found:?}");
+        }
+        ensure!(!found.iter().any(|name| name.ends_with("pipe") || name.ends_with("null")), "{found:?}");
+        // What is asked for by a link is what it leads to inside, where the person's files are not.
+        for planted in ["file", "up", "folder/secret", "through", "pipe", "zero", "fd"] {
+            let to = scene.home.outside("one");
+            let _ = fs::remove_file(&to);
+            let from = format!("{agent}:/workspace/out/{planted}");
+            scene.run(&["cp", &from, &to.display().to_string()])?;
+            let there = to.symlink_metadata();
+            ensure!(
+                there.is_err() || !fs::read_to_string(&to).unwrap_or_default().contains(SECRET),
+                "{planted}: {there:?}"
+            );
+        }
+        scene.assert_untouched()?;
+        scene.end(agent)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_repository_that_is_a_way_elsewhere_is_none() -> Result<()> {
+    let Some(scene) = Scene::new("a planted repository")? else { return Ok(()) };
+    fs::write(scene.home.project().join("theirs"), SECRET)?;
+    for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", SECRET]] {
+        scene.home.git(arguments)?;
+    }
+    let project = scene.home.project().display().to_string();
+    let before = scene.home.git(&["for-each-ref"])?;
+    let ways = [
+        "rm -rf .git; ln -s $1/.git .git",
+        "rm -rf .git; echo \"gitdir: $1/.git\" >.git",
+        "rm -rf .git; mkfifo .git",
+        "rm -rf .git; ln -s /proc/self/root$1/.git .git",
+        "rm -rf .git; git init -q . && echo $1/.git/objects >.git/objects/info/alternates && \
+             mkdir -p .git/refs/heads && echo $2 >.git/refs/heads/main; true",
+    ];
+    let head = scene.home.git(&["rev-parse", "HEAD"])?;
+    for agent in ["host", "imaged"] {
+        scene.start(agent, agent)?;
+        for way in ways {
+            scene.shell(agent, &format!("cd /workspace; {way}"), &[&project, head.trim()])?;
+            for command in [&["diff", agent][..], &["pull", agent]] {
+                let outcome = scene.run(command)?;
+                let said = outcome.transcript();
+                // That there is nothing to be seen is an answer too; that there is something to be had is not.
+                let refused = command[0] == "diff" || outcome.code != 0;
+                ensure!(refused && !said.contains(SECRET), "{way}: {command:?}: {said}");
+            }
+        }
+        ensure!(scene.home.git(&["for-each-ref"])? == before, "no reference is made or moved");
+        scene.assert_untouched()?;
+        scene.end(agent)?;
+    }
+    Ok(())
+}
+
+/// A program that passes for Claude Code and leaves a conversation of everything that can be planted.
+#[test]
+fn a_conversation_is_copied_out_without_what_was_planted_in_it() -> Result<()> {
+    let Some(scene) = Scene::new("a planted conversation")? else { return Ok(()) };
+    let bin = scene.home.outside("bin");
+    fs::create_dir(&bin)?;
+    let program = bin.join("claude");
+    let plant = PLANT.replace("$1", "~/.claude/projects/-workspace").replace("$2", "$(cat /workspace/where)");
+    fs::write(&program, format!("#!/bin/sh\n{plant}\nexit 3\n"))?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    fs::write(scene.home.project().join("where"), scene.private().display().to_string())?;
+    let mut home = scene.home;
+    home.agent("claude", "---\nbottle: claude\n---\n")?;
+    home.bottle(
+        "claude",
+        "---\nbackend: linux\nagent_provider: {template: claude, auth_token: LLM_KEY}\n---\n",
+    )?;
+    home.env("LLM_KEY", "sk-ant-api03-planted");
+    home.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", bin.display()));
+    let scene = Scene { home, ..scene };
+    let outcome =
+        scene.run(&["start", "claude", "--label", "demo", "--cwd", "--yes", "-q", "-p", "plant it"])?;
+    ensure!(outcome.code == 3, "{}", outcome.transcript());
+    let kept = scene.home.bottle_home().join("transcripts/demo");
+    let found = harmless(&fs::canonicalize(&kept).with_context(|| outcome.transcript())?)?;
+    ensure!(found.iter().any(|name| name.ends_with("-workspace/plain")), "{found:?}");
+    ensure!(!found.iter().any(|name| name.ends_with("pipe")), "{found:?}");
+    scene.assert_untouched()
+}
+
+/// One thing in a snapshot that no freeze makes, by what it is, and what is said of it.
+type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
+
+/// In the folder of a snapshot; the other one is the person's.
+const REFUSED: [Crafted; 3] = [
+    ("a tree that is a link", |snapshot, private| {
+        fs::rename(snapshot.join("workspace"), snapshot.join("aside"))?;
+        Ok(symlink(private, snapshot.join("workspace"))?)
+    }),
+    ("a tree that is a file", |snapshot, _| {
+        fs::rename(snapshot.join("workspace"), snapshot.join("aside"))?;
+        Ok(fs::write(snapshot.join("workspace"), "")?)
+    }),
+    ("a tree that is a pipe", |snapshot, _| {
+        fs::rename(snapshot.join("workspace"), snapshot.join("aside"))?;
+        mkfifo(&snapshot.join("workspace"))
+    }),
+];
+
+fn mkfifo(path: &Path) -> Result<()> {
+    ensure!(Command::new("mkfifo").arg(path).status()?.success());
+    Ok(())
+}
+
+/// What is below a folder, kinds and contents with it.
+fn all_below(folder: &Path) -> Result<Vec<String>> {
+    let listed = Command::new("find").arg(folder).args(["-printf", "%P %y %m %s %l\n"]).output()?;
+    let mut lines: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+    lines.sort();
+    Ok(lines)
+}
+
+#[test]
+fn a_snapshot_that_nothing_of_ours_made_is_refused_and_changes_nothing() -> Result<()> {
+    let Some(scene) = Scene::new("a crafted snapshot")? else { return Ok(()) };
+    for agent in ["host", "imaged"] {
+        scene.start(agent, agent)?;
+        scene.shell(agent, "echo mine >/workspace/mine", &[])?;
+        scene.done(&["commit", agent, "-q"])?;
+        scene.end(agent)?;
+        let own = scene.home.bottle_home().join("snapshots").join(agent);
+        let snapshot = fs::read_dir(&own)?.next().context("a snapshot")??.path();
+        let state = scene.home.bottle_home().join("state").join(agent);
+        for (what, craft) in REFUSED {
+            craft(&snapshot, scene.private())?;
+            let before = all_below(&own)?;
+            let outcome = scene.run(&["resume", agent, "--detach", "--yes", "-q"])?;
+            ensure!(outcome.code == 1, "{agent}: {what}: {}", outcome.transcript());
+            ensure!(outcome.stderr.contains("workspace"), "{agent}: {what}: {}", outcome.transcript());
+            ensure!(all_below(&own)? == before, "{agent}: {what}");
+            let rest = all_below(&state)?;
+            ensure!(!rest.iter().any(|line| line.starts_with(".thaw")), "{agent}: {what}: {rest:?}");
+            scene.assert_untouched()?;
+            fs::remove_file(snapshot.join("workspace"))?;
+            fs::rename(snapshot.join("aside"), snapshot.join("workspace"))?;
+        }
+        // Facts that are no file are none, and nobody waits for them.
+        let facts = snapshot.join("snapshot.json");
+        let said = fs::read(&facts)?;
+        fs::remove_file(&facts)?;
+        mkfifo(&facts)?;
+        scene.done(&["snapshots"])?;
+        fs::remove_file(&facts)?;
+        symlink("/dev/zero", &facts)?;
+        scene.done(&["snapshots"])?;
+        fs::remove_file(&facts)?;
+        fs::write(&facts, said)?;
+        // As it was, it is taken.
+        scene.done(&["resume", agent, "--detach", "--yes", "-q"])?;
+        ensure!(scene.shell(agent, "cat /workspace/mine", &[])?.stdout == "mine\n");
+        scene.end(agent)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_was_planted_in_a_snapshot_is_brought_to_life_without_its_harm() -> Result<()> {
+    let Some(scene) = Scene::new("planted in a snapshot")? else { return Ok(()) };
+    let root = rustix::process::getuid().is_root();
+    if !root {
+        skip::aloud("devices in a snapshot", &"only root makes one");
+    }
+    for agent in ["host", "imaged"] {
+        scene.start(agent, agent)?;
+        scene.plant(agent, "/workspace/out")?;
+        scene.done(&["commit", agent, "-q"])?;
+        scene.end(agent)?;
+        let own = scene.home.bottle_home().join("snapshots").join(agent);
+        let snapshot = fs::read_dir(&own)?.next().context("a snapshot")??.path();
+        // What no agent can leave there.
+        let out = snapshot.join("workspace/out");
+        fs::set_permissions(out.join("setid"), fs::Permissions::from_mode(0o6755))?;
+        symlink(&scene.secret, out.join("absolute"))?;
+        let _socket = std::os::unix::net::UnixListener::bind(out.join("s"))?;
+        if root {
+            for (name, major, minor) in [("zero-device", "1", "5"), ("overlay-mark", "0", "0")] {
+                let made = Command::new("mknod").arg(out.join(name)).args(["c", major, minor]).status()?;
+                ensure!(made.success());
+            }
+        }
+        scene.done(&["resume", agent, "--detach", "--yes", "-q"])?;
+        let said = scene.shell(
+            agent,
+            "cd /workspace/out; stat -c '%n %F %a' setid pipe sub/run; ls -d s zero-device overlay-mark 2>/dev/null; \
+             cat absolute file up 2>/dev/null; ls -d folder/ root$1 2>/dev/null; true",
+            &[&scene.private().display().to_string()],
+        )?;
+        ensure!(
+            said.stdout == "setid regular file 755\npipe fifo 644\nsub/run regular file 755\n",
+            "{agent}: {}",
+            said.transcript()
+        );
+        // A second snapshot follows none of it either.
+        scene.done(&["commit", agent, "-q"])?;
+        let again = fs::read_dir(&own)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+        for snapshot in again {
+            let link = snapshot.join("workspace/out/absolute");
+            ensure!(fs::read_link(&link)? == scene.secret, "{}", link.display());
+        }
+        scene.assert_untouched()?;
+        scene.end(agent)?;
+    }
+    Ok(())
+}
