@@ -17,6 +17,7 @@
 //!   exhaustion   processes, memory and disk, until there is no more
 //!   nested       what `resources.nested` opens, and what stays shut
 //! on whole launches:
+//!   sequences    what the person's terminal would obey
 //!   planted      links, pipes, devices and the like in everything that the host reads later
 //!   everywhere   the places of a machine and its engine where a secret could lie, searched again and again
 //!   secrets      a launch with secrets, looked for in all of them while it runs
@@ -41,6 +42,7 @@ mod possessions;
 mod privileges;
 mod processes;
 mod secrets;
+mod sequences;
 mod settings;
 mod sockets;
 #[path = "../backends/stand.rs"]

@@ -1,0 +1,207 @@
+//! What an agent writes to the person's terminal, seen on a real one: it draws, and does nothing else.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use nix::libc;
+
+use crate::attempts;
+
+/// The detach keys.
+const DETACH: &str = "\x1dd";
+
+/// What makes a terminal do or answer something: how it begins, its body and how it ends.
+const OBEYED: [(&str, &str, &str); 20] = [
+    ("\x1b]", "52;c;RVZJTA==", "\x07"),
+    ("\x1b]", "52;p;RVZJTA==", "\x1b\\"),
+    ("\x1b]", "52;c;?", "\x07"),
+    ("\x1b]", "0;EVIL title", "\x07"),
+    ("\x1b]", "2;EVIL title", "\x1b\\"),
+    ("\x1b]", "9;EVIL note", "\x07"),
+    ("\x1b]", "777;notify;EVIL;note", "\x07"),
+    ("\x1b]", "1337;File=name=RVZJTA==;size=1:eA==", "\x07"),
+    ("\x1b]", "11;?", "\x07"),
+    ("\x1bP", "$qEVIL", "\x1b\\"),
+    ("\x1bP", "+q4556494c", "\x1b\\"),
+    ("\x1bP", "tmux;\x1b\x1b]52;c;RVZJTA==\x07", "\x1b\\"),
+    ("\x1b_", "Ga=T,f=100,t=f;L2V0Yy9wYXNzd2Q=", "\x1b\\"),
+    ("\x1b^", "EVIL private", "\x1b\\"),
+    ("\x1bX", "EVIL string", "\x1b\\"),
+    ("\x1bk", "EVIL screen", "\x1b\\"),
+    ("\x1b[", "21t", ""),
+    ("\x1b[", "6n", ""),
+    ("\x1b[", ">c", ""),
+    ("\x1b[", "?1;2;20$y", ""),
+];
+
+/// The same beginnings as one byte, and as that byte's character.
+const SHORT: [(&str, u8); 7] = [
+    ("\x1b]", 0x9d),
+    ("\x1bP", 0x90),
+    ("\x1b_", 0x9f),
+    ("\x1b^", 0x9e),
+    ("\x1bX", 0x98),
+    ("\x1bk", 0x9d),
+    ("\x1b[", 0x9b),
+];
+
+/// Each way to write a sequence, up to its end.
+fn ways(begin: &str, body: &str) -> [Vec<u8>; 3] {
+    let short = SHORT.iter().find(|(long, _)| *long == begin).map_or(0x9d, |(_, short)| *short);
+    [
+        [begin.as_bytes(), body.as_bytes()].concat(),
+        [&[short][..], body.as_bytes()].concat(),
+        [char::from(short).to_string().as_bytes(), body.as_bytes()].concat(),
+    ]
+}
+
+/// All of it as a program of the shell, with what may pass before and after.
+fn script() -> String {
+    let mut bytes = b"\x1b[31mred\x1b[0m ".to_vec();
+    for (begin, body, end) in OBEYED {
+        for way in ways(begin, body) {
+            bytes.extend_from_slice(&way);
+            bytes.extend_from_slice(end.as_bytes());
+        }
+    }
+    let octal: String = bytes.iter().map(|byte| format!("\\{byte:03o}")).collect();
+    format!("printf '{octal}'; echo; echo the end")
+}
+
+/// What of it reached the terminal.
+fn obeyed(pty: &Pty) -> Vec<String> {
+    let raw = pty.raw();
+    let reached = |way: &[u8]| raw.windows(way.len()).any(|part| part == way);
+    let all = OBEYED.iter().flat_map(|(begin, body, _)| ways(begin, body));
+    all.filter(|way| reached(way)).map(|way| way.escape_ascii().to_string()).collect()
+}
+
+/// That it is drawn, and nothing else is done with it.
+fn assert_drawn(pty: &Pty, what: &str) {
+    assert_eq!(obeyed(pty), [""; 0], "{what}");
+    let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+    assert!(raw.contains("red"), "{what}: {raw:?}");
+}
+
+fn home(agent: &str, settings: &str) -> Result<TestHome> {
+    let mut home = TestHome::new()?;
+    home.write("home/.bottle/settings.yml", settings)?;
+    home.bottle(
+        "noisy",
+        &format!(
+            "---\nbackend: linux\nagent_provider: {{template: command, command: [/bin/sh, -c, {agent:?}]}}\n---\n"
+        ),
+    )?;
+    home.agent("noisy", "---\nbottle: noisy\n---\n")?;
+    Ok(home)
+}
+
+#[test]
+fn a_terminal_draws_what_an_agent_writes_and_obeys_nothing() -> Result<()> {
+    let script = script();
+    let home = home(&format!("{script}; sleep 600"), "{}\n")?;
+    if !home.runs("sequences in a terminal", "linux")? {
+        return Ok(());
+    }
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &script]);
+    let outside = Pty::spawn(shell, 40, 100)?;
+    outside.last_screen()?;
+    assert_eq!(obeyed(&outside).len(), OBEYED.len() * 3, "the control: all of it gets to a terminal");
+
+    let mut started = home.on_terminal(&["start", "noisy", "--yes", "--label", "demo"], 40, 100)?;
+    started.wait_for("the end")?;
+    assert_drawn(&started, "start");
+    assert!(String::from_utf8_lossy(&started.raw()).contains("\x1b[31mred"), "colours pass");
+    started.type_keys(DETACH)?;
+    assert_eq!(started.wait_exit()?, 0);
+    assert_drawn(&started, "what is said of a detached bottle");
+
+    let mut attached = home.on_terminal(&["attach", "demo"], 40, 100)?;
+    attached.wait_for("the end")?;
+    assert_drawn(&attached, "attach, which shows what was there before");
+    attached.type_keys(DETACH)?;
+    attached.wait_exit()?;
+    for command in [
+        &["logs", "demo"][..],
+        &["exec", "demo", "--", "/bin/sh", "-c", &script],
+        &["exec", "-t", "demo", "--", "/bin/sh", "-c", &script],
+        &["exec", "demo", "--", "/bin/sh", "-c", &format!("({script}) >&2")],
+    ] {
+        let mut pty = home.on_terminal(command, 40, 100)?;
+        assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
+        assert!(pty.last_screen()?.contains("the end"), "{}", pty.screen());
+        assert_drawn(&pty, command[0]);
+    }
+    let _ = home.program(["stop", "demo", "--time", "0"])?.run()?.expect_code(0);
+    Ok(())
+}
+
+#[test]
+fn what_a_person_allows_is_all_that_passes() -> Result<()> {
+    let script = script();
+    let home = home(&script, "terminal: {pass: [clipboard]}\n")?;
+    if !home.runs("allowed sequences", "linux")? {
+        return Ok(());
+    }
+    let mut pty = home.on_terminal(&["start", "noisy", "--yes"], 40, 100)?;
+    pty.wait_exit()?;
+    // Writing is allowed, and reading is not.
+    let passed = obeyed(&pty);
+    assert_eq!(passed, ["\\x1b]52;c;RVZJTA==", "\\x1b]52;p;RVZJTA=="]);
+    Ok(())
+}
+
+/// An agent that types a line into the terminal that it was given, by either request for it.
+fn typist() -> String {
+    format!(
+        "{}for letter in b'echo typed\\n':\n\
+         \x20 call('type', {ioctl}, 0, {sti}, bytes([letter]))\n\
+         call('console', {ioctl}, 0, {linux}, b'\\x03')\n\
+         print('the end', flush=True)\n",
+        attempts::CALLS,
+        ioctl = libc::SYS_ioctl,
+        sti = libc::TIOCSTI,
+        linux = libc::TIOCLINUX,
+    )
+}
+
+#[test]
+fn nothing_is_typed_into_the_terminal_that_an_agent_is_started_from() -> Result<()> {
+    if !attempts::possible("typing into the person's terminal") {
+        return Ok(());
+    }
+    let mut home = TestHome::new()?;
+    if !home.runs("typing into the person's terminal", "linux")? {
+        return Ok(());
+    }
+    home.agent("typist", "---\nbottle: typist\n---\n")?;
+    home.bottle(
+        "typist",
+        &format!(
+            "---\nbackend: linux\nagent_provider: {{template: command, command: [/usr/bin/python3, -c, {:?}]}}\n---\n",
+            typist()
+        ),
+    )?;
+    // A person's shell, which goes on when the agent ended: what was typed it would run.
+    let start = home.program(["start", "typist", "--yes"])?.command();
+    let line = format!(
+        "{} start typist --yes; echo back; read -r -t 1 typed; echo \"got <$typed>\"",
+        start.get_program().to_string_lossy()
+    );
+    let mut shell = Command::new("/bin/bash");
+    shell.args(["-c", &line]).current_dir(home.project()).env_clear();
+    for (name, value) in start.get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    let mut pty = Pty::spawn(shell, 40, 100)?;
+    pty.patience(Duration::from_secs(60));
+    pty.wait_for("got <>")?;
+    let screen = pty.last_screen()?;
+    let refused = screen.lines().filter(|line| line.trim_end().ends_with(" EPERM")).count();
+    assert_eq!(refused, "echo typed\n".len() + 1, "{screen}");
+    Ok(())
+}
