@@ -49,9 +49,8 @@ struct Noticed {
 
 /// Runs all, or those that are named.
 pub(crate) fn run(arguments: &[&str]) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")?;
-    let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("read {TABLE}"))?;
-    let mut table: Vec<Broken> = serde_yaml::from_str(&table).with_context(|| format!("parse {TABLE}"))?;
+    let root = root()?;
+    let mut table = table(root)?;
     let together = arguments.contains(&TOGETHER);
     let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != TOGETHER).collect();
     if let Some(unknown) = names.iter().find(|name| !table.iter().any(|broken| broken.name == **name)) {
@@ -85,6 +84,29 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     }
     ensure!(unnoticed.is_empty(), "nobody noticed that these were missing: {}", unnoticed.join(", "));
     Ok(())
+}
+
+fn root() -> Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")
+}
+
+fn table(root: &Path) -> Result<Vec<Broken>> {
+    let table = fs::read_to_string(root.join(TABLE)).with_context(|| format!("read {TABLE}"))?;
+    serde_yaml::from_str(&table).with_context(|| format!("parse {TABLE}"))
+}
+
+impl Broken {
+    /// The file without this defence.
+    fn taken_out(&self, text: &str) -> Result<String> {
+        let times = text.matches(&self.from).count();
+        ensure!(
+            times == 1,
+            "{}: what is to be taken out stands in {} {times} times: bring {TABLE} up to date",
+            self.name,
+            self.file
+        );
+        Ok(text.replace(&self.from, &self.to))
+    }
 }
 
 /// The copy, and what is built of it.
@@ -124,32 +146,35 @@ impl<'a> Room<'a> {
         Ok(())
     }
 
-    /// Takes over what the checkout has built of others' libraries, by hard links. The bottle's own are other
-    /// files here, because they lie elsewhere.
+    /// Takes over what the checkout has built of others' libraries.
     fn share_dependencies(&self) -> Result<()> {
         let (from, to) = (self.root.join("target/debug"), self.built.join("debug"));
         if to.exists() || !from.exists() {
             return Ok(());
         }
-        fs::create_dir_all(&to)?;
-        for part in ["deps", "build", ".fingerprint"] {
-            let copied = output(Command::new("cp").arg("-al").arg(from.join(part)).arg(to.join(part)))?;
-            ensure!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
+        let mut libraries = Vec::new();
+        for entry in fs::read_dir(from.join("deps"))? {
+            let name = entry?.file_name().into_string().unwrap_or_default();
+            let (stem, kind) = name.rsplit_once('.').unwrap_or((&name, ""));
+            // The bottle's own are built anew, and there is a lot of them.
+            if ["rlib", "rmeta", "so", "d"].contains(&kind)
+                && !stem.trim_start_matches("lib").starts_with("bottle")
+            {
+                libraries.push(from.join("deps").join(name));
+            }
         }
-        Ok(())
+        fs::create_dir_all(to.join("deps"))?;
+        // With their times, by which cargo knows them. Never as hard links: cargo writes to such files in place.
+        for some in libraries.chunks(500) {
+            copy(some, &to.join("deps"))?;
+        }
+        copy(&["build", ".fingerprint"].map(|part| from.join(part)), &to)
     }
 
     fn take_out(&self, broken: &Broken) -> Result<()> {
         let path = self.tree.join(&broken.file);
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", broken.file))?;
-        let times = text.matches(&broken.from).count();
-        ensure!(
-            times == 1,
-            "{}: what is to be taken out stands in {} {times} times: bring {TABLE} up to date",
-            broken.name,
-            broken.file
-        );
-        Ok(fs::write(&path, text.replace(&broken.from, &broken.to))?)
+        Ok(fs::write(&path, broken.taken_out(&text)?)?)
     }
 
     fn build(&self, broken: &[&Broken]) -> Result<()> {
@@ -189,6 +214,28 @@ impl<'a> Room<'a> {
     }
 }
 
+fn copy(files: &[PathBuf], to: &Path) -> Result<()> {
+    let copied = output(Command::new("cp").arg("-a").args(files).arg(to))?;
+    ensure!(copied.status.success(), "cp: {}", String::from_utf8_lossy(&copied.stderr));
+    Ok(())
+}
+
 fn output(command: &mut Command) -> Result<Output> {
     command.output().with_context(|| format!("start {}", command.get_program().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_to_be_taken_out_is_there() {
+        let root = root().expect("root");
+        let table = table(root).expect("table");
+        assert!(table.len() > 15, "{}", table.len());
+        for broken in table {
+            let text = fs::read_to_string(root.join(&broken.file)).expect("a source file");
+            assert_ne!(broken.taken_out(&text).expect("there"), text);
+        }
+    }
 }
