@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Some("__guest") => newborn::run(),
         Some("__bundle") => local::bundle::run(),
         Some("__egress") => bottle_egress::daemon::run(),
+        Some("__git-gate") => bottle_git_gate::run(),
         Some(contained::GUEST_FLAG) => contained::guest(),
         Some(contained::BUNDLE_FLAG) => contained::bundle(),
         Some("__keeper") => keep(),

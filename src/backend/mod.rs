@@ -237,6 +237,9 @@ pub trait Backend: Send + Sync {
 /// and this is theirs: whoever reads in it follows no link.
 pub const GUARD_LOGS: &str = "logs/guards";
 
+/// Where the git gate has its mirrors, in a bottle's folder; as [`GUARD_LOGS`] it may be another user's.
+pub const GATE_FOLDER: &str = "git-gate";
+
 /// How many other bottles a new one is tried against: that one of them is out of reach says the same of all, and a
 /// launch must not take longer the more there are.
 pub const OTHERS: usize = 8;

@@ -63,7 +63,7 @@ fn live() -> io::Result<ExitCode> {
                 door: Some(DoorConfig {
                     sockets: names::DOOR_DIR.into(),
                     address: names::DOOR_LOOPBACK,
-                    ports: names::EGRESS_DOOR_PORTS.to_vec(),
+                    ports: names::DOOR_PORTS.to_vec(),
                 }),
                 resolver: true,
                 programs: Programs::Any,

@@ -1,21 +1,30 @@
 //! Raising the guard: the bundle is started, gets its secrets, and says that every daemon holds them.
 
+use std::io::Read;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::credential;
+use bottle_contract::names::Name;
 use bottle_contract::route::{self, Form};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes};
+use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use tokio::task::JoinHandle;
 
 use super::{LaunchError, Trust, Work};
 use crate::host::{addresses, roots};
-use crate::plan::Value;
+use crate::plan::{KnownHosts, PlannedKey, PlannedRepo, Value};
 
 /// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long a push waits for a person.
+const ASK_SECONDS: u64 = 300;
+
+/// As much of a file of host keys as is read.
+const KNOWN_HOSTS_MAX: u64 = 256 << 10;
 
 /// Starts the bundle and provisions it.
 pub(super) async fn raise(
@@ -32,6 +41,10 @@ pub(super) async fn raise(
         .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
     let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision(work, &roots)?));
     let authority = ready.await.map_err(|_| LaunchError::bundle("was not ready in time"))??;
+    if !work.order.plan.repos.is_empty() {
+        let opened = tokio::time::timeout(READY_WITHIN, open_gate(&channel, gate(work, &roots)?));
+        opened.await.map_err(|_| LaunchError::bundle("did not open the git gate in time"))??;
+    }
     Ok((channel, Trust { authority, roots }))
 }
 
@@ -46,6 +59,82 @@ async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchEr
         }
         _ => Err(LaunchError::bundle("answered out of turn")),
     }
+}
+
+async fn open_gate(channel: &Channel, provision: GateProvision) -> Result<(), LaunchError> {
+    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
+    let mut stream = channel.open(&BundleRequest::Gate(Box::new(provision))).await.map_err(lost)?;
+    match stream.receive().await.map_err(lost)? {
+        BundleEvent::GateOpen => Ok(()),
+        BundleEvent::Rejected { message } => {
+            Err(LaunchError::bundle(format!("could not open the git gate: {message}")))
+        }
+        _ => Err(LaunchError::bundle("answered out of turn")),
+    }
+}
+
+/// What the git gate is given: the keys, and all that must not leave in a push.
+fn gate(work: &Work<'_>, roots: &str) -> Result<GateProvision, LaunchError> {
+    let plan = &work.order.plan;
+    let secrets = &work.order.secrets;
+    let value = |id: &String, name: &Name| {
+        secrets
+            .get(id)
+            .cloned()
+            .ok_or_else(|| LaunchError::Host(format!("the repository {name} has no key: {id} is missing")))
+    };
+    let mut repos = Vec::new();
+    for repo in &plan.repos {
+        let key = match &repo.key {
+            PlannedKey::Token { secret } => GateKey::Token { token: value(secret, &repo.name)? },
+            PlannedKey::Ssh { secret, known } => {
+                GateKey::Ssh { private: value(secret, &repo.name)?, known_hosts: known_hosts(repo, known)? }
+            }
+        };
+        repos.push(GateRepo {
+            name: repo.name.clone(),
+            url: repo.url.clone(),
+            key,
+            refs: repo.refs.clone(),
+            supervise: repo.supervise,
+            stale_ok: repo.stale_ok,
+        });
+    }
+    let extra = plan.egress.ca_bundle.as_deref().map(roots::bundle).transpose().map_err(LaunchError::Host)?;
+    Ok(GateProvision {
+        slug: plan.identity.slug.clone(),
+        repos,
+        known_secrets: secrets.values().cloned().collect(),
+        upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
+        ask_seconds: plan.supervise.then_some(ASK_SECONDS),
+    })
+}
+
+/// The host keys that are trusted. Nothing is trusted on first use, so none is an error.
+fn known_hosts(repo: &PlannedRepo, known: &KnownHosts) -> Result<String, LaunchError> {
+    let files = match known {
+        KnownHosts::Pinned(line) => return Ok(line.clone()),
+        KnownHosts::Files(files) => files,
+    };
+    let mut text = String::new();
+    for path in files {
+        let read =
+            std::fs::File::open(path).and_then(|file| file.take(KNOWN_HOSTS_MAX).read_to_string(&mut text));
+        match read {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(LaunchError::Host(format!("cannot read {}: {error}", path.display())));
+            }
+            _ => text.push('\n'),
+        }
+    }
+    if text.trim().is_empty() {
+        return Err(LaunchError::Host(format!(
+            "the repository {} has no `host_key`, and this machine knows no hosts: connect to it once by hand, \
+             or pin its key",
+            repo.name
+        )));
+    }
+    Ok(text)
 }
 
 fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {

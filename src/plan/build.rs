@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
-    Unsettled, Value, Workspace, image, slug,
+    Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::host::Host;
 use crate::manifest::egress::UpstreamProxy;
@@ -95,7 +95,6 @@ pub fn build(
     flags: &Flags,
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<Plan, PlanError> {
-    refuse_what_nothing_enforces(manifest)?;
     let provider = provider::of(manifest.provider.template.value);
     let identity = identity(host, manifest, flags, random)?;
     let run = run(manifest, flags, &identity);
@@ -108,6 +107,7 @@ pub fn build(
     env.extend(manifest_env(manifest, &mut needs));
     let login = provider.login(&manifest.provider);
     let (egress, unsettled) = egress(host, manifest, flags, login.as_ref(), &mut needs)?;
+    let repos = gate::repos(host, manifest, &mut needs)?;
     let files = files(manifest, provider, &run)?;
     Ok(Plan {
         identity,
@@ -125,6 +125,8 @@ pub fn build(
         files,
         transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
+        repos,
+        supervise: manifest.supervise.value,
         unsettled,
         secrets: needs.into_list(),
         resources: resources(manifest),
@@ -163,19 +165,6 @@ fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Ident
         arguments: &flags.arguments,
         terminal: flags.terminal.is_some(),
         resumed: flags.resumed,
-    }
-}
-
-/// Fail closed: a key whose keeper does not exist yet must not look as if it were kept.
-fn refuse_what_nothing_enforces(manifest: &ResolvedManifest) -> Result<(), PlanError> {
-    let asked = [manifest
-        .repos
-        .iter()
-        .next()
-        .map(|(name, repo)| (format!("git-gate.repos.{name}"), &repo.url.origin))];
-    match asked.into_iter().flatten().next() {
-        Some((what, origin)) => Err(PlanError::NotYet { what, origin: origin.to_string() }),
-        None => Ok(()),
     }
 }
 
@@ -317,8 +306,9 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
             value.as_ref().map(|value| format!("\t{key} = {}\n", quoted(&value.value)))
         })
         .collect();
-    let text = format!("[user]\n{lines}");
-    (!lines.is_empty()).then(|| PlannedFile {
+    let user = if lines.is_empty() { lines } else { format!("[user]\n{lines}") };
+    let text = user + &gate::gitconfig(manifest);
+    (!text.is_empty()).then(|| PlannedFile {
         path: in_home(".gitconfig"),
         mode: 0o644,
         content: text.into_bytes(),
@@ -326,7 +316,7 @@ fn gitconfig(manifest: &ResolvedManifest) -> Option<PlannedFile> {
 }
 
 /// A value in git's configuration syntax; control characters were refused with the manifest.
-fn quoted(value: &str) -> String {
+pub(super) fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
@@ -364,7 +354,7 @@ mod tests {
     use super::*;
     use crate::manifest::provider::Template;
     use crate::manifest::{Homes, Manifests};
-    use crate::plan::ImageSource;
+    use crate::plan::{ImageSource, KnownHosts, PlannedKey};
     use crate::resolve::{Selection, resolve};
 
     fn planned(bottle: &str, change: impl FnOnce(&mut Flags)) -> Result<Plan, PlanError> {
@@ -440,11 +430,32 @@ egress:
     fn what_nothing_enforces_yet_is_refused_by_name() {
         let repos = "---
 agent_provider: {template: command, command: [agent]}
-git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provider: static, path: /key}}}}
+git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provider: gitea, token_ref: T}}}}
 ---
 ";
-        let error = planned(repos, |_| ()).expect_err("no gate yet").to_string();
+        let error = planned(repos, |_| ()).expect_err("nobody makes such keys yet").to_string();
         assert!(error.contains("git-gate.repos.tool") && error.contains("here.md:3"), "{error}");
+    }
+
+    #[test]
+    fn repositories_are_the_gates_and_git_in_the_bottle_is_led_there() {
+        let text = "---
+agent_provider: {template: command, command: [agent]}
+git-gate:
+  user: {name: 'A \"B\"', email: a@example.com}
+  repos:
+    tool: {url: 'git@git.example.com:tool.git', key: {provider: static, path: ~/key}, host_key: ssh-ed25519 AAAA}
+---
+";
+        let plan = planned(text, |_| ()).expect("a plan");
+        let [repo] = &plan.repos[..] else { panic!("one repository") };
+        let known = KnownHosts::Pinned("git.example.com ssh-ed25519 AAAA\n".to_owned());
+        assert_eq!(repo.key, PlannedKey::Ssh { secret: "git-gate.tool".to_owned(), known });
+        assert!(repo.supervise && plan.supervise);
+        let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
+        let text = String::from_utf8(file.content.clone()).expect("text");
+        assert!(text.starts_with("[user]\n\tname = \"A \\\"B\\\"\"\n"), "{text}");
+        assert!(text.contains("[url \"http://git-gate:9420/tool.git\"]\n\tinsteadOf = "), "{text}");
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! held. The client makes the plan, shows it, and hands it to the keeper, which launches exactly it.
 
 pub mod build;
+mod gate;
 mod image;
 mod login;
 mod secrets;
 mod slug;
 
 pub use build::{Flags, PlanError, build};
+pub use gate::{KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use login::Unsettled;
 pub use slug::slug;
@@ -45,6 +47,12 @@ pub struct Plan {
     pub transcript: Vec<String>,
     /// The door.
     pub egress: Egress,
+    /// The repositories of the git gate; none: there is no gate.
+    #[serde(default)]
+    pub repos: Vec<PlannedRepo>,
+    /// Whether a person can be asked while the bottle runs.
+    #[serde(default)]
+    pub supervise: bool,
     /// What waits for the value of a secret: [`Plan::settle`].
     pub unsettled: Option<Unsettled>,
     /// Every secret of this launch, by name; the launch order carries the values.

@@ -453,6 +453,8 @@ fn plan(slug: &str, backend: &str) -> Plan {
             ca_bundle: None,
             upstream_proxy: None,
         },
+        repos: Vec::new(),
+        supervise: true,
         unsettled: None,
         secrets: Vec::new(),
         resources: Resources::default(),

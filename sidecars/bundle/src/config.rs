@@ -29,6 +29,9 @@ pub struct BundleConfig {
     /// Where the person's machine is, seen from here; none: this is it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
+    /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]; none: there is no gate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<PathBuf>,
 }
 
 /// Where keepers speak from.
@@ -81,6 +84,7 @@ mod tests {
             logs: "/state/x/logs".into(),
             identity: Some(Identity { uid: 4000, gid: 4000 }),
             machine: None,
+            gate: Some("/state/x/git-gate".into()),
         }
     }
 
@@ -92,6 +96,7 @@ mod tests {
             control: Control::Stdio,
             identity: None,
             machine: Some(address.into()),
+            gate: None,
             ..by_socket()
         };
         for config in [by_socket(), by_network] {

@@ -22,7 +22,8 @@ const EVENTS: usize = 4096;
 /// The bundle, shared by all its tasks.
 pub(crate) struct Bundle {
     config: BundleConfig,
-    egress: Sidecar,
+    /// Egress first, which every bundle has.
+    daemons: Vec<Sidecar>,
     weaker: Vec<Weaker>,
     backlog: Backlog,
     /// What daemons ask of a person; a keeper carries it on.
@@ -35,10 +36,10 @@ pub(crate) struct Bundle {
 }
 
 impl Bundle {
-    pub(crate) fn new(config: BundleConfig, egress: Sidecar, weaker: Vec<Weaker>) -> Self {
+    pub(crate) fn new(config: BundleConfig, daemons: Vec<Sidecar>, weaker: Vec<Weaker>) -> Self {
         Self {
             config,
-            egress,
+            daemons,
             weaker,
             backlog: Backlog::new(EVENTS),
             questions: Questions::default(),
@@ -48,29 +49,34 @@ impl Bundle {
         }
     }
 
-    /// Collects the daemons' events, and notices when one ends.
+    /// Collects the daemons' events and questions, and notices when one ends.
     pub(crate) fn watch(self: &Arc<Self>) {
-        let bundle = Arc::clone(self);
-        tokio::spawn(async move {
-            let questions = bundle.questions.clone();
-            let ask = move |question| {
-                let questions = questions.clone();
-                async move { questions.ask(question).await }
-            };
-            bottle_queue::carry(bundle.egress.channel(), ask).await;
-        });
-        let bundle = Arc::clone(self);
-        tokio::spawn(async move {
-            if let Ok(mut events) = bundle.egress.channel().open(&BundleRequest::Events).await {
-                while let Ok(event) = events.receive().await {
-                    bundle.backlog.push(event);
-                }
+        for number in 0..self.daemons.len() {
+            let bundle = Arc::clone(self);
+            tokio::spawn(async move { bundle.hear_questions(&bundle.daemons[number]).await });
+            let bundle = Arc::clone(self);
+            tokio::spawn(async move { bundle.hear_events(&bundle.daemons[number]).await });
+        }
+    }
+
+    async fn hear_questions(&self, daemon: &Sidecar) {
+        let ask = |question| {
+            let questions = self.questions.clone();
+            async move { questions.ask(question).await }
+        };
+        bottle_queue::carry(daemon.channel(), ask).await;
+    }
+
+    async fn hear_events(&self, daemon: &Sidecar) {
+        if let Ok(mut events) = daemon.channel().open(&BundleRequest::Events).await {
+            while let Ok(event) = events.receive().await {
+                self.backlog.push(event);
             }
-            bundle.egress.channel().closed().await;
-            if !bundle.stopping.load(Ordering::Relaxed) {
-                bundle.daemon_ended();
-            }
-        });
+        }
+        daemon.channel().closed().await;
+        if !self.stopping.load(Ordering::Relaxed) {
+            self.daemon_ended(daemon);
+        }
     }
 
     /// Resolves when a keeper has said stop.
@@ -114,10 +120,9 @@ impl Bundle {
                     respond(request, &health).await;
                 }
                 Ok(BundleRequest::Provision(_) | BundleRequest::Routes(_)) => {
-                    let answer = self.egress.ask(request.payload().clone()).await;
-                    let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
-                    respond(request, &event).await;
+                    self.pass_on(request, bottle_egress::daemon::NAME).await;
                 }
+                Ok(BundleRequest::Gate(_)) => self.pass_on(request, bottle_git_gate::NAME).await,
                 Err(error) => request.refuse(&error.to_string()).await,
             }
         }
@@ -144,42 +149,58 @@ impl Bundle {
         }
     }
 
-    async fn health(&self, request: Bytes) -> BundleEvent {
-        let daemons = match self.egress.ask(request).await {
-            Ok(BundleEvent::Health { mut daemons }) => {
-                for daemon in &mut daemons {
-                    daemon.weaker.extend(self.weaker.iter().map(|weaker| weaker.0.clone()));
-                }
-                daemons
-            }
-            _ => vec![Daemon {
-                name: self.egress.name.to_owned(),
-                up: false,
-                revision: None,
-                resident: None,
-                weaker: vec![],
-            }],
+    /// Has the daemon of this name answer.
+    async fn pass_on(&self, request: Request, name: &str) {
+        let answer = match self.daemons.iter().find(|daemon| daemon.name == name) {
+            Some(daemon) => daemon.ask(request.payload().clone()).await,
+            None => Err(format!("this bundle has no {name}")),
         };
+        let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
+        respond(request, &event).await;
+    }
+
+    async fn health(&self, request: Bytes) -> BundleEvent {
+        let mut daemons = Vec::new();
+        for daemon in &self.daemons {
+            daemons.extend(self.health_of(daemon, request.clone()).await);
+        }
         BundleEvent::Health { daemons }
+    }
+
+    async fn health_of(&self, daemon: &Sidecar, request: Bytes) -> Vec<Daemon> {
+        let mut daemons = match daemon.ask(request).await {
+            Ok(BundleEvent::Health { daemons }) => daemons,
+            _ => {
+                let name = daemon.name.to_owned();
+                return vec![Daemon { name, up: false, revision: None, resident: None, weaker: vec![] }];
+            }
+        };
+        for daemon in &mut daemons {
+            daemon.weaker.extend(self.weaker.iter().map(|weaker| weaker.0.clone()));
+        }
+        daemons
     }
 
     async fn stop(&self, request: Bytes) -> BundleEvent {
         self.stopping.store(true, Ordering::Relaxed);
-        let ended = self.egress.stop(request).await;
-        let closed = self.config.door.close(self.egress.ports);
-        match ended.and(closed) {
+        let mut closed = Ok(());
+        for daemon in &self.daemons {
+            let ended = daemon.stop(request.clone()).await;
+            closed = closed.and(ended).and(self.config.door.close(daemon.ports));
+        }
+        match closed {
             Ok(()) => BundleEvent::Stopped,
             Err(error) => BundleEvent::Rejected { message: format!("the door: {error}") },
         }
     }
 
     /// Fail closed: without its daemon nothing may even connect.
-    fn daemon_ended(&self) {
-        let ended = self.egress.kill().and(self.config.door.close(self.egress.ports));
+    fn daemon_ended(&self, daemon: &Sidecar) {
+        let ended = daemon.kill().and(self.config.door.close(daemon.ports));
         if let Err(error) = ended {
-            tracing::error!(%error, daemon = self.egress.name, "its door could not be closed");
+            tracing::error!(%error, daemon = daemon.name, "its door could not be closed");
         }
-        self.backlog.push(BundleEvent::Down { daemon: self.egress.name.to_owned() });
+        self.backlog.push(BundleEvent::Down { daemon: daemon.name.to_owned() });
     }
 }
 

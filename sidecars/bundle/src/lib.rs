@@ -4,8 +4,8 @@
 //! starts one process for each daemon and speaks for them with the keeper:
 //!
 //! ```text
-//! keeper ⇄ control socket ⇄ bundle ⇄ socket pair ⇄ egress ⇄ door ⇄ bottle
-//!          (one uid),        │  backlog of events
+//! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate ⇄ door ⇄ bottle
+//!          (one uid),        │  backlog of events, questions to a person
 //!          or its own stdio  └─ a daemon that ends: its door is closed, the keeper is told
 //! ```
 //! The keeper's requests pass through it unread but for their kind; it keeps no secret and writes
@@ -67,11 +67,11 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     let keepers = Keepers::open(&config.control)?;
     listening().context("say that the control socket listens")?;
     // Before anything is given up: it has rights of its own to give up.
-    let egress = sidecar::start_egress(&config)?;
+    let starting = sidecar::start_all(&config)?;
     let _reach = config.hold().context("door")?;
     let weaker = harden(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, keepers, egress, weaker))
+    runtime.block_on(serve(config, keepers, starting, weaker))
 }
 
 /// See [`bottle_harden`] for the order. What is left: removing the sockets, ending the daemons.
@@ -89,12 +89,16 @@ fn harden(config: &BundleConfig) -> anyhow::Result<Vec<Weaker>> {
 async fn serve(
     config: BundleConfig,
     keepers: Keepers,
-    egress: Starting,
+    starting: Vec<Starting>,
     weaker: Vec<Weaker>,
 ) -> anyhow::Result<()> {
     // As pid 1 of a container it would otherwise not even be noticed.
     let mut terminate = signal(SignalKind::terminate())?;
-    let bundle = Arc::new(Bundle::new(config, egress.establish().await?, weaker));
+    let mut daemons = Vec::new();
+    for daemon in starting {
+        daemons.push(daemon.establish().await?);
+    }
+    let bundle = Arc::new(Bundle::new(config, daemons, weaker));
     bundle.watch();
     tokio::select! {
         served = keepers.serve(&bundle) => served.context("keepers cannot be heard"),

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::{Channel, ChannelError, Side};
-use bottle_contract::names::EGRESS_DOOR_PORTS;
+use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS};
 use bottle_contract::session::bundle::BundleEvent;
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
+use bottle_git_gate::GateConfig;
 use bytes::Bytes;
+use serde::Serialize;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -27,8 +29,32 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 /// How long a daemon has to end by itself before it is killed.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
+/// What one daemon is, as the bundle knows it.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// Its name in events.
+    name: &'static str,
+    /// Its first argument.
+    flag: &'static str,
+    /// What it says it is.
+    role: Role,
+    /// Its part of the door.
+    ports: &'static [u16],
+}
+
+const EGRESS: Kind = Kind {
+    name: bottle_egress::daemon::NAME,
+    flag: "__egress",
+    role: Role::Egress,
+    ports: &EGRESS_DOOR_PORTS,
+};
+
+const GATE: Kind =
+    Kind { name: bottle_git_gate::NAME, flag: "__git-gate", role: Role::Gate, ports: &GATE_DOOR_PORTS };
+
 /// A daemon whose process is there and whose channel is not yet.
 pub(crate) struct Starting {
+    kind: Kind,
     process: Child,
     socket: StdUnixStream,
 }
@@ -43,18 +69,31 @@ pub(crate) struct Sidecar {
     channel: Channel,
 }
 
-/// Starts `bottle __egress` from the program that is running now, even when its file was replaced.
-pub(crate) fn start_egress(config: &BundleConfig) -> anyhow::Result<Starting> {
-    let argument = serde_json::to_string(&EgressConfig {
+/// Starts every daemon that this bundle has: egress first, which every bundle has.
+pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> {
+    let egress = EgressConfig {
         door: config.door.clone(),
         logs: config.logs.clone(),
         identity: config.identity,
         machine: config.machine,
-    })?;
-    let (ours, theirs) = StdUnixStream::pair().context("socket pair for the egress daemon")?;
+    };
+    let mut started = vec![start(config, EGRESS, &egress)?];
+    if let Some(folder) = &config.gate {
+        let gate =
+            GateConfig { door: config.door.clone(), folder: folder.clone(), identity: config.identity };
+        started.push(start(config, GATE, &gate)?);
+    }
+    Ok(started)
+}
+
+/// Starts a role of the program that is running now, even when its file was replaced.
+fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Result<Starting> {
+    let argument = serde_json::to_string(own)?;
+    let what = || format!("start the {} daemon", kind.name);
+    let (ours, theirs) = StdUnixStream::pair().with_context(what)?;
     let process = Command::new("/proc/self/exe")
         .arg0("bottle")
-        .arg("__egress")
+        .arg(kind.flag)
         .args(&config.labels)
         .arg(&argument)
         .env_clear()
@@ -62,8 +101,8 @@ pub(crate) fn start_egress(config: &BundleConfig) -> anyhow::Result<Starting> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()
-        .context("start the egress daemon")?;
-    Ok(Starting { process, socket: ours })
+        .with_context(what)?;
+    Ok(Starting { kind, process, socket: ours })
 }
 
 impl Starting {
@@ -72,13 +111,9 @@ impl Starting {
         self.socket.set_nonblocking(true)?;
         let io = UnixStream::from_std(self.socket)?;
         let (channel, _, hello) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
-        anyhow::ensure!(hello.role == Role::Egress, "the egress daemon says it is something else");
-        Ok(Sidecar {
-            name: bottle_egress::daemon::NAME,
-            ports: &EGRESS_DOOR_PORTS,
-            process: Mutex::new(self.process),
-            channel,
-        })
+        let Kind { name, role, ports, .. } = self.kind;
+        anyhow::ensure!(hello.role == role, "the {name} daemon says it is something else");
+        Ok(Sidecar { name, ports, process: Mutex::new(self.process), channel })
     }
 }
 

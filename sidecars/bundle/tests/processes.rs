@@ -158,6 +158,7 @@ fn config(folder: &Path, identity: Option<Identity>, control: Control) -> Bundle
         logs: folder.join("logs"),
         identity,
         machine: None,
+        gate: None,
     }
 }
 

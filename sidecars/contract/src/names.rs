@@ -38,6 +38,12 @@ pub const DNS_PORT: u16 = 53;
 /// that name in the door's folder, so a forwarded connection needs no preamble to say what it is.
 pub const EGRESS_DOOR_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 
+/// The part of the door that leads to the git gate.
+pub const GATE_DOOR_PORTS: [u16; 1] = [GIT_GATE_PORT];
+
+/// Every port of the door: what is listened on inside a bottle whose door comes by socket.
+pub const DOOR_PORTS: [u16; 4] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, GIT_GATE_PORT];
+
 /// Where the door is seen when it comes by socket: a loopback address of its own, so that the agent's
 /// own servers on 127.0.0.1 and the door never meet.
 pub const DOOR_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);

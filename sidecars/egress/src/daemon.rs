@@ -115,7 +115,7 @@ fn files(config: &EgressConfig) -> Files {
         write: vec![config.logs.clone()],
         bind_tcp: sockets.is_empty(),
         sockets,
-        signal_others: false,
+        ..Files::default()
     }
 }
 
@@ -200,6 +200,7 @@ impl DaemonState {
                 None => Err("the egress daemon is not provisioned yet".to_owned()),
             },
             BundleRequest::Health => Ok(self.health()),
+            BundleRequest::Gate(_) => Err("this is nothing for the egress daemon".to_owned()),
             BundleRequest::Events | BundleRequest::Question | BundleRequest::Stop => return,
         };
         let event = event.unwrap_or_else(|message| BundleEvent::Rejected { message });

@@ -21,6 +21,10 @@ const RANDOMNESS: [&str; 2] = ["/dev/random", "/dev/urandom"];
 pub struct Files {
     /// Files, or folders with everything in them, to read. What is not there is left out.
     pub read: Vec<PathBuf>,
+    /// Folders with everything in them, to read and to run.
+    pub programs: Vec<PathBuf>,
+    /// Files, or folders in which everything may be done.
+    pub trees: Vec<PathBuf>,
     /// Folders in which files are read, written, made and removed.
     pub write: Vec<PathBuf>,
     /// Folders in which unix sockets are made and removed.
@@ -57,6 +61,12 @@ impl Files {
             | AccessFs::RemoveFile;
         for path in &self.write {
             rules = allow(rules, path, write)?;
+        }
+        for path in self.programs.iter().filter(|path| path.exists()) {
+            rules = allow(rules, path, AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::Execute)?;
+        }
+        for path in &self.trees {
+            rules = allow(rules, path, AccessFs::from_all(RULES))?;
         }
         for path in &self.sockets {
             rules = allow(rules, path, AccessFs::MakeSock | AccessFs::RemoveFile)?;

@@ -12,11 +12,19 @@ use crate::calls::{KERNEL, SANDBOXING};
 use crate::filter::Filter;
 use crate::{HardenError, Weaker};
 
-/// Never needed, beside [`KERNEL`] and [`SANDBOXING`]: programs, other processes and their memory, and kernel
-/// interfaces with a history of bugs.
-const REFUSED: &[libc::c_long] = &[
+/// Programs and processes: for a daemon that starts none.
+const PROGRAMS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+];
+
+/// Never needed, beside [`KERNEL`] and [`SANDBOXING`]: other processes' memory, and kernel interfaces with a
+/// history of bugs.
+const REFUSED: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -28,11 +36,16 @@ const REFUSED: &[libc::c_long] = &[
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_personality,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_fork,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_vfork,
 ];
+
+/// Namespaces that a new process could be given, one of which makes it mighty in itself.
+const NAMESPACES: i32 = libc::CLONE_NEWUSER
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWCGROUP;
 
 /// Socket families that remain: the world, and the door.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
@@ -43,10 +56,22 @@ const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 /// # Errors
 /// [`HardenError::Filter`] when the kernel has seccomp and refuses.
 pub fn restrict() -> Result<Option<Weaker>, HardenError> {
+    apply(false)
+}
+
+/// The same for a daemon whose work other programs do: it may start them, and they are under the same filter.
+///
+/// # Errors
+/// As [`restrict`].
+pub fn restrict_but_programs() -> Result<Option<Weaker>, HardenError> {
+    apply(true)
+}
+
+fn apply(programs: bool) -> Result<Option<Weaker>, HardenError> {
     if TargetArch::try_from(std::env::consts::ARCH).is_err() {
         return Ok(Some(Weaker("no system-call filter for this processor".into())));
     }
-    match filter()?.apply() {
+    match filter(programs)?.apply() {
         Err(HardenError::Filter(seccompiler::Error::Seccomp(error)))
             if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) =>
         {
@@ -56,15 +81,25 @@ pub fn restrict() -> Result<Option<Weaker>, HardenError> {
     }
 }
 
-fn filter() -> Result<Filter, HardenError> {
+fn filter(programs: bool) -> Result<Filter, HardenError> {
     let mut filter = Filter::passing();
     for calls in [REFUSED, KERNEL, SANDBOXING] {
         filter.refuse(calls, libc::EPERM);
     }
     filter.refuse(&[libc::SYS_clone3], libc::ENOSYS);
-    // A thread is a clone that shares everything; whatever else clone makes is a process.
-    let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;
-    filter.refuse_when(libc::SYS_clone, vec![SeccompRule::new(vec![no_thread])?], libc::EPERM);
+    let mut refused = Vec::new();
+    if programs {
+        for namespace in (0..32).map(|bit| 1 << bit).filter(|bit| NAMESPACES & bit != 0) {
+            let asked = condition(SeccompCmpOp::MaskedEq(flag(namespace)), flag(namespace))?;
+            refused.push(SeccompRule::new(vec![asked])?);
+        }
+    } else {
+        filter.refuse(PROGRAMS, libc::EPERM);
+        // A thread is a clone that shares everything; whatever else clone makes is a process.
+        let no_thread = condition(SeccompCmpOp::MaskedEq(flag(libc::CLONE_THREAD)), 0)?;
+        refused.push(SeccompRule::new(vec![no_thread])?);
+    }
+    filter.refuse_when(libc::SYS_clone, refused, libc::EPERM);
     let others = FAMILIES
         .iter()
         .map(|family| condition(SeccompCmpOp::Ne, flag(*family)))

@@ -32,6 +32,12 @@ const SCRATCH_SIZE: &str = "64m";
 /// Where the logs are seen inside.
 const LOGS: &str = "/run/bottle/logs";
 
+/// Where the git gate's folder is seen inside.
+const GATE: &str = "/run/bottle/git-gate";
+
+/// The file in it that names the user.
+pub(super) const PASSWD: &str = "passwd";
+
 /// How the bundle is reached from inside the bottle.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way<'a> {
@@ -58,6 +64,8 @@ pub(super) struct Bundle<'a> {
     pub(super) user: (u32, u32),
     /// The host's folder for its logs, which that user may write to.
     pub(super) logs: &'a Path,
+    /// The host's folder for the git gate, where the bottle has one; the same may write to it.
+    pub(super) gate: Option<&'a Path>,
     /// Where the person's machine is, for routes that lead to it.
     pub(super) machine: Option<Ipv4Addr>,
     pub(super) way: Way<'a>,
@@ -116,13 +124,19 @@ impl Bundle<'_> {
             logs: LOGS.into(),
             identity: None,
             machine: self.machine.map(Into::into),
+            gate: self.gate.map(|_| GATE.into()),
         };
         to_argument(&config)
     }
 
     fn host_config(&self, net: &Net) -> HostConfig {
         let common = host_config();
-        let mut mounts = vec![self.logs_mount()];
+        let mut mounts = vec![bind(self.logs, LOGS, false)];
+        if let Some(gate) = self.gate {
+            mounts.push(bind(gate, GATE, false));
+            // ssh asks for the name of its user.
+            mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
+        }
         if let Way::Socket { volume, .. } = self.way {
             mounts.push(volume_mount(volume, DOOR_DIR, false));
         }
@@ -149,15 +163,16 @@ impl Bundle<'_> {
         let own = format!("rw,nosuid,nodev,noexec,mode=0700,uid={uid},gid={gid},size={SCRATCH_SIZE}");
         ["/tmp", RUN_DIR].map(|path| (path.to_owned(), own.clone())).into()
     }
+}
 
-    fn logs_mount(&self) -> Mount {
-        Mount {
-            typ: Some(MountType::BIND),
-            source: Some(self.logs.to_string_lossy().into_owned()),
-            target: Some(LOGS.to_owned()),
-            read_only: Some(false),
-            ..Mount::default()
-        }
+/// A path of the host, seen inside.
+fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(source.to_string_lossy().into_owned()),
+        target: Some(target.to_owned()),
+        read_only: Some(read_only),
+        ..Mount::default()
     }
 }
 
@@ -175,6 +190,7 @@ mod tests {
             image: "sha256:def",
             user: (64_242, 64_242),
             logs: Path::new("/state/a-1/logs"),
+            gate: None,
             machine: None,
             way,
         };

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bottle_contract::names::{DOOR_DIR, DOOR_LOOPBACK, EGRESS_DOOR_PORTS, GUEST_PROGRAM};
+use bottle_contract::names::{DOOR_DIR, DOOR_LOOPBACK, DOOR_PORTS, GUEST_PROGRAM};
 use bottle_guest::{DoorConfig, GuestConfig, Limits, Programs, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
     let door = spec.by_socket.then(|| DoorConfig {
         sockets: DOOR_DIR.into(),
         address: DOOR_LOOPBACK,
-        ports: EGRESS_DOOR_PORTS.to_vec(),
+        ports: DOOR_PORTS.to_vec(),
     });
     Ok(bottle_guest::run(GuestConfig {
         transport: Transport::Stdio,

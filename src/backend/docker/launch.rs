@@ -22,7 +22,7 @@ use super::names::{Names, Part};
 use super::network::{self, Net};
 use super::{agent, bundle, freeze, kept, subnets};
 use crate::backend::{
-    BackendError, ByteStream, Contained, GUARD_LOGS, Inside, LAYERS, Origin, Prepared, Site,
+    BackendError, ByteStream, Contained, GATE_FOLDER, GUARD_LOGS, Inside, LAYERS, Origin, Prepared, Site,
 };
 use crate::host::docker_settings::{DockerDoor, DockerSettings};
 
@@ -87,6 +87,7 @@ impl Launches {
         let outside = network::make(engine, names, settings.subnets, Part::Outside, slug, site.ledger);
         let user = bundle_user();
         let logs = make_logs(site.state, user)?;
+        let gate = if site.plan.repos.is_empty() { None } else { Some(make_gate(site.state, user)?) };
         let to_machine = leads_to_machine(&site.plan.egress.routes);
         let machine = |outside: &Net| to_machine.then(|| subnets::machine(outside.subnet));
         let make = async |way, machine| {
@@ -97,6 +98,7 @@ impl Launches {
                 image: &contained.sidecars,
                 user,
                 logs: &logs,
+                gate: gate.as_deref(),
                 machine,
                 way,
             };
@@ -292,9 +294,27 @@ fn bundle_user() -> (u32, u32) {
     }
 }
 
-/// The folder for the door's log, which the bundle's user may write to and nobody gets to but the person.
-fn make_logs(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
-    let folder = state.join(GUARD_LOGS);
+/// The folder for the door's log.
+fn make_logs(state: &Path, user: (u32, u32)) -> Result<PathBuf, BackendError> {
+    make_for_bundle(state.join(GUARD_LOGS), user)
+}
+
+/// The folder of the git gate, with the file that gives the bundle's user a name.
+fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
+    let folder = make_for_bundle(state.join(GATE_FOLDER), (uid, gid))?;
+    let path = folder.join(bundle::PASSWD);
+    let text = format!("root:x:0:0:::\ngate:x:{uid}:{gid}::/nonexistent:/bin/false\n");
+    // The folder was the gate's in an earlier launch: whatever is there is replaced, and followed nowhere.
+    let written = crate::host::files::replace(&path, |file| {
+        std::io::Write::write_all(file, text.as_bytes())?;
+        std::os::unix::fs::fchown(&*file, Some(uid), Some(gid))
+    });
+    let failed = |error| BackendError::failed(format!("cannot make {}: {error}", path.display()));
+    written.map(|()| folder).map_err(failed)
+}
+
+/// A folder that the bundle's user may write to and nobody else gets to but the person.
+fn make_for_bundle(folder: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
     let made = std::fs::create_dir_all(&folder).and_then(|()| {
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::lchown(&folder, Some(uid), Some(gid))?;

@@ -12,7 +12,7 @@ use super::Scope;
 use super::handoff::{Newborn, Report};
 use super::labels::Role;
 use super::roles::{self, NoMidwife};
-use crate::backend::{BackendError, GUARD_LOGS, Site};
+use crate::backend::{BackendError, GATE_FOLDER, GUARD_LOGS, Site};
 
 impl Scope {
     /// Starts the bundle and records it. Its door stays closed until it is provisioned.
@@ -26,8 +26,10 @@ impl Scope {
         let slug = &site.plan.identity.slug;
         let place = self.place(slug);
         let logs = site.state.join(GUARD_LOGS);
+        let gate = (!site.plan.repos.is_empty()).then(|| site.state.join(GATE_FOLDER));
         give(&place.door(), 0o755, guards)
             .and_then(|()| give(&logs, 0o700, guards))
+            .and_then(|()| gate.as_ref().map_or(Ok(()), |folder| give(folder, 0o700, guards)))
             .map_err(|error| BackendError::failed(format!("cannot make the place of the guards: {error}")))?;
         let config = BundleConfig {
             labels: [self.label.clone(), slug.to_string()],
@@ -36,6 +38,7 @@ impl Scope {
             logs,
             identity: guards.map(|id| Identity { uid: id, gid: id }),
             machine: None,
+            gate,
         };
         let started = roles::start(self, Role::Bundle, slug, Some(site.state), &config, &[])?;
         started.settle(&NoMidwife, site.ledger).await.map(drop)

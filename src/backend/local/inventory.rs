@@ -43,7 +43,7 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
 /// Removes resources: processes first, bundles after guests, then folders. Tries all of them.
 pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), BackendError> {
     let mut failures = Vec::new();
-    for role in [Role::Guest, Role::Bundle, Role::Egress] {
+    for role in Role::ALL {
         for resource in resources.iter().filter(|resource| resource.kind == role.kind()) {
             note(&mut failures, resource, kill(&resource.id));
         }
@@ -75,7 +75,7 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
                 let own = groups::is_group(path, &scope.group(&resource.slug));
                 note(&mut failures, resource, if own { groups::remove(path) } else { Err(foreign()) });
             }
-            kind if [Role::Guest, Role::Bundle, Role::Egress].iter().any(|role| role.kind() == kind) => {}
+            kind if Role::ALL.iter().any(|role| role.kind() == kind) => {}
             kind => failures.push(format!("{kind} {}: this backend makes no such thing", resource.id)),
         }
     }
@@ -95,7 +95,7 @@ fn kill(id: &str) -> std::io::Result<()> {
 
 fn kill_daemons(scope: &Scope, slug: &Slug) -> std::io::Result<()> {
     for found in labels::find(scope)? {
-        if found.slug == *slug && found.role == Role::Egress {
+        if found.slug == *slug && matches!(found.role, Role::Egress | Role::Gate) {
             found.process.kill(DIES_WITHIN)?;
         }
     }

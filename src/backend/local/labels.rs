@@ -26,10 +26,12 @@ pub(crate) enum Role {
     Bundle,
     /// The egress daemon.
     Egress,
+    /// The git gate.
+    Gate,
 }
 
 impl Role {
-    const ALL: [Self; 3] = [Self::Guest, Self::Bundle, Self::Egress];
+    pub(crate) const ALL: [Self; 4] = [Self::Guest, Self::Bundle, Self::Egress, Self::Gate];
 
     /// The first argument.
     pub(crate) fn flag(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Role {
             Self::Guest => "__guest",
             Self::Bundle => "__bundle",
             Self::Egress => "__egress",
+            Self::Gate => "__git-gate",
         }
     }
 
@@ -46,6 +49,7 @@ impl Role {
             Self::Guest => "the bottle's first process",
             Self::Bundle => "the guard at the bottle's door",
             Self::Egress => "the guard of the bottle's traffic",
+            Self::Gate => "the guard of the bottle's repositories",
         }
     }
 
@@ -55,6 +59,7 @@ impl Role {
             Self::Guest => "guest-process",
             Self::Bundle => "bundle-process",
             Self::Egress => "egress-process",
+            Self::Gate => "git-gate-process",
         }
     }
 }

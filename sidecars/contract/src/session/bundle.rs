@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::gate::GateProvision;
 use super::guest::SecretText;
 use crate::credential::Binding;
 use crate::decide::Reason;
@@ -21,6 +22,9 @@ pub enum BundleRequest {
     /// Once, before the door opens. Answers [`BundleEvent::Ready`] when every daemon listens and holds
     /// its secrets, or [`BundleEvent::Rejected`].
     Provision(Box<Provision>),
+    /// Once, where the bundle has a git gate, before the door's part of it opens. Answers
+    /// [`BundleEvent::GateOpen`] or `Rejected`.
+    Gate(Box<GateProvision>),
     /// New routes. Answers [`BundleEvent::Live`], or `Rejected` and the last good ones stay.
     Routes(Routes),
     /// Everything that happened since the last keeper listened, then what happens.
@@ -105,6 +109,8 @@ pub enum BundleEvent {
         /// stays there.
         ca_certificate: String,
     },
+    /// The git gate listens and holds its keys.
+    GateOpen,
     /// These routes are live: the next request is decided by them.
     Live {
         /// Their number.

@@ -11,6 +11,7 @@
 
 pub mod bundle;
 pub mod frame;
+pub mod gate;
 pub mod guest;
 
 use serde::{Deserialize, Serialize};
@@ -53,4 +54,6 @@ pub enum Role {
     Bundle,
     /// The egress daemon, a child of the bundle.
     Egress,
+    /// The git gate, another one.
+    Gate,
 }

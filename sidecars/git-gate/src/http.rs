@@ -1,0 +1,351 @@
+//! Smart HTTP: four addresses for each declared repository, and nothing else.
+//!
+//! git does the protocol (`git upload-pack` and `receive-pack`, stateless); bodies are streamed both ways and
+//! never held.
+
+use std::convert::Infallible;
+use std::io::{self, Write};
+use std::pin::Pin;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use flate2::write::GzDecoder;
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::{Body, Frame, Incoming};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
+
+use crate::daemon::Gate;
+use crate::git::{self, Running, finish};
+use crate::push::{self, Hook};
+use crate::repo::Repo;
+
+/// Between two pieces of a body; a client that makes a pack is quiet for a while.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// Until a request's head is there.
+const HEAD: Duration = Duration::from_secs(15);
+
+/// An advertisement of refs.
+const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
+
+/// The longest that one exchange may take, waiting for a person included.
+const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
+
+/// What a packed body may become. git packs what it negotiates, and small pushes.
+const UNPACKED: u64 = 256 << 20;
+
+/// Bytes that are carried at once, and pieces that wait for a reader.
+const PIECE: usize = 64 << 10;
+const WAITING: usize = 4;
+
+type Answer = Response<Either<Full<Bytes>, Piped>>;
+
+/// Serves one connection of the bottle.
+pub(crate) async fn connection<IO>(gate: Arc<Gate>, io: IO, _place: OwnedSemaphorePermit)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = hyper::service::service_fn(move |request| {
+        let gate = Arc::clone(&gate);
+        async move { Ok::<_, Infallible>(answer(gate, request).await) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .max_buf_size(PIECE)
+        .serve_connection(TokioIo::new(io), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection of the bottle ended");
+    }
+}
+
+/// The two services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Fetch,
+    Push,
+}
+
+impl Service {
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "git-upload-pack" => Some(Self::Fetch),
+            "git-receive-pack" => Some(Self::Push),
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Fetch => "upload-pack",
+            Self::Push => "receive-pack",
+        }
+    }
+}
+
+async fn answer(gate: Arc<Gate>, request: Request<Incoming>) -> Answer {
+    // As it is written: nothing in a repository's address needs an escape.
+    let path = request.uri().path().to_owned();
+    let Some((repo, rest)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
+        return told(StatusCode::NOT_FOUND, &gate.list());
+    };
+    let Some(repo) = repo.strip_suffix(".git").and_then(|name| gate.repo(name)) else {
+        return told(StatusCode::NOT_FOUND, &gate.list());
+    };
+    match (request.method(), rest) {
+        (&Method::GET, "info/refs") => {
+            let query = request.uri().query().unwrap_or_default();
+            let service = query.split('&').find_map(|pair| Service::of(pair.strip_prefix("service=")?));
+            match service {
+                Some(service) => advertise(&gate, &repo, service, version(&request)).await,
+                None => told(StatusCode::FORBIDDEN, "the git gate speaks smart HTTP only"),
+            }
+        }
+        (&Method::POST, "git-upload-pack") => exchange(gate, repo, Service::Fetch, request).await,
+        (&Method::POST, "git-receive-pack") => exchange(gate, repo, Service::Push, request).await,
+        (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs(),
+        _ => told(StatusCode::NOT_FOUND, "the git gate has nothing at this address"),
+    }
+}
+
+fn told(status: StatusCode, sentence: &str) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::new(Bytes::from(format!("{sentence}\n")))));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+fn lfs() -> Answer {
+    let message =
+        r#"{"message":"Git LFS has no way through the git gate; commit the file itself, or leave it out"}"#;
+    let mut answer = Response::new(Either::Left(Full::new(Bytes::from_static(message.as_bytes()))));
+    *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
+    let kind = http::HeaderValue::from_static("application/vnd.git-lfs+json");
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
+/// `Git-Protocol`, where it asks for a version that git has.
+fn version<B>(request: &Request<B>) -> Option<&'static str> {
+    match request.headers().get("git-protocol")?.as_bytes() {
+        b"version=1" => Some("version=1"),
+        b"version=2" => Some("version=2"),
+        _ => None,
+    }
+}
+
+async fn advertise(gate: &Gate, repo: &Repo, service: Service, version: Option<&'static str>) -> Answer {
+    let refreshed = match service {
+        Service::Fetch => repo.refresh_to_read(&gate.passage).await,
+        Service::Push => repo.refresh(&gate.passage).await.map(drop),
+    };
+    let word = service.word();
+    let mut body = packet(&format!("# service=git-{word}\n"));
+    body.extend_from_slice(b"0000");
+    match refreshed {
+        Ok(()) => match refs(gate, repo, service, version).await {
+            Ok(refs) => body.extend_from_slice(&refs),
+            Err(why) => return told(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        },
+        // Where the list would be; git shows it as what the remote says.
+        Err(why) => body.extend_from_slice(&packet(&format!("ERR {why}\n"))),
+    }
+    streamed(Either::Left(Full::new(body.freeze())), &format!("application/x-git-{word}-advertisement"))
+}
+
+fn streamed(body: Either<Full<Bytes>, Piped>, kind: &str) -> Answer {
+    let mut answer = Response::new(body);
+    if let Ok(kind) = http::HeaderValue::from_str(kind) {
+        answer.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    answer.headers_mut().insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
+    answer
+}
+
+/// One packet line; a sentence is far below its bound.
+fn packet(text: &str) -> BytesMut {
+    let text: String = text.chars().take(4000).collect();
+    let mut packet = BytesMut::from(format!("{:04x}", text.len() + 4).as_bytes());
+    packet.extend_from_slice(text.as_bytes());
+    packet
+}
+
+fn command(repo: &Repo, service: Service, version: Option<&'static str>) -> Command {
+    let mut command = repo.git.command("git");
+    command.arg(service.word()).arg("--stateless-rpc");
+    if service == Service::Fetch {
+        command.arg("--strict").arg(format!("--timeout={}", IDLE.as_secs()));
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    if let Some(version) = version {
+        command.env("GIT_PROTOCOL", version);
+    }
+    command
+}
+
+async fn refs(
+    gate: &Gate,
+    repo: &Repo,
+    service: Service,
+    version: Option<&'static str>,
+) -> Result<Vec<u8>, String> {
+    let child = gate.passage.spawn(&[], |_| {
+        let mut command = command(repo, service, version);
+        command.args(["--advertise-refs", "."]).stdin(Stdio::null());
+        command
+    });
+    let running = Running::new(child.map_err(|error| format!("git could not be run: {error}"))?);
+    let ended = finish(running, service.word(), &[], ADVERTISED_WITHIN).await.map_err(|e| e.to_string())?;
+    if ended.good { Ok(ended.output) } else { Err("git could not list the refs".to_owned()) }
+}
+
+async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: Request<Incoming>) -> Answer {
+    let Ok(Ok(place)) = timeout(IDLE, Arc::clone(&gate.gits).acquire_owned()).await else {
+        return told(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
+    };
+    let version = version(&request);
+    let packed = match request.headers().get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
+        None | Some(b"identity") => false,
+        Some(b"gzip" | b"x-gzip") => true,
+        Some(_) => return told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate unpacks gzip only"),
+    };
+    let started = match service {
+        Service::Fetch => gate.passage.spawn(&[], |_| {
+            let mut command = command(&repo, service, version);
+            command.arg(".");
+            command
+        }),
+        Service::Push => receive(&gate, &repo, version),
+    };
+    let mut running = match started {
+        Ok(child) => Running::new(child),
+        Err(error) => {
+            return told(StatusCode::INTERNAL_SERVER_ERROR, &format!("git could not be run: {error}"));
+        }
+    };
+    let (Some(stdin), Some(stdout)) = (running.child.stdin.take(), running.child.stdout.take()) else {
+        return told(StatusCode::INTERNAL_SERVER_ERROR, "git could not be spoken to");
+    };
+    let (pieces, body) = mpsc::channel(WAITING);
+    tokio::spawn(async move {
+        let _place = place;
+        let carried = async {
+            tokio::select! {
+                // It ends with the body; what git answers goes on.
+                () = feed(request.into_body(), stdin, packed) => {}
+                () = pieces.closed() => return,
+            }
+            drain(stdout, &pieces).await;
+        };
+        let _ = timeout(EXCHANGE, carried).await;
+        // Whatever is left of it ends with its group.
+        drop(running);
+    });
+    streamed(Either::Right(Piped(body)), &format!("application/x-git-{}-result", service.word()))
+}
+
+/// Starts receive-pack with a hook that asks this process.
+fn receive(
+    gate: &Arc<Gate>,
+    repo: &Arc<Repo>,
+    version: Option<&'static str>,
+) -> io::Result<tokio::process::Child> {
+    let (ask, hook_asks) = git::pipe()?;
+    let (hook_hears, tell) = git::pipe()?;
+    let child = gate.passage.spawn(&[&hook_asks, &hook_hears], |places| {
+        let mut command = command(repo, Service::Push, version);
+        command.arg(".");
+        for (name, place) in ["GATE_ASK", "GATE_TELL"].iter().zip(places) {
+            command.env(name, place.to_string());
+        }
+        command
+    })?;
+    tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { ask, tell }));
+    Ok(child)
+}
+
+/// Carries a request's body to git.
+async fn feed(mut body: Incoming, mut stdin: ChildStdin, packed: bool) {
+    let mut unpacked = 0;
+    let mut decoder = packed.then(|| GzDecoder::new(Vec::new()));
+    while let Ok(Some(Ok(frame))) = timeout(IDLE, body.frame()).await {
+        let Ok(data) = frame.into_data() else { continue };
+        let carried = match &mut decoder {
+            None => stdin.write_all(&data).await,
+            Some(decoder) => unpack(decoder, &data, &mut stdin, &mut unpacked).await,
+        };
+        if carried.is_err() {
+            return;
+        }
+    }
+    if let Some(mut decoder) = decoder {
+        let rest = decoder.try_finish().map(|()| std::mem::take(decoder.get_mut()));
+        if let Ok(rest) = rest {
+            let _ = stdin.write_all(&rest).await;
+        }
+    }
+    let _ = stdin.shutdown().await;
+}
+
+async fn unpack(
+    decoder: &mut GzDecoder<Vec<u8>>,
+    data: &[u8],
+    stdin: &mut ChildStdin,
+    unpacked: &mut u64,
+) -> io::Result<()> {
+    // In small pieces: one may become a thousand times as much.
+    for piece in data.chunks(4096) {
+        decoder.write_all(piece)?;
+        let made = std::mem::take(decoder.get_mut());
+        *unpacked += made.len() as u64;
+        if *unpacked > UNPACKED {
+            return Err(io::Error::other("it becomes too much"));
+        }
+        stdin.write_all(&made).await?;
+    }
+    Ok(())
+}
+
+/// Carries git's answer to the response, as long as somebody reads it.
+async fn drain(mut stdout: ChildStdout, pieces: &mpsc::Sender<Bytes>) {
+    loop {
+        let mut piece = BytesMut::with_capacity(PIECE);
+        let read = tokio::select! {
+            read = stdout.read_buf(&mut piece) => read,
+            () = pieces.closed() => return,
+        };
+        match read {
+            Ok(length) if length > 0 => {
+                if !matches!(timeout(IDLE, pieces.send(piece.freeze())).await, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            _ => return,
+        }
+    }
+}
+
+/// A response's body, as git makes it.
+pub(crate) struct Piped(mpsc::Receiver<Bytes>);
+
+impl Body for Piped {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
+    }
+}

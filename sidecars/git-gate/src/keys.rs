@@ -1,0 +1,165 @@
+//! What opens an upstream, and how git gets to use it.
+//!
+//! A private key is given to an `ssh-agent` of its own on that one's standard input and is nowhere else; a
+//! token goes through a pipe to git's credential helper. Neither is on a command line, in an environment or in
+//! a file. ssh reads no configuration, asks nobody, and trusts the host keys it is given and no others.
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use bottle_contract::names::Name;
+use bottle_contract::secret::Secret;
+use bottle_contract::session::gate::GateKey;
+
+use crate::git::{self, Git, Passage, Running};
+
+/// An agent starts and takes a key in a few milliseconds.
+const AGENT_WITHIN: Duration = Duration::from_secs(10);
+
+/// What opens one upstream.
+pub(crate) enum Opener {
+    /// ssh, with the agent that has the key.
+    Ssh { command: String, _agent: Box<Running> },
+    /// https, with the token.
+    Token { token: Secret, roots: String },
+}
+
+/// What a git that goes upstream is given.
+#[derive(Default)]
+pub(crate) struct Access {
+    pub(crate) env: Vec<(String, String)>,
+    /// Passed to it at a reserved place.
+    pub(crate) secret: Option<OwnedFd>,
+}
+
+impl Access {
+    /// The configuration that makes git read the secret at this place.
+    pub(crate) fn configuration(&self, places: &[i32]) -> Vec<String> {
+        let (Some(_), Some(place)) = (&self.secret, places.first()) else { return Vec::new() };
+        // Read once and given for the one host of the repository.
+        let helper = format!("credential.helper=!f() {{ test \"$1\" = get && cat <&{place}; }}; f");
+        ["-c", "credential.helper=", "-c", &helper].map(str::to_owned).into()
+    }
+}
+
+impl Opener {
+    /// Makes ready what opens a repository's upstream.
+    ///
+    /// # Errors
+    /// A lower-case fragment that names what is wrong with the key.
+    pub(crate) async fn ready(
+        folder: &Path,
+        name: &Name,
+        key: GateKey,
+        roots: &str,
+        passage: &Passage,
+    ) -> Result<Self, String> {
+        match key {
+            GateKey::Token { token } => {
+                let path = folder.join("roots.pem");
+                write(&path, roots.as_bytes()).map_err(|error| format!("the roots: {error}"))?;
+                Ok(Self::Token { token: token.0, roots: "../roots.pem".to_owned() })
+            }
+            GateKey::Ssh { private, known_hosts } => {
+                let known = folder.join(format!("{name}.known_hosts"));
+                write(&known, known_hosts.as_bytes()).map_err(|error| format!("the host keys: {error}"))?;
+                let agent = agent(folder, name, &private.0, passage).await?;
+                Ok(Self::Ssh { command: ssh(name), _agent: Box::new(agent) })
+            }
+        }
+    }
+
+    /// For one run of git.
+    pub(crate) fn access(&self) -> io::Result<Access> {
+        Ok(match self {
+            Self::Ssh { command, .. } => {
+                let env = [("GIT_SSH_COMMAND", command.as_str()), ("GIT_SSH_VARIANT", "ssh")];
+                let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+                Access { env, secret: None }
+            }
+            Self::Token { token, roots } => {
+                let text = format!("username=x-access-token\npassword={}\n", token.expose());
+                let secret = Some(git::sealed(text.as_bytes())?);
+                Access { env: vec![("GIT_SSL_CAINFO".to_owned(), roots.clone())], secret }
+            }
+        })
+    }
+}
+
+/// ssh as git calls it, in the mirror's folder.
+fn ssh(name: &Name) -> String {
+    let options = [
+        "BatchMode=yes".to_owned(),
+        "StrictHostKeyChecking=yes".to_owned(),
+        format!("UserKnownHostsFile=../{name}.known_hosts"),
+        "GlobalKnownHostsFile=/dev/null".to_owned(),
+        "UpdateHostKeys=no".to_owned(),
+        format!("IdentityAgent=../{name}.agent"),
+        "IdentityFile=none".to_owned(),
+        "PreferredAuthentications=publickey".to_owned(),
+        "ControlMaster=no".to_owned(),
+        "ControlPath=none".to_owned(),
+        "ForwardAgent=no".to_owned(),
+        "ClearAllForwardings=yes".to_owned(),
+        "PermitLocalCommand=no".to_owned(),
+        "ConnectTimeout=15".to_owned(),
+        "ServerAliveInterval=5".to_owned(),
+        "ServerAliveCountMax=3".to_owned(),
+    ];
+    let options: Vec<String> = options.iter().map(|option| format!("-o {option}")).collect();
+    format!("ssh -F /dev/null {}", options.join(" "))
+}
+
+/// An agent that has this one key.
+async fn agent(folder: &Path, name: &Name, key: &Secret, passage: &Passage) -> Result<Running, String> {
+    let socket = format!("{name}.agent");
+    match fs::remove_file(folder.join(&socket)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(format!("ssh-agent: {error}")),
+        _ => {}
+    }
+    let place = Git::of(folder);
+    let agent = passage.spawn(&[], |_| {
+        let mut command = place.command("ssh-agent");
+        command.args(["-D", "-a", &socket]);
+        command
+    });
+    let agent = Running::new(agent.map_err(|error| format!("ssh-agent could not be run: {error}"))?);
+    let until = tokio::time::Instant::now() + AGENT_WITHIN;
+    while !folder.join(&socket).exists() {
+        if tokio::time::Instant::now() > until {
+            return Err("ssh-agent did not start in time".to_owned());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let adding = passage.spawn(&[], |_| {
+        let mut command = place.command("ssh-add");
+        command.args(["-q", "-"]).env("SSH_AUTH_SOCK", &socket);
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        command
+    });
+    let adding = Running::new(adding.map_err(|error| format!("ssh-add could not be run: {error}"))?);
+    // Editors and secret stores lose the last line's end, without which it is no key.
+    let text = format!("{}\n", key.expose().trim_end());
+    let added = git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await;
+    match added {
+        Ok(ended) if ended.good => Ok(agent),
+        Ok(_) => Err("the private key cannot be read; it must be one without a passphrase".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A file of the gate's own, whole.
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)
+}

@@ -1,0 +1,39 @@
+//! The git gate: a bottle's only way to its repositories.
+//!
+//! It speaks git's smart HTTP with the bottle and git's own transports with the upstream. The bottle never
+//! holds a key, and a push is read, object by object, before a byte of it goes upstream:
+//!
+//! ```text
+//! git in the bottle ── http ──► http ──► fetch: refresh the mirror ──► git upload-pack
+//!                                   └──► push:  git receive-pack ─(quarantine, pre-receive)─┐
+//!                       upstream ◄── git push ◄── approved ◄── refs ◄── read ◄──────────────┘
+//! ```
+//! ```text
+//! daemon   the process: hardened, provisioned, asked for its health
+//! place    where its files are, also when root starts it
+//! http     the protocol's few addresses, bodies streamed both ways
+//! repo     a mirror: made, refreshed once for all who wait
+//! git      every subprocess: a small environment, a deadline, limits, ended as a group
+//! keys     keys in an agent's memory, tokens in a pipe; strict host keys
+//! push     one push: what is asked of it, in order
+//! refs     what may move
+//! read     every object that is new, streamed through the scanner
+//! packed   what is inside of gzip and zip
+//! names    files that hold secrets by their name
+//! words    what the agent is told
+//! ```
+
+mod daemon;
+mod git;
+mod http;
+mod keys;
+mod names;
+mod packed;
+mod place;
+mod push;
+mod read;
+mod refs;
+mod repo;
+mod words;
+
+pub use daemon::{GateConfig, NAME, run};

@@ -1,0 +1,263 @@
+//! One push, between receive-pack's hook and the upstream.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_contract::queue::{Answer, Status, Tool};
+use bottle_queue::question;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::pipe::Sender;
+
+use crate::daemon::Gate;
+use crate::git;
+use crate::read::{self, Found, Reading};
+use crate::refs::{MOST_UPDATES, Update, Upstream, judge};
+use crate::repo::Repo;
+use crate::words;
+
+/// How long upstream may take for a push.
+const FORWARDED_WITHIN: Duration = Duration::from_secs(900);
+
+/// A local step of git.
+const STEP_WITHIN: Duration = Duration::from_secs(120);
+
+/// What the hook may say: as many updates as may be, and a path.
+const ASKED: u64 = 256 << 10;
+
+/// Findings that are told one by one.
+const TOLD: usize = 20;
+
+/// The gate's ends of the pipes to a hook.
+pub(crate) struct Hook {
+    pub(crate) ask: OwnedFd,
+    pub(crate) tell: OwnedFd,
+}
+
+/// Waits for the hook of a push and answers it.
+pub(crate) async fn serve(gate: Arc<Gate>, repo: Arc<Repo>, hook: Hook) {
+    let (Ok(ask), Ok(tell)) = (git::reader(hook.ask), git::writer(hook.tell)) else { return };
+    // A push without anything to decide never gets to its hook.
+    let Some((quarantine, updates)) = asked(BufReader::new(ask)).await else { return };
+    let mut push = Push { gate: &gate, repo: &repo, quarantine, tell };
+    let word = match push.decide(updates).await {
+        Ok(()) => "accepted",
+        Err(why) => {
+            for line in why.lines() {
+                push.say(line).await;
+            }
+            "refused"
+        }
+    };
+    // A hook that is gone has refused.
+    let _ = push.tell.write_all(format!("{word}\n").as_bytes()).await;
+}
+
+/// What the hook says. None: it ended before it had said it all, or said too much.
+async fn asked(hook: impl tokio::io::AsyncBufRead + Unpin) -> Option<(String, Option<Vec<Update>>)> {
+    let mut lines = hook.take(ASKED).lines();
+    let quarantine = lines.next_line().await.ok()??;
+    let mut updates = Some(Vec::new());
+    loop {
+        let line = lines.next_line().await.ok()??;
+        if line == "end" {
+            return Some((quarantine, updates));
+        }
+        match (Update::parse(&line), &mut updates) {
+            (Some(update), Some(all)) if all.len() < MOST_UPDATES => all.push(update),
+            _ => updates = None,
+        }
+    }
+}
+
+struct Push<'a> {
+    gate: &'a Gate,
+    repo: &'a Repo,
+    /// Where the new objects are; empty when nothing but deletions is pushed.
+    quarantine: String,
+    tell: Sender,
+}
+
+impl Push<'_> {
+    /// Tells the agent a line; nobody may be there to read it.
+    async fn say(&mut self, line: &str) {
+        let line = line.replace('\n', " ");
+        let _ = self.tell.write_all(format!("say {line}\n").as_bytes()).await;
+    }
+
+    /// The whole of it, in order. The error is for the agent, several lines at most.
+    async fn decide(&mut self, updates: Option<Vec<Update>>) -> Result<(), String> {
+        let repo = self.repo;
+        let updates = updates
+            .ok_or_else(|| format!("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer"))?;
+        let _turn = repo.pushing.lock().await;
+        let upstream = repo.upstream().await?;
+        self.judge(&upstream, &updates).await?;
+        if !self.quarantine.is_empty() {
+            let reading =
+                read::read(&repo.git, &self.quarantine, &updates, &self.gate.scanner, &self.gate.passage);
+            let reading = reading.await.map_err(|why| format!("the git gate refused the push: {why}"))?;
+            self.weigh(reading, &updates).await?;
+        }
+        self.forward(&updates).await
+    }
+
+    /// The rules over refs.
+    async fn judge(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
+        let refused = |why: String| format!("the git gate refused the push: {why}");
+        for update in updates {
+            judge(&self.repo.rules, upstream, &self.repo.name, update).map_err(refused)?;
+            if !self.repo.rules.force && !update.creates() && !update.deletes() {
+                let arguments = ["merge-base", "--is-ancestor", &update.old, &update.new];
+                let git = read::both(&self.repo.git, &self.quarantine);
+                let git = if self.quarantine.is_empty() { &self.repo.git } else { &git };
+                let forward = git.plain(&self.gate.passage, &arguments, STEP_WITHIN).await;
+                if !forward.map_err(|error| refused(error.to_string()))?.good {
+                    return Err(refused(format!(
+                        "{} would lose commits that the upstream has; merge or rebase, or the person can allow \
+                         it with `git-gate.repos.{}.refs.force` in the bottle",
+                        update.name, self.repo.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the findings mean: nothing, a question, or the end.
+    async fn weigh(&mut self, reading: Reading, updates: &[Update]) -> Result<(), String> {
+        let repo = self.repo;
+        let mut found = reading.found;
+        found.retain(|found| found.known || !repo.approved(&found.fingerprint));
+        if found.is_empty() && !reading.more {
+            return Ok(());
+        }
+        let refused = |found: &[Found], next: &str| {
+            let mut lines = vec!["the git gate refused the push: it holds what may not leave".to_owned()];
+            lines.extend(found.iter().take(TOLD).map(describe));
+            if found.len() > TOLD || reading.more {
+                lines.push("... and more".to_owned());
+            }
+            lines.push(next.to_owned());
+            lines.join("\n")
+        };
+        if found.iter().any(|found| found.known) {
+            found.retain(|found| found.known);
+            return Err(refused(
+                &found,
+                "a secret of this bottle never passes; take it out of every commit, and push again",
+            ));
+        }
+        let next = "take it out of every commit that has it (`git rebase -i`), and push again";
+        if reading.more {
+            return Err(refused(&found, next));
+        }
+        if !repo.supervise {
+            let unmarked: Vec<Found> = found.iter().filter(|found| found.marked.is_none()).cloned().collect();
+            if !unmarked.is_empty() {
+                return Err(refused(&unmarked, next));
+            }
+        }
+        let Some(wait) = self.gate.ask else {
+            return Err(refused(&found, &format!("nobody is there to decide (`supervise: false`); {next}")));
+        };
+        self.say("the git gate found what may be a secret; a person is asked, and this push waits").await;
+        for one in found.iter().take(TOLD) {
+            self.say(&describe(one)).await;
+        }
+        let report = self.report(&found, updates);
+        let why = format!("a push to {} holds {} finding(s)", repo.name, found.len());
+        match self.gate.questions.ask(question(Tool::GitleaksAllow, report, why, wait)).await {
+            Answer::Decided(response) if response.status == Status::Approved => {
+                repo.approve(found.iter().map(|found| found.fingerprint));
+                self.say("the person let it pass").await;
+                Ok(())
+            }
+            Answer::Decided(response) => {
+                let notes = response.notes.unwrap_or_default();
+                let said = words::lines(&notes).join(" ");
+                let said = if said.is_empty() { String::new() } else { format!(", saying: {said}") };
+                Err(refused(&found, &format!("the person said no{said}; {next}")))
+            }
+            Answer::Expired => Err(refused(
+                &found,
+                "nobody decided in time; push again when somebody is there, or take it out",
+            )),
+            Answer::Refused(cause) => {
+                Err(refused(&found, &format!("nobody could be asked: {cause}; {next}")))
+            }
+        }
+    }
+
+    /// What the person sees: everything but the values.
+    fn report(&self, found: &[Found], updates: &[Update]) -> String {
+        let refs: Vec<&str> = updates.iter().map(|update| update.name.as_str()).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|found| {
+                json!({
+                    "rule": found.rule, "finding": found.preview, "commit": found.commit,
+                    "file": found.place, "line": found.line, "marked": found.marked,
+                })
+            })
+            .collect();
+        let report = json!({"repository": self.repo.name, "refs": refs, "findings": found});
+        serde_json::to_string_pretty(&report).unwrap_or_default()
+    }
+
+    /// The same push to upstream, all or nothing.
+    async fn forward(&mut self, updates: &[Update]) -> Result<(), String> {
+        let repo = self.repo;
+        let mut arguments: Vec<String> =
+            ["push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
+                .map(str::to_owned)
+                .into();
+        for update in updates {
+            let old = if update.creates() { "" } else { update.old.as_str() };
+            arguments.push(format!("--force-with-lease={}:{old}", update.name));
+        }
+        arguments.extend(["--".to_owned(), repo.url.clone()]);
+        for update in updates {
+            let new = if update.deletes() { "" } else { update.new.as_str() };
+            arguments.push(format!("{new}:{}", update.name));
+        }
+        let env =
+            if self.quarantine.is_empty() { Vec::new() } else { read::both(&repo.git, &self.quarantine).env };
+        let pushed = repo.go_up(&self.gate.passage, arguments, &env, FORWARDED_WITHIN).await;
+        let pushed = pushed.map_err(|error| {
+            format!(
+                "the upstream of {} did not take the push: {error}; see whether it did, and push again",
+                repo.name
+            )
+        })?;
+        for line in words::lines(&pushed.complaint) {
+            if let Some(theirs) = line.strip_prefix("remote: ") {
+                self.say(theirs).await;
+            }
+        }
+        if pushed.good {
+            return Ok(());
+        }
+        let output = String::from_utf8_lossy(&pushed.output);
+        let rejected: Vec<String> = words::lines(&output)
+            .into_iter()
+            .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))
+            .collect();
+        let cause = if rejected.is_empty() { words::cause(&pushed.complaint) } else { rejected.join("\n") };
+        Err(format!("the upstream of {} refused the push:\n{cause}", repo.name))
+    }
+}
+
+fn describe(found: &Found) -> String {
+    let line = found.line.map(|line| format!(", line {line}")).unwrap_or_default();
+    let commit = found.commit.as_deref().map(|id| format!(" in commit {}", &id[..id.len().min(12)]));
+    let marked = found.marked.map(|mark| format!(" (marked by {mark})")).unwrap_or_default();
+    format!(
+        "  {}{line}{}: {}: {}{marked}",
+        found.place,
+        commit.unwrap_or_default(),
+        found.rule,
+        found.preview
+    )
+}

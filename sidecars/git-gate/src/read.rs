@@ -1,0 +1,701 @@
+//! Reads every object of a push that is new to the upstream.
+//!
+//! ```text
+//! quarantine − what the mirror has ─► is all of it reached by what is pushed? ─► commits, tags, trees, blobs
+//!                                     (else it is hidden, and refused)          through one `cat-file --batch`
+//! ```
+//! Nothing is held but a window of the object that is read, and of new trees who is in whom.
+
+use std::collections::{HashMap, HashSet};
+use std::process::Stdio;
+use std::time::Duration;
+
+use bottle_scan::{Detector, Finding, Scanner, Severity, Stream};
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+
+use crate::git::{Git, Passage, Running, finish};
+use crate::names;
+use crate::packed::{Packed, split};
+use crate::refs::Update;
+
+/// Listing objects; a large push has many.
+const LISTED_WITHIN: Duration = Duration::from_secs(300);
+
+/// Reading all of them.
+const READ_WITHIN: Duration = Duration::from_secs(3600);
+
+/// New objects of one push.
+const MOST_OBJECTS: usize = 1_000_000;
+
+/// A commit, tag or tree is never this large.
+const MOST_HELD: u64 = 32 << 20;
+
+/// Bytes of a blob that are read at once.
+const PIECE: usize = 64 << 10;
+
+/// Findings that are told and asked about; a push with more is refused whole.
+pub(crate) const MOST_FINDINGS: usize = 100;
+
+/// The longest line that is looked at for a mark.
+const LINE: usize = 64 << 10;
+
+/// The mark by which an author says that a line is no secret.
+const MARK: &[u8] = b"gitleaks:allow";
+
+/// Something in a push that must not leave unseen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The rule's name.
+    pub(crate) rule: String,
+    /// What it looks like; never the value.
+    pub(crate) preview: String,
+    /// The commit, where one is known.
+    pub(crate) commit: Option<String>,
+    /// The path, or which part of a commit or tag it is.
+    pub(crate) place: String,
+    /// The line, where lines are meant.
+    pub(crate) line: Option<u64>,
+    /// A secret of this bottle: never to pass, whatever anybody says.
+    pub(crate) known: bool,
+    /// What its author marked as harmless: `gitleaks:allow`, or `.gitleaksignore`.
+    pub(crate) marked: Option<&'static str>,
+    /// The same finding in the same place, when it is pushed again.
+    pub(crate) fingerprint: [u8; 32],
+}
+
+/// What a push holds.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) found: Vec<Found>,
+    /// There is more than [`MOST_FINDINGS`].
+    pub(crate) more: bool,
+}
+
+type Id = [u8; 32];
+
+/// Who is in whom, of new trees.
+#[derive(Default)]
+struct Family {
+    parents: HashMap<Id, (Id, Box<[u8]>)>,
+    roots: HashMap<Id, Id>,
+    /// Bytes of an id.
+    width: usize,
+}
+
+/// Reads a push. The error is a sentence for the agent.
+pub(crate) async fn read(
+    mirror: &Git,
+    quarantine: &str,
+    updates: &[Update],
+    scanner: &Scanner,
+    passage: &Passage,
+) -> Result<Reading, String> {
+    let work = Reader { mirror, quarantine, scanner, passage };
+    tokio::time::timeout(READ_WITHIN, work.all(updates))
+        .await
+        .map_err(|_| "the push could not be read in time; push less at once".to_owned())?
+}
+
+struct Reader<'a> {
+    mirror: &'a Git,
+    quarantine: &'a str,
+    scanner: &'a Scanner,
+    passage: &'a Passage,
+}
+
+/// An object by its name in hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Commit,
+    Tag,
+    Tree,
+    Blob,
+}
+
+impl Reader<'_> {
+    async fn all(&self, updates: &[Update]) -> Result<Reading, String> {
+        let mut new = self.new_objects().await?;
+        self.refuse_hidden(&new, updates).await?;
+        new.sort_unstable();
+        let mut family = Family::default();
+        let mut reading = Reading::default();
+        self.objects(&new, &mut family, &mut reading).await?;
+        if !reading.found.is_empty() {
+            self.mark_ignored(updates, &mut reading).await?;
+        }
+        Ok(reading)
+    }
+
+    /// Git that sees the quarantine and the mirror.
+    pub(crate) fn both(&self) -> Git {
+        both(self.mirror, self.quarantine)
+    }
+
+    /// Everything in the quarantine that the mirror does not have.
+    async fn new_objects(&self) -> Result<Vec<(Kind, String)>, String> {
+        let alone = self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
+        let check = "--batch-check=%(objectname) %(objecttype)";
+        let listed = alone
+            .plain(self.passage, &["cat-file", "--batch-all-objects", "--unordered", check], LISTED_WITHIN)
+            .await
+            .map_err(|error| error.to_string())?;
+        if !listed.good {
+            return Err("the objects of the push cannot be listed".to_owned());
+        }
+        let mut all = HashMap::new();
+        for line in String::from_utf8_lossy(&listed.output).lines() {
+            let (id, kind) = line.split_once(' ').ok_or("the objects of the push cannot be listed")?;
+            let kind = match kind {
+                "commit" => Kind::Commit,
+                "tag" => Kind::Tag,
+                "tree" => Kind::Tree,
+                "blob" => Kind::Blob,
+                _ => return Err("the push holds an object of no known kind".to_owned()),
+            };
+            all.insert(id.to_owned(), kind);
+            if all.len() > MOST_OBJECTS {
+                return Err(format!("the push holds more than {MOST_OBJECTS} objects; push less at once"));
+            }
+        }
+        let input: String = all.keys().flat_map(|id| [id.as_str(), "\n"]).collect();
+        let asked = self.passage.spawn(&[], |_| {
+            let mut command = self.mirror.command("git");
+            command.args(["cat-file", "--batch-check=%(objectname)", "--buffer"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+        });
+        let asked = Running::new(asked.map_err(|error| error.to_string())?);
+        let known = finish(asked, "git cat-file", input.as_bytes(), LISTED_WITHIN)
+            .await
+            .map_err(|error| error.to_string())?;
+        if !known.good {
+            return Err("the mirror cannot be asked what it has".to_owned());
+        }
+        for line in String::from_utf8_lossy(&known.output).lines() {
+            // A line with more than the name says that it is missing.
+            all.remove(line);
+        }
+        Ok(all.into_iter().map(|(id, kind)| (kind, id)).collect())
+    }
+
+    /// What no pushed ref reaches would be stored upstream unseen by anybody.
+    async fn refuse_hidden(&self, new: &[(Kind, String)], updates: &[Update]) -> Result<(), String> {
+        let mut arguments = vec!["rev-list", "--objects", "--no-object-names"];
+        arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
+        arguments.extend(["--not", "--all"]);
+        let reached = self
+            .both()
+            .plain(self.passage, &arguments, LISTED_WITHIN)
+            .await
+            .map_err(|error| error.to_string())?;
+        if !reached.good {
+            return Err("what the push reaches cannot be listed".to_owned());
+        }
+        let text = String::from_utf8_lossy(&reached.output);
+        let reached: HashSet<&str> = text.lines().collect();
+        let hidden = new.iter().find(|(_, id)| !reached.contains(id.as_str()));
+        match hidden {
+            Some((_, id)) => Err(format!(
+                "the push holds objects that none of its refs reaches, such as {id}; push without them \
+                 (`git gc` and push again)"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// One process for all of them, fed while it is read.
+    async fn objects(
+        &self,
+        new: &[(Kind, String)],
+        family: &mut Family,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        let child = self.passage.spawn(&[], |_| {
+            let mut command = self.both().command("git");
+            command.args(["cat-file", "--batch", "--buffer"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+        });
+        let mut running = Running::new(child.map_err(|error| error.to_string())?);
+        let (stdin, stdout) = (running.child.stdin.take(), running.child.stdout.take());
+        let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
+            return Err("the objects of the push cannot be read".to_owned());
+        };
+        let new_ids: HashSet<Id> = new.iter().filter_map(|(_, id)| id_of(id)).collect();
+        let feed = async {
+            for (_, id) in new {
+                stdin.write_all(format!("{id}\n").as_bytes()).await?;
+            }
+            stdin.flush().await?;
+            drop(stdin);
+            Ok::<_, std::io::Error>(())
+        };
+        let mut stdout = BufReader::with_capacity(PIECE, stdout);
+        let take = async {
+            for (kind, id) in new {
+                let size = header(&mut stdout, id).await?;
+                let mut content = (&mut stdout).take(size);
+                match kind {
+                    Kind::Blob => self.blob(id, &mut content, family, reading).await?,
+                    _ => self.held(*kind, id, size, &mut content, &new_ids, family, reading).await?,
+                }
+                if content.limit() > 0 {
+                    return Err("the objects of the push cannot be read to their end".to_owned());
+                }
+                let mut end = [0];
+                stdout.read_exact(&mut end).await.map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        };
+        let (fed, taken) = tokio::join!(feed, take);
+        taken?;
+        fed.map_err(|error| error.to_string())
+    }
+
+    /// A commit, tag or tree.
+    #[allow(clippy::too_many_arguments, reason = "one object and what is known so far")]
+    async fn held(
+        &self,
+        kind: Kind,
+        id: &str,
+        size: u64,
+        content: &mut (impl AsyncRead + Unpin),
+        new: &HashSet<Id>,
+        family: &mut Family,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        if size > MOST_HELD {
+            return Err(format!("{id} is too large for what it is"));
+        }
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes).await.map_err(|error| error.to_string())?;
+        match kind {
+            Kind::Tree => {
+                family.width = id.len() / 2;
+                self.tree(id, &bytes, new, family, reading);
+            }
+            _ => {
+                let word = if kind == Kind::Tag { "tag" } else { "commit" };
+                if let Some(root) = tree_of(&bytes)
+                    && let (Some(root), Some(commit)) = (id_of(root), id_of(id))
+                {
+                    family.roots.entry(root).or_insert(commit);
+                }
+                for finding in blocking(self.scanner.scan(&bytes).findings) {
+                    let at = usize::try_from(finding.span.start).unwrap_or(usize::MAX);
+                    let end = usize::try_from(finding.span.end).unwrap_or(usize::MAX).min(bytes.len());
+                    let place = format!("the {word}'s {}", part(&bytes, at));
+                    let value = bytes.get(at..end).unwrap_or_default();
+                    let commit = (kind == Kind::Commit).then(|| id.to_owned());
+                    reading.add(&finding, commit, place, None, value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn tree(&self, id: &str, bytes: &[u8], new: &HashSet<Id>, family: &mut Family, reading: &mut Reading) {
+        let Some(own) = id_of(id) else { return };
+        let entries = entries(bytes, family.width);
+        let mut names = Vec::new();
+        for (name, child) in &entries {
+            names.push(names_end(&names) + name.len() as u64 + 1);
+            if new.contains(child) {
+                family.parents.entry(*child).or_insert_with(|| (own, (*name).into()));
+            }
+        }
+        let mut text = Vec::with_capacity(bytes.len());
+        for (name, _) in &entries {
+            text.extend_from_slice(name);
+            text.push(b'\n');
+        }
+        for finding in blocking(self.scanner.scan(&text).findings) {
+            let index = names.partition_point(|end| *end <= finding.span.start);
+            let Some((name, child)) = entries.get(index) else { continue };
+            // A name that is upstream already is no news.
+            if new.contains(child) {
+                let place = format!("the name of a file, {} characters long", name.len());
+                reading.add(&finding, family.commit(&own), place, None, name);
+            }
+        }
+    }
+
+    /// A blob of any size, streamed.
+    async fn blob(
+        &self,
+        id: &str,
+        content: &mut (impl AsyncRead + Unpin),
+        family: &Family,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        let (commit, path) = id_of(id).map_or((None, Vec::new()), |own| family.path(&own));
+        let shown = shown(&path, id);
+        let (folder, name) = split(&path);
+        if let Some(rule) = names::rule(folder, name) {
+            reading.add_plain(rule, "a file that holds secrets by its name", &commit, &shown, id.as_bytes());
+        }
+        let mut views = Views::new(self.scanner);
+        let mut piece = vec![0; PIECE];
+        let mut first = true;
+        loop {
+            let read = content.read(&mut piece).await.map_err(|error| error.to_string())?;
+            if read == 0 {
+                break;
+            }
+            if first && piece[..read].starts_with(b"version https://git-lfs.github.com/spec/") {
+                return Err(format!(
+                    "{shown} is a pointer to a file of Git LFS, which has no way through the gate; commit the \
+                     file itself, or leave it out"
+                ));
+            }
+            views.feed(&piece[..read], first);
+            first = false;
+            // Scanning is work; others want the thread too.
+            tokio::task::yield_now().await;
+        }
+        let seen = views.finish();
+        if let Some(file) = seen.file {
+            let words = format!("holds {file:?}, a file that holds secrets by its name");
+            reading.add_plain("secret-file", &words, &commit, &shown, id.as_bytes());
+        }
+        if seen.bomb {
+            return Err(format!("{shown} becomes more than anybody can look at when it is unpacked"));
+        }
+        let plain = blocking(seen.plain);
+        if !plain.is_empty() {
+            self.lines(id, &plain, &commit, &shown, reading).await?;
+        }
+        let wide = blocking(seen.wide).into_iter().map(|finding| (finding, ""));
+        let inside = blocking(seen.inside).into_iter().map(|finding| (finding, " (packed)"));
+        for (finding, inside) in wide.chain(inside) {
+            if plain.iter().any(|other| other.rule == finding.rule && inside.is_empty()) {
+                continue;
+            }
+            let value = [id.as_bytes(), finding.rule.as_bytes()].concat();
+            reading.add(&finding, commit.clone(), format!("{shown}{inside}"), None, &value);
+        }
+        Ok(())
+    }
+
+    /// Reads a blob again for the lines of what was found in it.
+    async fn lines(
+        &self,
+        id: &str,
+        findings: &[Finding],
+        commit: &Option<String>,
+        shown: &str,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        let child = self.passage.spawn(&[], |_| {
+            let mut command = self.both().command("git");
+            command.args(["cat-file", "blob", id]).stdout(Stdio::piped());
+            command
+        });
+        let mut running = Running::new(child.map_err(|error| error.to_string())?);
+        let Some(mut stdout) = running.child.stdout.take() else { return Ok(()) };
+        let mut places: Vec<Placed> = findings.iter().take(MOST_FINDINGS + 1).map(Placed::of).collect();
+        let (mut at, mut line, mut begin, mut text) = (0_u64, 1_u64, 0_u64, Vec::new());
+        let mut piece = vec![0; PIECE];
+        loop {
+            let read = stdout.read(&mut piece).await.map_err(|error| error.to_string())?;
+            for &byte in &piece[..read] {
+                for place in places.iter_mut().filter(|place| place.start <= at && at < place.end) {
+                    place.line.get_or_insert(line);
+                    place.hash.update([byte]);
+                }
+                at += 1;
+                if byte == b'\n' {
+                    settle(&mut places, begin, at, &text);
+                    (line, begin) = (line + 1, at);
+                    text.clear();
+                } else if text.len() < LINE {
+                    text.push(byte);
+                }
+            }
+            if read == 0 {
+                settle(&mut places, begin, at, &text);
+                break;
+            }
+        }
+        for (place, finding) in places.into_iter().zip(findings) {
+            let value = place.hash.finalize();
+            let marked = place.marked.then_some("gitleaks:allow");
+            reading.add(finding, commit.clone(), shown.to_owned(), place.line, &value);
+            if let Some(found) = reading.found.last_mut().filter(|_| !reading.more) {
+                found.marked = marked;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `.gitleaksignore` of a pushed tip names: `[commit:]path:rule:line`.
+    async fn mark_ignored(&self, updates: &[Update], reading: &mut Reading) -> Result<(), String> {
+        for update in updates.iter().filter(|update| !update.deletes()) {
+            let file = format!("{}:.gitleaksignore", update.new);
+            let shown = self
+                .both()
+                .plain(self.passage, &["cat-file", "blob", &file], LISTED_WITHIN)
+                .await
+                .map_err(|error| error.to_string())?;
+            if !shown.good || shown.output.len() > 1 << 20 {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&shown.output);
+            let ignored: HashSet<&str> = text.lines().map(str::trim).collect();
+            for found in reading.found.iter_mut().filter(|found| found.marked.is_none()) {
+                let short = format!("{}:{}:{}", found.place, found.rule, found.line.unwrap_or(0));
+                let long = format!("{}:{short}", found.commit.as_deref().unwrap_or_default());
+                if ignored.contains(short.as_str()) || ignored.contains(long.as_str()) {
+                    found.marked = Some(".gitleaksignore");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Git that sees a quarantine, and the mirror behind it.
+pub(crate) fn both(mirror: &Git, quarantine: &str) -> Git {
+    let objects = mirror.mirror.join("objects");
+    mirror.with([
+        ("GIT_OBJECT_DIRECTORY".to_owned(), quarantine.to_owned()),
+        ("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), objects.to_string_lossy().into_owned()),
+    ])
+}
+
+/// A finding on its way to its line.
+struct Placed {
+    start: u64,
+    end: u64,
+    line: Option<u64>,
+    marked: bool,
+    hash: Sha256,
+}
+
+impl Placed {
+    fn of(finding: &Finding) -> Self {
+        let (start, end) = (finding.span.start, finding.span.end);
+        Self { start, end, line: None, marked: false, hash: Sha256::new() }
+    }
+}
+
+/// A line has ended: what stands in it is marked by it.
+fn settle(places: &mut [Placed], begin: u64, end: u64, text: &[u8]) {
+    let touched = places.iter_mut().filter(|place| place.start < end && begin < place.end);
+    let marked = text.windows(MARK.len()).any(|window| window.eq_ignore_ascii_case(MARK));
+    touched.for_each(|place| place.marked |= marked);
+}
+
+fn blocking(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.retain(|finding| finding.severity == Severity::Block);
+    findings
+}
+
+impl Reading {
+    fn add(
+        &mut self,
+        finding: &Finding,
+        commit: Option<String>,
+        place: String,
+        line: Option<u64>,
+        value: &[u8],
+    ) {
+        let known = finding.detector == Detector::KnownSecrets;
+        self.put(&finding.rule, finding.preview.clone(), commit, place, line, known, value);
+    }
+
+    fn add_plain(&mut self, rule: &str, words: &str, commit: &Option<String>, place: &str, value: &[u8]) {
+        self.put(rule, words.to_owned(), commit.clone(), place.to_owned(), None, false, value);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one finding")]
+    fn put(
+        &mut self,
+        rule: &str,
+        preview: String,
+        commit: Option<String>,
+        place: String,
+        line: Option<u64>,
+        known: bool,
+        value: &[u8],
+    ) {
+        let mut hash = Sha256::new();
+        for part in [rule.as_bytes(), place.as_bytes(), &Sha256::digest(value)] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let fingerprint = hash.finalize().into();
+        if self.found.iter().any(|found| found.fingerprint == fingerprint && found.commit == commit) {
+            return;
+        }
+        // One that never passes is told before any other.
+        if self.found.len() >= MOST_FINDINGS {
+            self.more = true;
+            let Some(other) = self.found.iter_mut().find(|found| known && !found.known) else { return };
+            *other = Found {
+                rule: rule.to_owned(),
+                preview,
+                commit,
+                place,
+                line,
+                known,
+                marked: None,
+                fingerprint,
+            };
+            return;
+        }
+        self.found.push(Found {
+            rule: rule.to_owned(),
+            preview,
+            commit,
+            place,
+            line,
+            known,
+            marked: None,
+            fingerprint,
+        });
+    }
+}
+
+/// A blob as it is, without the zero bytes of wide characters, and unpacked.
+struct Views<'s> {
+    scanner: &'s Scanner,
+    plain: Stream<'s>,
+    wide: Option<Stream<'s>>,
+    packed: Option<Packed<'s>>,
+    narrow: Vec<u8>,
+}
+
+struct Seen {
+    plain: Vec<Finding>,
+    wide: Vec<Finding>,
+    inside: Vec<Finding>,
+    file: Option<String>,
+    bomb: bool,
+}
+
+impl<'s> Views<'s> {
+    fn new(scanner: &'s Scanner) -> Self {
+        Self { scanner, plain: scanner.stream(), wide: None, packed: None, narrow: Vec::new() }
+    }
+
+    fn feed(&mut self, piece: &[u8], first: bool) {
+        self.plain.feed(piece);
+        if first {
+            self.packed = Packed::by(piece, self.scanner.stream());
+        }
+        if let Some(packed) = &mut self.packed {
+            packed.feed(piece);
+        }
+        if self.wide.is_none() && piece.contains(&0) {
+            self.wide = Some(self.scanner.stream());
+        }
+        if let Some(wide) = &mut self.wide {
+            self.narrow.clear();
+            self.narrow.extend(piece.iter().filter(|byte| **byte != 0));
+            wide.feed(&self.narrow);
+        }
+    }
+
+    fn finish(self) -> Seen {
+        let inside = self.packed.map(Packed::finish);
+        let (file, bomb) = inside.as_ref().map_or((None, false), |inside| (inside.file.clone(), inside.bomb));
+        Seen {
+            plain: self.plain.finish().findings,
+            wide: self.wide.map(|stream| stream.finish().findings).unwrap_or_default(),
+            inside: inside.and_then(|inside| inside.stream).map(|s| s.finish().findings).unwrap_or_default(),
+            file,
+            bomb,
+        }
+    }
+}
+
+impl Family {
+    /// The commit and path of a new object.
+    fn path(&self, id: &Id) -> (Option<String>, Vec<u8>) {
+        let mut names: Vec<&[u8]> = Vec::new();
+        let mut at = *id;
+        while let Some((parent, name)) = self.parents.get(&at) {
+            names.push(name);
+            at = *parent;
+            if names.len() > 512 {
+                break;
+            }
+        }
+        names.reverse();
+        (self.commit(&at), names.join(&b'/'))
+    }
+
+    fn commit(&self, tree: &Id) -> Option<String> {
+        let mut at = *tree;
+        for _ in 0..512 {
+            if let Some(commit) = self.roots.get(&at) {
+                return Some(hex::encode(&commit[..self.width.clamp(20, 32)]));
+            }
+            at = self.parents.get(&at)?.0;
+        }
+        None
+    }
+}
+
+fn shown(path: &[u8], id: &str) -> String {
+    if path.is_empty() {
+        return format!("the object {id}");
+    }
+    bottle_contract::terminal::inert(&String::from_utf8_lossy(path).replace(['\n', '\t'], "?"))
+}
+
+fn names_end(names: &[u64]) -> u64 {
+    names.last().copied().unwrap_or(0)
+}
+
+fn id_of(hex: &str) -> Option<Id> {
+    let mut id = [0; 32];
+    hex::decode_to_slice(hex, id.get_mut(..hex.len() / 2)?).ok()?;
+    Some(id)
+}
+
+/// Names and objects of a tree. What does not parse was refused by git's own check.
+fn entries(mut bytes: &[u8], width: usize) -> Vec<(&[u8], Id)> {
+    let mut found = Vec::new();
+    while let Some(space) = bytes.iter().position(|byte| *byte == b' ') {
+        let rest = &bytes[space + 1..];
+        let Some(end) = rest.iter().position(|byte| *byte == 0) else { break };
+        let Some(object) = rest.get(end + 1..end + 1 + width) else { break };
+        let mut id = [0; 32];
+        id[..width].copy_from_slice(object);
+        found.push((&rest[..end], id));
+        bytes = &rest[end + 1 + width..];
+    }
+    found
+}
+
+/// The tree of a commit.
+fn tree_of(commit: &[u8]) -> Option<&str> {
+    let line = commit.strip_prefix(b"tree ")?.split(|byte| *byte == b'\n').next()?;
+    std::str::from_utf8(line).ok()
+}
+
+/// Which part of a commit or tag a place is in.
+fn part(bytes: &[u8], at: usize) -> &'static str {
+    let head = bytes.windows(2).position(|window| window == b"\n\n").unwrap_or(bytes.len());
+    if at > head {
+        return "message";
+    }
+    let line = bytes[..at.min(bytes.len())].rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let begin = at.min(bytes.len()) - line.len();
+    match bytes.get(begin..).unwrap_or_default() {
+        line if line.starts_with(b"author ") => "author",
+        line if line.starts_with(b"committer ") => "committer",
+        line if line.starts_with(b"tagger ") => "tagger",
+        _ => "head",
+    }
+}
+
+/// Reads `id type size` and says the size.
+async fn header(stdout: &mut (impl AsyncBufReadExt + Unpin), id: &str) -> Result<u64, String> {
+    let mut line = String::new();
+    stdout.take(256).read_line(&mut line).await.map_err(|error| error.to_string())?;
+    let size = line.strip_prefix(id).and_then(|rest| rest.trim().rsplit(' ').next()?.parse().ok());
+    size.ok_or_else(|| "an object of the push cannot be read".to_owned())
+}

@@ -1,0 +1,196 @@
+//! What may move: the rules over refs. Pure.
+
+use bottle_contract::session::gate::GateRefs;
+
+/// More updates than this in one push are no work of an agent.
+pub(crate) const MOST_UPDATES: usize = 256;
+
+/// One line of what receive-pack hands its hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Update {
+    pub(crate) old: String,
+    pub(crate) new: String,
+    pub(crate) name: String,
+}
+
+impl Update {
+    /// Reads `old new name`.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(3, ' ');
+        let (old, new, name) = (words.next()?, words.next()?, words.next()?);
+        (is_id(old) && is_id(new)).then(|| Self {
+            old: old.to_owned(),
+            new: new.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    pub(crate) fn creates(&self) -> bool {
+        is_zero(&self.old)
+    }
+
+    pub(crate) fn deletes(&self) -> bool {
+        is_zero(&self.new)
+    }
+}
+
+/// Whether it is an object's name.
+pub(crate) fn is_id(text: &str) -> bool {
+    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_zero(id: &str) -> bool {
+    id.bytes().all(|byte| byte == b'0')
+}
+
+/// What is known of the upstream.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Upstream {
+    /// Full name of its default branch, where it says one.
+    pub(crate) default: Option<String>,
+    /// Whether it has no ref at all.
+    pub(crate) empty: bool,
+    /// Its refs.
+    pub(crate) refs: Vec<String>,
+}
+
+/// Judges one update but for the question whether it moves forward. The error says which rule, and where the
+/// person changes it.
+pub(crate) fn judge(
+    rules: &GateRefs,
+    upstream: &Upstream,
+    repo: &str,
+    update: &Update,
+) -> Result<(), String> {
+    let name = &update.name;
+    let change =
+        |key: &str| format!("the person can change `git-gate.repos.{repo}.refs.{key}` in the bottle");
+    if !is_plain(name) {
+        return Err(format!("{name:?} is no ref that can be pushed"));
+    }
+    if name.starts_with("refs/replace/") || name == "HEAD" || !name.starts_with("refs/") {
+        return Err(format!("{name} may not be pushed: it changes what others see"));
+    }
+    if update.deletes() && !rules.delete {
+        return Err(format!("{name} may not be deleted; {}", change("delete")));
+    }
+    if let Some(twin) = upstream.refs.iter().find(|there| *there != name && there.eq_ignore_ascii_case(name))
+    {
+        return Err(format!("{name} differs from the upstream's {twin} by case alone; choose another name"));
+    }
+    if let Some(glob) = rules.deny.iter().find(|glob| matches(glob, name)) {
+        return Err(format!("{name} is denied by {glob:?}; {}", change("deny")));
+    }
+    let is_tag = name.starts_with("refs/tags/");
+    if is_tag && !rules.tags {
+        return Err(format!("{name}: tags may not be pushed; {}", change("tags")));
+    }
+    match &rules.allow {
+        Some(globs) if is_tag || globs.iter().any(|glob| matches(glob, name)) => Ok(()),
+        Some(_) => Err(format!("{name} is not among what may be pushed; {}", change("allow"))),
+        None if is_tag || upstream.empty => Ok(()),
+        None if !name.starts_with("refs/heads/") => Err(format!("{name} is no branch; {}", change("allow"))),
+        None if upstream.default.as_ref() == Some(name) => {
+            Err(format!("{name} is the upstream's default branch; push another one, or {}", change("allow")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What `git check-ref-format` allows, roughly: receive-pack checks too, and this keeps surprises out of
+/// command lines and messages.
+fn is_plain(name: &str) -> bool {
+    name.len() <= 255
+        && name.bytes().all(|byte| byte > b' ' && byte != 0x7f && !b"~^:?*[\\".contains(&byte))
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.contains("//")
+        && !name.ends_with(['/', '.'])
+        && name.split('/').all(|part| !part.starts_with(['.', '-']) && !part.ends_with(".lock"))
+}
+
+/// `*` is any text without a slash, `**` any text, `?` one character.
+fn matches(glob: &str, name: &str) -> bool {
+    fn go(glob: &[u8], name: &[u8]) -> bool {
+        match glob {
+            [] => name.is_empty(),
+            [b'*', b'*', rest @ ..] => (0..=name.len()).any(|at| go(rest, &name[at..])),
+            [b'*', rest @ ..] => {
+                let end = name.iter().position(|byte| *byte == b'/').unwrap_or(name.len());
+                (0..=end).any(|at| go(rest, &name[at..]))
+            }
+            [b'?', rest @ ..] => matches!(name, [byte, more @ ..] if *byte != b'/' && go(rest, more)),
+            [byte, rest @ ..] => matches!(name, [first, more @ ..] if first == byte && go(rest, more)),
+        }
+    }
+    go(glob.as_bytes(), name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OLD: &str = "1111111111111111111111111111111111111111";
+    const ZERO: &str = "0000000000000000000000000000000000000000";
+
+    fn judged(rules: &GateRefs, update: (&str, &str, &str)) -> Result<(), String> {
+        let upstream = Upstream {
+            default: Some("refs/heads/main".to_owned()),
+            empty: false,
+            refs: vec!["refs/heads/main".to_owned(), "refs/heads/Topic".to_owned()],
+        };
+        let update = Update { old: update.0.into(), new: update.1.into(), name: update.2.into() };
+        judge(rules, &upstream, "tool", &update)
+    }
+
+    #[test]
+    fn what_may_move() {
+        let default = GateRefs::default();
+        let wide = GateRefs {
+            allow: Some(vec!["refs/heads/**".into(), "refs/notes/*".into()]),
+            deny: vec!["refs/heads/release/*".into()],
+            force: true,
+            delete: true,
+            tags: true,
+        };
+        let none = GateRefs { allow: Some(vec![]), ..GateRefs::default() };
+        let one = GateRefs { allow: Some(vec!["refs/heads/feature/*".into()]), ..GateRefs::default() };
+        for (rules, old, new, name, part) in [
+            (&default, ZERO, OLD, "refs/heads/feature", None),
+            (&default, OLD, OLD, "refs/heads/main", Some("default branch")),
+            (&default, OLD, ZERO, "refs/heads/feature", Some("refs.delete")),
+            (&default, ZERO, OLD, "refs/tags/v1", Some("refs.tags")),
+            (&default, ZERO, OLD, "refs/notes/commits", Some("refs.allow")),
+            (&default, ZERO, OLD, "refs/replace/1", Some("changes what others see")),
+            (&default, ZERO, OLD, "HEAD", Some("changes what others see")),
+            (&default, ZERO, OLD, "refs/heads/../x", Some("no ref")),
+            (&default, ZERO, OLD, "refs/heads/-x", Some("no ref")),
+            (&default, ZERO, OLD, "refs/heads/a\u{1b}[31m", Some("no ref")),
+            (&default, ZERO, OLD, "refs/heads/topic", Some("by case alone")),
+            (&wide, OLD, OLD, "refs/heads/main", None),
+            (&wide, ZERO, OLD, "refs/heads/a/b/c", None),
+            (&wide, ZERO, OLD, "refs/notes/commits", None),
+            (&wide, ZERO, OLD, "refs/notes/a/b", Some("refs.allow")),
+            (&wide, ZERO, OLD, "refs/heads/release/1", Some("refs.deny")),
+            (&wide, ZERO, OLD, "refs/tags/v1", None),
+            (&wide, OLD, ZERO, "refs/heads/x", None),
+            (&wide, ZERO, OLD, "refs/replace/1", Some("changes what others see")),
+            (&none, ZERO, OLD, "refs/heads/x", Some("refs.allow")),
+            (&one, ZERO, OLD, "refs/heads/feature/x", None),
+            (&one, ZERO, OLD, "refs/heads/feature/x/y", Some("refs.allow")),
+        ] {
+            match (judged(rules, (old, new, name)), part) {
+                (Ok(()), None) => {}
+                (Err(said), Some(part)) if said.contains(part) => {}
+                (said, part) => panic!("{name}: {said:?}, not {part:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_push_may_make_the_default_branch() {
+        let upstream = Upstream { empty: true, ..Upstream::default() };
+        let update = Update { old: ZERO.into(), new: OLD.into(), name: "refs/heads/main".into() };
+        assert_eq!(judge(&GateRefs::default(), &upstream, "tool", &update), Ok(()));
+    }
+}

@@ -1,0 +1,309 @@
+//! One repository: its mirror, and what is remembered of it.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+
+use bottle_contract::session::gate::{GateRefs, GateRepo};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::git::{Ended, Git, GitError, Passage};
+use crate::keys::{self, Opener};
+use crate::refs::{Upstream, is_id};
+use crate::words;
+
+/// How long an upstream may take to list its refs.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the objects of a refresh may take.
+const FETCHED_WITHIN: Duration = Duration::from_secs(900);
+
+/// A local step of git.
+const STEP_WITHIN: Duration = Duration::from_secs(60);
+
+/// More refs than this are not mirrored: nobody could list them in time.
+const MOST_REFS: usize = 200_000;
+
+/// What of an upstream is mirrored.
+const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
+
+/// Every mirror's configuration, all of it.
+const CONFIG: &str = "\
+[core]
+\trepositoryformatversion = 0
+\tbare = true
+\thooksPath = ../hooks
+\tbigFileThreshold = 8m
+\tfsync = reference
+[receive]
+\tfsckObjects = true
+\tunpackLimit = 1
+\tkeepAlive = 5
+\tautogc = false
+\tmaxInputSize = 4g
+\tdenyCurrentBranch = ignore
+\tdenyDeleteCurrent = ignore
+\tadvertisePushOptions = false
+[receive \"fsck\"]
+\tmissingEmail = warn
+\tmissingSpaceBeforeEmail = warn
+\tbadTimezone = warn
+\tzeroPaddedFilemode = warn
+[uploadpack]
+\tallowFilter = true
+\tkeepAlive = 5
+[pack]
+\tthreads = 1
+\twindowMemory = 64m
+\tdeltaCacheSize = 16m
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[http]
+\tlowSpeedLimit = 1
+\tlowSpeedTime = 120
+\tfollowRedirects = false
+[protocol]
+\tversion = 2
+";
+
+/// What receive-pack runs before any ref moves: it tells the gate what is pushed and waits for its word. An
+/// end without one refuses.
+const HOOK: &str = "\
+#!/bin/sh
+{ printf '%s\\n' \"$GIT_QUARANTINE_PATH\"; cat; printf 'end\\n'; } >&\"$GATE_ASK\"
+while IFS= read -r line <&\"$GATE_TELL\"; do
+\tcase \"$line\" in
+\t\taccepted) exit 0 ;;
+\t\trefused) exit 1 ;;
+\t\t*) printf '%s\\n' \"${line#say }\" >&2 ;;
+\tesac
+done
+echo 'the git gate ended before it had read the push; nothing was pushed' >&2
+exit 1
+";
+
+/// A repository of the bottle.
+pub(crate) struct Repo {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) git: Git,
+    pub(crate) rules: GateRefs,
+    pub(crate) supervise: bool,
+    pub(crate) opener: Opener,
+    stale_ok: bool,
+    refreshed: Mutex<Refreshed>,
+    /// One push is read and forwarded at a time.
+    pub(crate) pushing: Mutex<()>,
+    /// Fingerprints that a person let pass.
+    approved: StdMutex<HashSet<[u8; 32]>>,
+}
+
+/// The last refresh.
+struct Refreshed {
+    began: Option<Instant>,
+    result: Result<Upstream, String>,
+}
+
+impl Repo {
+    /// Makes the mirror ready; it is empty until it is refreshed.
+    ///
+    /// # Errors
+    /// A lower-case fragment.
+    pub(crate) async fn ready(
+        folder: &Path,
+        repo: GateRepo,
+        roots: &str,
+        passage: &Passage,
+    ) -> Result<Self, String> {
+        let name = repo.name.to_string();
+        let path = folder.join(format!("{name}.git"));
+        make(folder, &path).map_err(|error| format!("the mirror of {name}: {error}"))?;
+        let git = Git::of(&path);
+        let opener = Opener::ready(folder, &repo.name, repo.key, roots, passage)
+            .await
+            .map_err(|error| format!("the repository {name}: {error}"))?;
+        Ok(Self {
+            url: repo.url,
+            git,
+            rules: repo.refs,
+            supervise: repo.supervise,
+            opener,
+            stale_ok: repo.stale_ok,
+            refreshed: Mutex::new(Refreshed { began: None, result: Err("it was never asked".to_owned()) }),
+            pushing: Mutex::default(),
+            approved: StdMutex::default(),
+            name,
+        })
+    }
+
+    /// Brings the mirror up to what upstream has. Whoever comes while it is done shares what comes of the next
+    /// one that begins.
+    ///
+    /// # Errors
+    /// A sentence for the agent.
+    pub(crate) async fn refresh(&self, passage: &Passage) -> Result<Upstream, String> {
+        let came = Instant::now();
+        let mut last = self.refreshed.lock().await;
+        if last.began.is_none_or(|began| began < came) {
+            let began = Instant::now();
+            let result = self.fetch(passage).await;
+            *last = Refreshed { began: Some(began), result };
+        }
+        last.result.clone()
+    }
+
+    /// The same for reading: where the person allows it, what there is serves while upstream is away.
+    ///
+    /// # Errors
+    /// A sentence for the agent.
+    pub(crate) async fn refresh_to_read(&self, passage: &Passage) -> Result<(), String> {
+        match self.refresh(passage).await {
+            Err(why) if !self.stale_ok => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// What upstream was at the last refresh.
+    pub(crate) async fn upstream(&self) -> Result<Upstream, String> {
+        self.refreshed.lock().await.result.clone()
+    }
+
+    async fn fetch(&self, passage: &Passage) -> Result<Upstream, String> {
+        let failed = |why: String| format!("the upstream of {} cannot be reached: {why}", self.name);
+        let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
+        list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
+        let listed =
+            self.go_up(passage, list, &[], LISTED_WITHIN).await.map_err(|e| failed(e.to_string()))?;
+        if !listed.good {
+            return Err(failed(words::cause(&listed.complaint)));
+        }
+        let (upstream, theirs) = read_list(&String::from_utf8_lossy(&listed.output)).map_err(failed)?;
+        let own = self
+            .git
+            .plain(passage, &["for-each-ref", "--format=%(objectname) %(refname)"], STEP_WITHIN)
+            .await;
+        let own = own.map_err(|error| format!("the mirror of {}: {error}", self.name))?;
+        let mut own: Vec<String> = String::from_utf8_lossy(&own.output).lines().map(str::to_owned).collect();
+        own.sort_unstable();
+        if own != theirs {
+            let mut fetch: Vec<String> =
+                ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
+                    .map(str::to_owned)
+                    .into();
+            fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
+            fetch.push(self.url.clone());
+            fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
+            let fetched =
+                self.go_up(passage, fetch, &[], FETCHED_WITHIN).await.map_err(|e| failed(e.to_string()))?;
+            if !fetched.good {
+                return Err(failed(words::cause(&fetched.complaint)));
+            }
+        }
+        if let Some(default) = &upstream.default {
+            // A name that git does not take stays what it was; only the first checkout of a clone goes by it.
+            let _ = self.git.plain(passage, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
+        }
+        Ok(upstream)
+    }
+
+    /// Runs a git that goes upstream, with what opens it.
+    pub(crate) async fn go_up(
+        &self,
+        passage: &Passage,
+        arguments: Vec<String>,
+        env: &[(String, String)],
+        within: Duration,
+    ) -> Result<Ended, GitError> {
+        let access = self.opener.access().map_err(|error| GitError::Run("git".to_owned(), error))?;
+        let git = self.git.with(access.env.iter().chain(env).cloned());
+        let passed: Vec<_> = access.secret.iter().collect();
+        let complete = |places: &[i32]| {
+            let mut all = access.configuration(places);
+            all.extend(arguments);
+            all
+        };
+        git.run(passage, &passed, complete, within).await
+    }
+
+    /// Whether a person let all of these pass.
+    pub(crate) fn approved(&self, fingerprint: &[u8; 32]) -> bool {
+        self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(fingerprint)
+    }
+
+    /// Remembers what a person let pass, for as long as the bottle runs.
+    pub(crate) fn approve(&self, fingerprints: impl IntoIterator<Item = [u8; 32]>) {
+        self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(fingerprints);
+    }
+}
+
+/// The refs of `ls-remote --symref`, also as `for-each-ref` lists them, sorted.
+fn read_list(text: &str) -> Result<(Upstream, Vec<String>), String> {
+    let mut upstream = Upstream { empty: true, ..Upstream::default() };
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        let Some((what, name)) = line.split_once('\t') else { continue };
+        if name == "HEAD" {
+            upstream.default = what.strip_prefix("ref: ").map(str::to_owned).or(upstream.default);
+        } else if is_id(what) && name.starts_with("refs/") && !name.ends_with("^{}") {
+            upstream.refs.push(name.to_owned());
+            lines.push(format!("{what} {name}"));
+        }
+    }
+    if upstream.refs.len() > MOST_REFS {
+        return Err(format!("it has more than {MOST_REFS} refs"));
+    }
+    upstream.empty = upstream.refs.is_empty();
+    lines.sort_unstable();
+    Ok((upstream, lines))
+}
+
+/// The folders and files of a mirror, as `git init --bare` makes them; what is there stays but its
+/// configuration.
+fn make(folder: &Path, mirror: &Path) -> io::Result<()> {
+    let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags"] {
+        make(mirror.join(part))?;
+    }
+    make(folder.join("hooks"))?;
+    let hook = folder.join("hooks/pre-receive");
+    keys::write(&hook, HOOK.as_bytes())?;
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o700))?;
+    keys::write(&mirror.join("config"), CONFIG.as_bytes())?;
+    if !mirror.join("HEAD").exists() {
+        keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
+    }
+    // What a gate that was killed was receiving.
+    for entry in fs::read_dir(mirror.join("objects"))?.flatten() {
+        let name = entry.file_name();
+        if name.to_string_lossy().starts_with("tmp_objdir") || name.to_string_lossy().starts_with("incoming")
+        {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_an_upstream() {
+        let id = "1".repeat(40);
+        let text = format!(
+            "ref: refs/heads/main\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/main\n{id}\trefs/tags/v1\n{id}\trefs/tags/v1^{{}}\nnoise\n"
+        );
+        let (upstream, lines) = read_list(&text).expect("read");
+        assert_eq!(upstream.default.as_deref(), Some("refs/heads/main"));
+        assert_eq!(upstream.refs, ["refs/heads/main", "refs/tags/v1"]);
+        assert_eq!(lines, [format!("{id} refs/heads/main"), format!("{id} refs/tags/v1")]);
+        assert!(read_list("").expect("read").0.empty);
+    }
+}

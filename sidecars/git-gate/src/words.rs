@@ -1,0 +1,36 @@
+//! What the agent is told. Everything that came from elsewhere is made inert.
+
+use bottle_contract::terminal::inert;
+
+/// Lines of somebody else's that are passed on.
+const LINES: usize = 40;
+
+/// Characters of one of them.
+const WIDTH: usize = 400;
+
+/// Somebody else's text, line by line, fit for a terminal.
+pub(crate) fn lines(text: &str) -> Vec<String> {
+    let kept = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).take(LINES);
+    kept.map(|line| inert(&line.chars().take(WIDTH).collect::<String>())).collect()
+}
+
+/// Why git could not do something upstream, in one line.
+pub(crate) fn cause(complaint: &str) -> String {
+    let lines = lines(complaint);
+    if lines.iter().any(|line| line.contains("Host key verification failed")) {
+        return "its host key is not the one that is trusted; the person has to check it, and pin the right one \
+                with `host_key`"
+            .to_owned();
+    }
+    if lines.iter().any(|line| line.contains("Permission denied (")) {
+        return "it does not accept the key that the person gave".to_owned();
+    }
+    let said = lines
+        .iter()
+        .rev()
+        .find(|line| !line.starts_with("and the repository exists") && !line.starts_with("Please make sure"));
+    said.map_or_else(
+        || "git gave no reason".to_owned(),
+        |line| line.trim_start_matches("fatal: ").trim_start_matches("remote: ").to_owned(),
+    )
+}

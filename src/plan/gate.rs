@@ -1,0 +1,241 @@
+//! The repositories of a bottle: what the gate is told of them, and what git in the bottle is.
+
+use std::path::PathBuf;
+
+use bottle_contract::names::{GIT_GATE_HOST, GIT_GATE_PORT, Name};
+use bottle_contract::session::gate::GateRefs;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::secrets::{Needs, source_of};
+use super::{PlanError, SecretSource};
+use crate::host::Host;
+use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
+use crate::manifest::git_key::KeySource;
+use crate::manifest::host_path;
+use crate::resolve::{Repo, ResolvedManifest};
+
+/// One repository of the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedRepo {
+    /// Its name.
+    pub name: Name,
+    /// The upstream's address, as written.
+    pub url: String,
+    /// What opens it.
+    pub key: PlannedKey,
+    /// What may move.
+    pub refs: GateRefs,
+    /// Whether a person is asked about what is found in a push.
+    pub supervise: bool,
+    /// Whether the mirror is served when the upstream cannot be reached.
+    pub stale_ok: bool,
+}
+
+/// What opens an upstream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlannedKey {
+    /// A private key, and which host keys are trusted.
+    Ssh {
+        /// The secret's id.
+        secret: String,
+        /// The host keys.
+        known: KnownHosts,
+    },
+    /// A token for https.
+    Token {
+        /// The secret's id.
+        secret: String,
+    },
+}
+
+/// Which host keys are trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KnownHosts {
+    /// One line, made of `host_key`.
+    Pinned(String),
+    /// What the host's own files say, read at launch.
+    Files(Vec<PathBuf>),
+}
+
+/// Every repository, in the order of their names.
+pub(super) fn repos(
+    host: &Host,
+    manifest: &ResolvedManifest,
+    needs: &mut Needs,
+) -> Result<Vec<PlannedRepo>, PlanError> {
+    let planned = manifest.repos.iter().map(|(name, repo)| {
+        Ok(PlannedRepo {
+            name: name.clone(),
+            url: repo.url.value.as_str().to_owned(),
+            key: key(host, name, repo, needs)?,
+            refs: refs(&repo.refs.value),
+            supervise: repo.on_match.value == OnMatch::Supervise,
+            stale_ok: repo.stale_ok.value,
+        })
+    });
+    planned.collect()
+}
+
+fn key(host: &Host, name: &Name, repo: &Repo, needs: &mut Needs) -> Result<PlannedKey, PlanError> {
+    let id = format!("git-gate.{name}");
+    let purpose = format!("the key of the repository {name}");
+    match &repo.key.value {
+        KeySource::Static { path } => {
+            let file = SecretSource::File(host_path::absolute(path, &host.home, &host.user_home));
+            Ok(PlannedKey::Ssh { secret: needs.add(id, file, purpose), known: known_hosts(host, repo) })
+        }
+        KeySource::Token { token_ref } => {
+            let source = source_of(token_ref, &host.home, &host.user_home);
+            Ok(PlannedKey::Token { secret: needs.add(id, source, purpose) })
+        }
+        // Fail closed: a key that nobody makes yet must not look as if it were made.
+        KeySource::Gitea(_) | KeySource::Github(_) => Err(PlanError::NotYet {
+            what: format!("git-gate.repos.{name}.key.provider: gitea, github"),
+            origin: repo.key.origin.to_string(),
+        }),
+    }
+}
+
+fn known_hosts(host: &Host, repo: &Repo) -> KnownHosts {
+    match &repo.host_key {
+        Some(key) => KnownHosts::Pinned(format!("{} {}\n", pattern(repo.url.value.as_str()), key.value)),
+        None => KnownHosts::Files(vec![
+            host.user_home.join(".ssh/known_hosts"),
+            PathBuf::from("/etc/ssh/ssh_known_hosts"),
+        ]),
+    }
+}
+
+/// A host as `known_hosts` has it.
+fn pattern(url: &str) -> String {
+    let Ssh { host, port, .. } = ssh(url);
+    match port {
+        Some(port) if port != 22 => format!("[{host}]:{port}"),
+        _ => host,
+    }
+}
+
+/// The parts of an ssh address.
+#[derive(Debug, PartialEq, Eq)]
+struct Ssh {
+    user: String,
+    host: String,
+    port: Option<u16>,
+    path: String,
+}
+
+/// Reads an address that was checked with the manifest.
+fn ssh(text: &str) -> Ssh {
+    if let Ok(url) = Url::parse(text)
+        && url.scheme() == "ssh"
+    {
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+        return Ssh { user: url.username().to_owned(), host, port: url.port(), path: url.path().to_owned() };
+    }
+    let (login, path) = text.split_once(':').unwrap_or((text, ""));
+    let (user, host) = login.split_once('@').unwrap_or(("", login));
+    Ssh { user: user.to_owned(), host: host.to_owned(), port: None, path: path.to_owned() }
+}
+
+fn refs(rules: &RefRules) -> GateRefs {
+    GateRefs {
+        allow: rules.allow.clone(),
+        deny: rules.deny.clone(),
+        force: rules.force,
+        delete: rules.delete,
+        tags: rules.tags,
+    }
+}
+
+/// What git in the bottle is told: every way to write a repository's address leads to the gate.
+pub(super) fn gitconfig(manifest: &ResolvedManifest) -> String {
+    let mut text = String::new();
+    for (name, repo) in &manifest.repos {
+        let gate = format!("http://{GIT_GATE_HOST}:{GIT_GATE_PORT}/{name}.git");
+        text.push_str(&format!("[url {}]\n", super::build::quoted(&gate)));
+        for address in addresses(&repo.url.value, repo.alias.as_ref().map(|alias| alias.value.as_str())) {
+            text.push_str(&format!("\tinsteadOf = {}\n", super::build::quoted(&address)));
+        }
+    }
+    text
+}
+
+/// The ways to write an address. The one with `.git` is longer, so that git takes it where both fit.
+fn addresses(url: &RepoUrl, alias: Option<&str>) -> Vec<String> {
+    let bare = match url {
+        RepoUrl::Https(url) => vec![url.trim_end_matches('/').to_owned()],
+        RepoUrl::Ssh(url) => {
+            let parts = ssh(url);
+            let login = |host: &str| match parts.user.as_str() {
+                "" => host.to_owned(),
+                user => format!("{user}@{host}"),
+            };
+            let absolute = format!("/{}", parts.path.trim_start_matches('/'));
+            let relative = parts.path.trim_start_matches('/');
+            let port = parts.port.map(|port| format!(":{port}")).unwrap_or_default();
+            let mut bare = vec![format!("ssh://{}{port}{absolute}", login(&parts.host))];
+            if parts.port.is_none_or(|port| port == 22) {
+                bare.push(format!("ssh://{}:22{absolute}", login(&parts.host)));
+                bare.push(format!("ssh://{}{absolute}", login(&parts.host)));
+                bare.extend([relative, &absolute].map(|path| format!("{}:{path}", login(&parts.host))));
+            }
+            for host in alias.iter().flat_map(|alias| [(*alias).to_owned(), login(alias)]) {
+                bare.push(format!("ssh://{host}{absolute}"));
+                bare.extend([relative, &absolute].map(|path| format!("{host}:{path}")));
+            }
+            bare
+        }
+    };
+    let mut all = Vec::new();
+    for address in bare {
+        let short = address.strip_suffix(".git").unwrap_or(&address).to_owned();
+        for form in [format!("{short}.git"), short] {
+            if !all.contains(&form) {
+                all.push(form);
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_patterns() {
+        for (url, wanted) in [
+            ("ssh://git@host.example/a.git", "host.example"),
+            ("ssh://git@host.example:22/a.git", "host.example"),
+            ("ssh://git@host.example:2222/a.git", "[host.example]:2222"),
+            ("git@host.example:a.git", "host.example"),
+            ("ssh://git@[2001:db8::1]:2222/a.git", "[2001:db8::1]:2222"),
+        ] {
+            assert_eq!(pattern(url), wanted);
+        }
+    }
+
+    #[test]
+    fn every_way_to_write_an_address() {
+        let scp = addresses(&RepoUrl::Ssh("git@host.example:a/b.git".into()), Some("work"));
+        for form in [
+            "git@host.example:a/b.git",
+            "git@host.example:a/b",
+            "git@host.example:/a/b.git",
+            "ssh://git@host.example/a/b.git",
+            "ssh://git@host.example:22/a/b.git",
+            "work:a/b.git",
+            "git@work:a/b.git",
+            "ssh://git@work/a/b.git",
+        ] {
+            assert!(scp.iter().any(|address| address == form), "{form}: {scp:?}");
+        }
+        let port = addresses(&RepoUrl::Ssh("ssh://git@host.example:2222/a/b".into()), None);
+        assert_eq!(port, ["ssh://git@host.example:2222/a/b.git", "ssh://git@host.example:2222/a/b"]);
+        let https = addresses(&RepoUrl::Https("https://host.example/a/b.git".into()), None);
+        assert_eq!(https, ["https://host.example/a/b.git", "https://host.example/a/b"]);
+    }
+}
