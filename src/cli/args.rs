@@ -8,7 +8,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use super::ink::Color;
 use super::{
     attach, cleanup, commit, completions, cp, diff, doctor, edit, exec, help, info, init, list, logs, man,
-    policy, probe, pull, resume, settings, snapshots, start, stop,
+    policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
@@ -62,6 +62,7 @@ pub(crate) enum Command {
     /// Questions about what the door lets through
     #[command(subcommand)]
     Policy(policy::Policy),
+    Supervise(supervise::Supervise),
     Probe(probe::Probe),
     Doctor(doctor::Doctor),
     Cleanup(cleanup::Cleanup),

@@ -93,6 +93,19 @@ pub(crate) fn bottles_there() -> ArgValueCandidates {
     ArgValueCandidates::new(|| slugs(|_| true))
 }
 
+/// Names of questions that wait for an answer.
+pub(crate) fn questions() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let Ok(host) = Host::of_this_process() else { return Vec::new() };
+        let listing = bottle_queue::list(&host.home, jiff::Timestamp::now()).unwrap_or_default();
+        let candidate = |pending: bottle_queue::Pending| {
+            let help = format!("{} of {}", pending.proposal.tool.name(), pending.proposal.bottle_slug);
+            CompletionCandidate::new(pending.proposal.id.to_string()).help(Some(help.into()))
+        };
+        listing.pending.into_iter().map(candidate).collect()
+    })
+}
+
 fn named(kinds: &[Kind]) -> Vec<CompletionCandidate> {
     let Ok(host) = Host::of_this_process() else { return Vec::new() };
     let all = choice::manifests(&host);

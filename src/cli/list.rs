@@ -10,6 +10,7 @@ use super::exit;
 use super::layout::Table;
 use super::output::{Ink, Output};
 use super::shapes::{ActiveBottle, NamedManifest};
+use super::supervise;
 use crate::host::Host;
 use crate::instance::record::{Mode, Record, Service, Status};
 use crate::instance::{Listed, State, Store};
@@ -48,7 +49,11 @@ impl List {
 
 fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     let listed = Store::of(host).list().map_err(unlistable)?;
-    let bottles: Vec<ActiveBottle> = listed.into_iter().map(ActiveBottle::from).collect();
+    let with_questions = |listed: Listed| {
+        let pending = supervise::waiting(&host.home, &listed.slug);
+        ActiveBottle { pending, ..ActiveBottle::from(listed) }
+    };
+    let bottles: Vec<ActiveBottle> = listed.into_iter().map(with_questions).collect();
     if output.json {
         return output.print_json(&bottles);
     }
@@ -120,6 +125,11 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         (status, _, Some(problem)) => format!("{}: {}", ink.red(status), super::output::one_line(problem)),
         ("running", Some(mode), None) => format!("{} ({mode})", ink.green("running")),
         (status, ..) => ink.yellow(status),
+    };
+    let status = match bottle.pending {
+        0 => status,
+        1 => format!("{status}, {}", ink.yellow("1 question")),
+        more => format!("{status}, {}", ink.yellow(&format!("{more} questions"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
     let services: Vec<String> = bottle.services.iter().map(|service| named_service(service, ink)).collect();

@@ -53,6 +53,7 @@ mod shapes;
 mod snapshots;
 mod start;
 mod stop;
+mod supervise;
 mod terminal;
 mod which;
 mod work;
@@ -126,6 +127,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Edit(edit) => edit.run(&host()?, output),
         Command::Settings(settings) => settings.run(&host()?, output),
         Command::Policy(policy) => policy.run(&host()?, output),
+        Command::Supervise(supervise) => supervise.run(&host()?, output),
         Command::Probe(probe) => probe.run(&host()?, output),
         Command::Doctor(doctor) => doctor.run(&host()?, output),
         Command::Completions(completions) => completions.run(output),

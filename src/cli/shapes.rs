@@ -2,6 +2,7 @@
 
 use bottle_contract::decide::Reason;
 use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -139,6 +140,50 @@ pub(crate) struct BackendHealth {
     pub(crate) backend: &'static str,
     pub(crate) usable: bool,
     pub(crate) findings: Vec<Finding>,
+}
+
+/// One line of `bottle supervise list --json`, and `bottle supervise show --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Question {
+    pub(crate) id: String,
+    pub(crate) slug: String,
+    pub(crate) tool: &'static str,
+    /// The first line of the justification.
+    pub(crate) summary: String,
+    /// Why, in the words of who asks: text from inside a bottle.
+    pub(crate) justification: String,
+    /// What is proposed, or the report: text from inside a bottle.
+    pub(crate) proposed_file: String,
+    pub(crate) arrived_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    /// Whether nobody waits for the answer any more.
+    pub(crate) stale: bool,
+}
+
+impl From<&Pending> for Question {
+    fn from(pending: &Pending) -> Self {
+        let proposal = &pending.proposal;
+        Self {
+            id: proposal.id.to_string(),
+            slug: proposal.bottle_slug.to_string(),
+            tool: proposal.tool.name(),
+            summary: proposal.justification.lines().next().unwrap_or_default().to_owned(),
+            justification: proposal.justification.clone(),
+            proposed_file: proposal.proposed_file.clone(),
+            arrived_at: proposal.arrival_timestamp,
+            expires_at: proposal.expires_at,
+            stale: matches!(pending.state, State::Expired | State::Stale),
+        }
+    }
+}
+
+/// `bottle supervise approve --json` and `reject --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answered {
+    pub(crate) id: String,
+    pub(crate) slug: String,
+    /// `approved`, `rejected`, or `dismissed` where nobody waited.
+    pub(crate) status: &'static str,
 }
 
 /// One line of `bottle probe --json`.

@@ -1,0 +1,141 @@
+//! Questions of bottles, and a person's answers.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bottle_contract::queue::{Answer, Id, Question, Status, Tool};
+use bottle_queue::Asker;
+use bottle_test_support::home::TestHome;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::home::{home, run, snapshot, transcripts};
+
+/// Who waits for an answer, as a keeper does; drop it and nobody does.
+struct Asking {
+    answer: JoinHandle<Option<Answer>>,
+    gives_up: mpsc::SyncSender<()>,
+}
+
+impl Asking {
+    /// Asks, and goes on when it can be answered.
+    fn begin(home: &TestHome, slug: &str, question: Question) -> Result<Self> {
+        let (gives_up, given_up) = mpsc::sync_channel(1);
+        let asker = Asker::new(home.bottle_home(), slug.parse()?);
+        let file = home.bottle_home().join(format!("queue/{slug}/{}.proposal.json", question.id));
+        let answer = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().ok()?;
+            let asked = runtime.spawn(async move { asker.ask(question).await });
+            loop {
+                if asked.is_finished() {
+                    return runtime.block_on(asked).ok();
+                }
+                match given_up.recv_timeout(Duration::from_millis(20)) {
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                    _ => asked.abort(),
+                }
+            }
+        });
+        while !file.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Self { answer, gives_up })
+    }
+
+    fn answered(self) -> Result<Answer> {
+        self.answer.join().ok().flatten().context("an answer")
+    }
+
+    fn give_up(self) {
+        drop(self.gives_up);
+        let _ = self.answer.join();
+    }
+}
+
+fn question(number: u8, tool: Tool, why: &str) -> Question {
+    Question {
+        id: Id::of([number; 16]),
+        tool,
+        proposed_file: "{\n  \"host\": \"api.example.com\",\n  \"finding\": \"a GitHub token, 40 bytes\"\n}"
+            .to_owned(),
+        justification: why.to_owned(),
+        revision: None,
+        expires_at: Timestamp::now() + SignedDuration::from_mins(330),
+    }
+}
+
+#[test]
+fn what_waits_is_listed_shown_and_answered() -> Result<()> {
+    let home = home()?;
+    let held = question(0xa1, Tool::EgressTokenAllow, "POST api.example.com/v1 holds what may be a secret");
+    let push = question(0xb2, Tool::GitleaksAllow, "a push to work holds 1 finding(s)");
+    let held = Asking::begin(&home, "one", held)?;
+    let push = Asking::begin(&home, "two", push)?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["supervise"],
+            &["supervise", "show", "a1a1"],
+            &["supervise", "approve", "a1a1"],
+            &["supervise", "approve", "a1a1", "--reason", "a fixture of the tests"],
+            &["supervise", "approve", "a1a1", "--reason", "once more"],
+            &["supervise", "reject", "b2b2", "--reason", "take it out", "--json"],
+            &["supervise", "list"],
+            &["supervise", "show", "b2"],
+            &["supervise", "show", "b2b2"],
+        ],
+    )?);
+    let Answer::Decided(yes) = held.answered()? else { anyhow::bail!("it was decided") };
+    assert_eq!((yes.status, yes.notes.as_deref()), (Status::Approved, Some("a fixture of the tests")));
+    let Answer::Decided(no) = push.answered()? else { anyhow::bail!("it was decided") };
+    assert_eq!((no.status, no.notes.as_deref()), (Status::Rejected, Some("take it out")));
+    assert!(!no.decided_by.is_empty());
+    Ok(())
+}
+
+#[test]
+fn what_nobody_waits_for_is_taken_away_and_hostile_words_stay_words() -> Result<()> {
+    let home = home()?;
+    let why = "\u{1b}]52;c;ZXZpbA==\u{7}\u{1b}[2Jall is well\nand \u{202e}more";
+    Asking::begin(&home, "one", question(0xc3, Tool::EgressTokenAllow, why))?.give_up();
+    home.write("home/.bottle/queue/one/nonsense", "x")?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["supervise"],
+            &["supervise", "show", "c3c3"],
+            &["supervise", "approve", "c3c3", "--reason", "why not"],
+            &["supervise", "reject", "c3c3", "--reason", "gone"],
+            &["supervise", "list", "--json"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn two_people_answer_and_one_is_told() -> Result<()> {
+    let home = home()?;
+    for round in 0..4 {
+        let asking = Asking::begin(&home, "one", question(round, Tool::GitleaksAllow, "a push"))?;
+        let id = Id::of([round; 16]);
+        let codes: Vec<u8> = std::thread::scope(|scope| {
+            let one = |verb: &'static str| {
+                let (home, id) = (&home, &id);
+                scope.spawn(move || {
+                    run(home, &["supervise", verb, id.as_str(), "--reason", verb]).map(|outcome| outcome.code)
+                })
+            };
+            let both = [one("approve"), one("reject")];
+            both.into_iter()
+                .map(|one| one.join().expect("ran").map(|code| u8::try_from(code).unwrap_or(255)))
+                .collect::<Result<_>>()
+        })?;
+        let Answer::Decided(response) = asking.answered()? else { anyhow::bail!("it was decided") };
+        let won = if response.status == Status::Approved { 0 } else { 1 };
+        assert_eq!(codes[won], 0, "{codes:?}");
+        // The other one was told, or came when it was over.
+        assert_ne!(codes[1 - won], 0, "{codes:?}");
+    }
+    Ok(())
+}
