@@ -17,8 +17,18 @@ fn stored(stand: &Stand, bottle: &Bottle<'_>) -> PathBuf {
 
 async fn stands() -> Vec<Stand> {
     let mut stands = every_isolating_backend().await;
-    stands.retain(Stand::shows_the_host);
+    stands.retain(|stand| stand.name() == "linux");
     stands
+}
+
+/// Where the files of the agent's home are, among those of a bottle or of a snapshot.
+fn home_of(stand: &Stand) -> &'static str {
+    if stand.is_in_image() { "upper/home/agent" } else { "home" }
+}
+
+/// The living files of a bottle.
+fn layers(stand: &Stand, bottle: &Bottle<'_>) -> PathBuf {
+    stand.backend.kept_workspace(bottle.slug()).expect("a folder").with_file_name("")
 }
 
 async fn shell(bottle: &Bottle<'_>, script: &str) -> String {
@@ -83,19 +93,26 @@ async fn what_did_not_change_is_shared_and_what_did_is_not() {
         shell(&bottle, "cd /home/agent; cp -p times t; echo two >changed; printf 'two\\n' >times; touch -r t times; mv d/moved d/other").await;
         let two = bottle.freeze(Some(&one)).await;
         let at = |reference: &str, name: &str| {
-            let path = stand.host.home.join("snapshots/shared").join(reference).join("home").join(name);
+            let path =
+                stand.host.home.join("snapshots/shared").join(reference).join(home_of(&stand)).join(name);
             std::fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
         };
         let inode = |reference: &str, name: &str| at(reference, name).ino();
         assert_eq!(inode(&one.reference, "same"), inode(&two.reference, "same"), "{}", stand.name());
         for name in ["changed", "times"] {
             assert_ne!(inode(&one.reference, name), inode(&two.reference, name), "{} {name}", stand.name());
-            let path = stand.host.home.join("snapshots/shared").join(&two.reference).join("home").join(name);
+            let path = stand
+                .host
+                .home
+                .join("snapshots/shared")
+                .join(&two.reference)
+                .join(home_of(&stand))
+                .join(name);
             assert_eq!(std::fs::read_to_string(path).expect("read"), "two\n", "{} {name}", stand.name());
         }
         assert!(at(&two.reference, "d/other").is_file());
         // The living file is never one of the stored ones.
-        let live = stand.backend.kept_workspace(bottle.slug()).expect("a folder").with_file_name("home/same");
+        let live = layers(&stand, &bottle).join(home_of(&stand)).join("same");
         assert_ne!(std::fs::metadata(live).expect("there").ino(), inode(&one.reference, "same"));
 
         // Brought to life, it is known to be the same, and not copied by the next freeze.
@@ -138,9 +155,112 @@ async fn a_tree_that_is_too_deep_is_named_and_nothing_is_left() {
         bottle.shell("i=0; while [ $i -lt 300 ]; do mkdir deeper; cd deeper; i=$((i+1)); done").await;
         let error = stand.backend.freeze(bottle.slug(), None, Told::nobody()).await.expect_err("too deep");
         assert!(error.message.contains("more than 128 folders deep") && error.message.len() < 400, "{error}");
+        assert!(
+            error.hint.is_some_and(|hint| hint.contains("bottle exec deep -- rm -r")),
+            "{}",
+            stand.name()
+        );
         assert_eq!(stand.backend.snapshots().await.expect("listed"), [], "{}", stand.name());
         assert!(bottle.found().await.iter().all(|found| found.kind != "snapshot-rest"), "{}", stand.name());
         bottle.remove().await;
+    }
+}
+
+/// Goes down as many folders with names as long as may be, and says what is in the last one.
+fn deepest(then: &str) -> String {
+    format!(
+        "import os\nos.chdir('/workspace')\nfor _ in range(120):\n  n = 'x' * 255\n  {then}\n  os.chdir(n)\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_may_be_as_long_as_they_can_be_all_the_way_down() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return bottle_test_support::skip::aloud("long names", &"there is no /usr/bin/python3");
+    }
+    for stand in stands().await {
+        let bottle = stand.bottle("long").await;
+        let channel = bottle.provisioned().await;
+        let make = "os.path.exists(n) or os.mkdir(n)";
+        let more = "open('first', 'w').write('deep'); os.link('first', 'y' * 255)\n";
+        let script = format!("{}{more}", deepest(make));
+        let (said, _) = run(&channel, &["/usr/bin/python3", "-c", &script]).await.expect("ran");
+        assert_eq!(said, "", "{}", stand.name());
+        let one = bottle.freeze(None).await;
+        let two = bottle.freeze(Some(&one)).await;
+        bottle.remove().await;
+        let again = stand.bottle_from("long", Origin::Snapshot(two)).await;
+        let channel = again.provisioned().await;
+        let script = format!("{}print(open('first').read(), open('y' * 255).read())\n", deepest("pass"));
+        let (said, _) = run(&channel, &["/usr/bin/python3", "-c", &script]).await.expect("ran");
+        assert_eq!(said, "deep deep\n", "{}", stand.name());
+        again.remove().await;
+    }
+}
+
+/// Puts folders, files and links that lead out in each other's places, at once and without an end.
+const EXCHANGES: &str = "import ctypes, os, sys\n\
+    libc, out = ctypes.CDLL(None), sys.argv[1]\n\
+    os.makedirs('d/sub/sub'); os.symlink(out, 'l'); os.symlink(out, 'd/l')\n\
+    for path in ['d/secret', 'd/sub/secret', 'd/sub/sub/secret', 'f']: open(path, 'w').write('mine')\n\
+    os.symlink(out + '/secret', 'g')\n\
+    open('ready', 'w').write('x')\n\
+    pairs = [(a.encode(), b.encode()) for a, b in [('d', 'l'), ('f', 'g'), ('d/sub', 'd/l'), ('d/sub/sub', 'd/l')]]\n\
+    while True:\n\
+    \x20 for one, other in pairs: libc.renameat2(-100, one, -100, other, 2)\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn folders_and_links_that_take_each_others_places_lead_nowhere() {
+    if !Path::new("/usr/bin/python3").exists() {
+        return bottle_test_support::skip::aloud("exchanges", &"there is no /usr/bin/python3");
+    }
+    for stand in stands().await {
+        let private = stand.host.user_home.join("private");
+        std::fs::create_dir_all(&private).expect("made");
+        std::fs::write(private.join("secret"), "a secret of the host").expect("written");
+        std::fs::write(private.join("beside"), "a secret of the host").expect("written");
+        for (place, tree) in [("/workspace", "workspace"), ("/home/agent", home_of(&stand))] {
+            let slug = if tree == "workspace" { "swaps" } else { "trades" };
+            let bottle = stand.bottle(slug).await;
+            let channel = bottle.provisioned().await;
+            let script = format!("cd {place} && exec python3 -c \"$0\" {}", private.display());
+            let swaps =
+                tokio::spawn(
+                    async move { run(&channel, &["/bin/sh", "-c", &script, EXCHANGES]).await.map(drop) },
+                );
+            let ready = layers(&stand, &bottle).join(tree).join("ready");
+            while std::fs::read(&ready).unwrap_or_default().is_empty() {
+                assert!(!swaps.is_finished(), "{}: it goes on", stand.name());
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            let mut previous = None;
+            for _ in 0..30 {
+                let frozen = stand.backend.freeze(bottle.slug(), previous.as_ref(), Told::nobody()).await;
+                let snapshot = frozen.expect("frozen").snapshot;
+                let stored =
+                    stand.host.home.join("snapshots").join(slug).join(&snapshot.reference).join(tree);
+                assert_only_its_own(&stored);
+                previous = Some(snapshot);
+            }
+            bottle.remove().await;
+            swaps.abort();
+        }
+        assert_eq!(std::fs::read_to_string(private.join("secret")).expect("there"), "a secret of the host");
+    }
+}
+
+/// That nothing of the person's is in a stored tree.
+fn assert_only_its_own(folder: &Path) {
+    for entry in std::fs::read_dir(folder).expect("read") {
+        let entry = entry.expect("entry");
+        let kind = entry.file_type().expect("kind");
+        assert_ne!(entry.file_name(), "beside", "{}", folder.display());
+        if kind.is_dir() {
+            assert_only_its_own(&entry.path());
+        } else if kind.is_file() {
+            let text = std::fs::read(entry.path()).expect("read");
+            assert!(!text.starts_with(b"a secret"), "{}", entry.path().display());
+        }
     }
 }
 
@@ -149,11 +269,11 @@ async fn a_tree_that_changes_all_the_time_is_frozen_all_the_same() {
     for stand in stands().await {
         let bottle = stand.bottle("busy").await;
         let channel = bottle.provisioned().await;
-        let script = "mkdir -p a b; echo kept >kept; while :; do for i in 1 2 3 4 5 6 7 8; do \
+        let script = "cd /home/agent; mkdir -p a b; echo kept >kept; while :; do for i in 1 2 3 4 5 6 7 8; do \
             mkdir -p a/$i; echo $i >a/$i/f; ln -sfn / a/l$i; mv a/$i b/$i$i; rm -rf a/$i b/$i$i; \
             rm -f a/l$i; mkdir a/l$i; rmdir a/l$i; echo more >>log; done; done";
         let busy = tokio::spawn(async move { run(&channel, &["/bin/sh", "-c", script]).await.map(drop) });
-        let kept = stand.backend.kept_workspace(bottle.slug()).expect("a folder").join("kept");
+        let kept = layers(&stand, &bottle).join(home_of(&stand)).join("kept");
         while std::fs::read_to_string(&kept).is_ok_and(|text| text != "kept\n") || !kept.exists() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
@@ -161,8 +281,8 @@ async fn a_tree_that_changes_all_the_time_is_frozen_all_the_same() {
         for _ in 0..20 {
             let frozen =
                 stand.backend.freeze(bottle.slug(), previous.as_ref(), Told::nobody()).await.expect("frozen");
-            let workspace =
-                stand.host.home.join("snapshots/busy").join(&frozen.snapshot.reference).join("workspace");
+            let own = stand.host.home.join("snapshots/busy").join(&frozen.snapshot.reference);
+            let workspace = own.join(home_of(&stand));
             assert_eq!(std::fs::read_to_string(workspace.join("kept")).expect("there"), "kept\n");
             assert!(no_more_than(&workspace, 100), "{}", stand.name());
             previous = Some(frozen.snapshot);

@@ -68,8 +68,13 @@ impl Scope {
     ) -> Result<Frozen, BackendError> {
         let (slug, previous) = (slug.clone(), previous.cloned());
         self.off_the_loop(move |scope| {
-            store(scope, &slug, previous.as_ref(), &told)
-                .map_err(|error| explain(format!("the files of {slug} cannot be stored"), &error))
+            store(scope, &slug, previous.as_ref(), &told).map_err(|error| {
+                let failed = explain(format!("the files of {slug} cannot be stored"), &error);
+                if error.kind() != io::ErrorKind::InvalidFilename {
+                    return failed;
+                }
+                failed.with_hint(format!("remove it, `bottle exec {slug} -- rm -r PATH`, and commit again"))
+            })
         })
         .await
     }

@@ -160,7 +160,8 @@ impl<'a> Copier<'a> {
         let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
         let named = |error: io::Error| about(&path, &error);
         if depth == MAX_DEPTH {
-            return Err(named(io::Error::other(format!("more than {MAX_DEPTH} folders deep"))));
+            let why = format!("more than {MAX_DEPTH} folders deep");
+            return Err(named(io::Error::new(io::ErrorKind::InvalidFilename, why)));
         }
         let opened = self.unless_gone(Readable::folder(level.from, name)).map_err(named)?;
         let Some(from) = opened else { return Ok(()) };
