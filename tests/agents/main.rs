@@ -11,6 +11,8 @@
 //! codex are large: their tests are named `real_…` and ignored unless asked for, as are all agents in their
 //! images: `cargo test --test agents -- --ignored real_`.
 //!
+//! `packages` has no agent in it, but what all of them do: pip, npm and cargo against this machine's registries.
+//!
 //! Each command goes both ways in: by the proxy variables, and with those unset, where only the
 //! bottle's resolver leads to the door.
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -19,6 +21,7 @@ mod claude;
 mod codex;
 mod docker;
 mod mini;
+mod packages;
 mod pi;
 mod scene;
 mod terminal;

@@ -13,7 +13,7 @@
 //! ordinary                            a suite once more as a user who is not root
 //! skip                                a test that cannot run here says so
 //! agents                              the real coding agents, fetched once per machine
-//! small_root                          a file system for what runs in images
+//! small_root, developer_root          a file system for what runs in images, and what builds in one
 //! engine                              a Docker engine that answers, or why there is none
 //! own_engine                          one that a test may stop and whose disk it may fill
 //! ```
@@ -24,6 +24,7 @@
 pub mod agents;
 pub mod authority;
 pub mod body;
+pub mod developer_root;
 pub mod engine;
 pub mod fake_llm;
 pub mod home;

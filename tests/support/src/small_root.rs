@@ -83,6 +83,9 @@ const PROGRAMS: &[&str] = &[
 /// Where programs are found.
 const PATH: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
+/// Where a system has its libraries.
+const SYSTEM: [&str; 3] = ["/usr", "/lib", "/lib64"];
+
 /// Links that every distribution has by now.
 const LINKS: [(&str, &str); 4] =
     [("usr/bin", "bin"), ("usr/bin", "sbin"), ("usr/lib", "lib"), ("usr/lib64", "lib64")];
@@ -138,28 +141,33 @@ pub fn make(root: &Path) -> io::Result<()> {
     }
     let characters = Path::new(CHARACTERS);
     if characters.exists() {
-        copy(characters, &root.join("usr").join(characters.strip_prefix("/usr").unwrap_or(characters)))?;
+        copy(characters, &place(root, characters))?;
     }
     python_library(root)
 }
 
 /// The libraries that the loader finds for programs.
-fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &Path) -> io::Result<()> {
+pub(crate) fn libraries_of(programs: impl IntoIterator<Item = PathBuf>, root: &Path) -> io::Result<()> {
     let listed = Command::new("ldd").args(programs).output()?;
     for word in String::from_utf8_lossy(&listed.stdout).split_ascii_whitespace() {
         let path = Path::new(word);
-        if !path.is_absolute() || !path.exists() {
+        // What brings its own libraries brings them beside itself.
+        let system = SYSTEM.iter().any(|system| path.starts_with(system));
+        if !system || !path.exists() {
             continue;
         }
-        // Where the links above lead.
-        let inside = path.strip_prefix("/usr").or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-        let place = root.join("usr").join(inside);
+        let place = place(root, path);
         if let Some(parent) = place.parent() {
             fs::create_dir_all(parent)?;
         }
         fs::copy(path, place)?;
     }
     Ok(())
+}
+
+/// Where a file of the system lies in it: where the links above lead.
+pub(crate) fn place(root: &Path, path: &Path) -> PathBuf {
+    root.join("usr").join(path.strip_prefix("/usr").or_else(|_| path.strip_prefix("/")).unwrap_or(path))
 }
 
 fn python_library(root: &Path) -> io::Result<()> {
@@ -175,7 +183,7 @@ fn python_library(root: &Path) -> io::Result<()> {
     libraries_of(compiled.filter_map(|entry| Some(entry.ok()?.path())), root)
 }
 
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
