@@ -115,6 +115,7 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) good: bool,
+    pub(crate) code: Option<i32>,
     pub(crate) output: Vec<u8>,
     /// What it said, as text.
     pub(crate) complaint: String,
@@ -250,7 +251,7 @@ pub(crate) async fn finish(
         Err(_) => return Err(GitError::Late { what: what.to_owned(), within }),
     };
     let complaint = String::from_utf8_lossy(&complaint).into_owned();
-    Ok(Ended { good: status.success(), output, complaint })
+    Ok(Ended { good: status.success(), code: status.code(), output, complaint })
 }
 
 /// Two ends of a pipe that no process inherits by itself.

@@ -21,6 +21,9 @@ use crate::git::{self, Git, Passage, Running};
 /// An agent starts and takes a key in a few milliseconds.
 const AGENT_WITHIN: Duration = Duration::from_secs(10);
 
+/// What `ssh-add` ends with when it cannot reach its agent.
+const NO_AGENT: i32 = 2;
+
 /// What opens one upstream.
 pub(crate) enum Opener {
     /// ssh, with the agent that has the key.
@@ -129,27 +132,31 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, passage: &Passage) -> R
         command
     });
     let agent = Running::new(agent.map_err(|error| format!("ssh-agent could not be run: {error}"))?);
-    let until = tokio::time::Instant::now() + AGENT_WITHIN;
-    while !folder.join(&socket).exists() {
-        if tokio::time::Instant::now() > until {
-            return Err("ssh-agent did not start in time".to_owned());
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let adding = passage.spawn(&[], |_| {
-        let mut command = place.command("ssh-add");
-        command.args(["-q", "-"]).env("SSH_AUTH_SOCK", &socket);
-        command.stdin(Stdio::piped()).stderr(Stdio::piped());
-        command
-    });
-    let adding = Running::new(adding.map_err(|error| format!("ssh-add could not be run: {error}"))?);
     // Editors and secret stores lose the last line's end, without which it is no key.
     let text = format!("{}\n", key.expose().trim_end());
-    let added = git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await;
-    match added {
-        Ok(ended) if ended.good => Ok(agent),
-        Ok(_) => Err("the private key cannot be read; it must be one without a passphrase".to_owned()),
-        Err(error) => Err(error.to_string()),
+    let until = tokio::time::Instant::now() + AGENT_WITHIN;
+    loop {
+        let adding = passage.spawn(&[], |_| {
+            let mut command = place.command("ssh-add");
+            command.args(["-q", "-"]).env("SSH_AUTH_SOCK", &socket);
+            command.stdin(Stdio::piped()).stderr(Stdio::piped());
+            command
+        });
+        let adding = Running::new(adding.map_err(|error| format!("ssh-add could not be run: {error}"))?);
+        match git::finish(adding, "ssh-add", text.as_bytes(), AGENT_WITHIN).await {
+            Ok(ended) if ended.good => return Ok(agent),
+            // Nobody listens yet.
+            Ok(ended) if ended.code == Some(NO_AGENT) && tokio::time::Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            Ok(ended) if ended.code == Some(NO_AGENT) => {
+                return Err("ssh-agent did not start in time".to_owned());
+            }
+            Ok(_) => {
+                return Err("the private key cannot be read; it must be one without a passphrase".to_owned());
+            }
+            Err(error) => return Err(error.to_string()),
+        }
     }
 }
 
