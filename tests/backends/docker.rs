@@ -1,7 +1,7 @@
 //! What only a container engine can get wrong: what it shows of a bottle, its networks and addresses, its
 //! names, and an engine that is not there. In both ways to the door.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::process::Command;
@@ -25,6 +25,27 @@ fn said(arguments: &[&str]) -> String {
 fn id(bottle: &Bottle<'_>, kind: &str) -> String {
     let all = bottle.ledger.all();
     all.iter().find(|resource| resource.kind == kind).unwrap_or_else(|| panic!("{kind}: {all:?}")).id.clone()
+}
+
+/// Where something in the bundle's network listens, but loopback, as the kernel lists it (proc_pid_net(5)).
+fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
+    const LISTENS: &str = "0A";
+    let pid = said(&["inspect", "--format", "{{.State.Pid}}", &id(bottle, "bundle-process")]);
+    let table = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/net/{name}")).expect("a table");
+    let rows = [table("tcp"), table("tcp6")].concat();
+    let rows = rows.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let listening = rows.filter(|row| row.get(3) == Some(&LISTENS)).map(|row| {
+        // Words of four bytes in the machine's order, then the port.
+        let hex = row[1].split(':').next().expect("an address").to_owned();
+        let words =
+            (0..hex.len()).step_by(8).map(|at| u32::from_str_radix(&hex[at..at + 8], 16).expect("hex"));
+        let bytes: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
+        match <[u8; 4]>::try_from(&bytes[..]) {
+            Ok(bytes) => IpAddr::from(bytes),
+            Err(_) => IpAddr::from(<[u8; 16]>::try_from(&bytes[..]).expect("an IPv6 address")),
+        }
+    });
+    listening.filter(|address| !address.is_loopback()).collect()
 }
 
 /// Whether what answers there, if anything does, is a bottle's door.
@@ -408,6 +429,10 @@ async fn the_doors_ports_are_the_bottles_alone() {
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}\n{{end}}";
         let addresses = said(&["inspect", "--format", format, &id(&bottle, "bundle-process")]);
         assert_eq!(addresses.lines().count(), 2, "{addresses}");
+        // On one side only; and whoever is not the bottle is answered nothing there, which is tried below.
+        let listened_on: Vec<String> = listened_on(&bottle).iter().map(ToString::to_string).collect();
+        assert_eq!(listened_on.len(), 1, "listens on {listened_on:?}");
+        assert!(addresses.lines().any(|address| address == listened_on[0]), "listens on {listened_on:?}");
         // From the host, as any user of it could: neither side of the bundle answers. A machine's own network
         // may answer for addresses that lead nowhere, so what counts is that it is not the door.
         for address in addresses.lines() {
