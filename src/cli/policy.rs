@@ -147,6 +147,7 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
         arguments: Vec::new(),
         resumed: false,
         log_keep: 0,
+        limits: Default::default(),
     };
     // The label is the slug: nothing random is asked for.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)

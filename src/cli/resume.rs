@@ -203,6 +203,7 @@ impl Going {
             arguments: self.how.args.clone(),
             resumed,
             log_keep: settings.log_keep,
+            limits: settings.limits,
         };
         // It has its slug: nothing random is asked for.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)

@@ -72,6 +72,12 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("docker.runtime", "what runs an agent's container", |s| {
         s.docker.runtime.clone().unwrap_or_else(|| "the engine's own".to_owned())
     }),
+    ("egress.body_limit", "the longest request that the door lets through", |s| {
+        indicatif::HumanBytes(s.limits.body).to_string()
+    }),
+    ("egress.spool_quota", "bytes of long requests that wait on disk, encrypted", |s| {
+        indicatif::HumanBytes(s.limits.spool).to_string()
+    }),
     ("home_allow", "paths of your home that a bottle may see, read-only", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),

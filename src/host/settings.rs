@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use bottle_contract::session::bundle::Limits;
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml::{self, Position, Reserved, Spanned, YamlError};
 use serde::Deserialize;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub home_allow: Vec<PathBuf>,
     /// `logs.keep`: bytes of the door's log that are kept of each bottle.
     pub log_keep: u64,
+    /// `egress.body_limit` and `egress.spool_quota`.
+    pub limits: Limits,
     /// `docker`: how bottles stand on a container engine.
     pub docker: DockerSettings,
 }
@@ -39,6 +42,9 @@ const LOG_KEEP: u64 = 64 << 20;
 /// The least `logs.keep`: a ring of files smaller than this would lose what just happened.
 const LOG_KEEP_MIN: u64 = 1 << 20;
 
+/// The least `egress.body_limit` and `egress.spool_quota`: what is held in memory anyway.
+const LIMIT_MIN: u64 = 1 << 20;
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -47,6 +53,7 @@ impl Default for Settings {
             terminal_pass: Pass::default(),
             home_allow: Vec::new(),
             log_keep: LOG_KEEP,
+            limits: Limits::default(),
             docker: DockerSettings::default(),
         }
     }
@@ -169,7 +176,7 @@ struct Written {
     logs: Logs,
     docker: docker_settings::Written,
     supervise: Option<Spanned<Reserved>>,
-    egress: Option<Spanned<Reserved>>,
+    egress: Egress,
     keep_days: Option<Spanned<Reserved>>,
     home_allow: Vec<Spanned<PathBuf>>,
 }
@@ -207,6 +214,13 @@ struct Logs {
     keep: Option<Spanned<String>>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Egress {
+    body_limit: Option<Spanned<String>>,
+    spool_quota: Option<Spanned<String>>,
+}
+
 /// Line, column and problem, and the next step.
 type Problem = (String, Option<String>);
 
@@ -215,9 +229,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         return Ok(Settings::default());
     }
     let written: Written = yaml::from_str(text).map_err(problem)?;
-    for (key, value) in
-        [("supervise", written.supervise), ("egress", written.egress), ("keep_days", written.keep_days)]
-    {
+    for (key, value) in [("supervise", written.supervise), ("keep_days", written.keep_days)] {
         if let Some(value) = value {
             let hint = format!("remove `{key}`; it has no effect in this version");
             return Err((at(&value, &format!("`{key}` is not available yet")), Some(hint)));
@@ -231,11 +243,27 @@ fn parse(text: &str) -> Result<Settings, Problem> {
             Some(parsed.map_err(|why| (at(&keys, &format!("`detach_keys`: {why}")), None))?)
         }
     };
-    let log_keep = written.logs.keep.map_or(Ok(LOG_KEEP), |text| log_keep(&text))?;
+    let bytes = |text: Option<Spanned<String>>, key, least, default| {
+        text.map_or(Ok(default), |text| byte_size(&text, key, least))
+    };
+    let log_keep = bytes(written.logs.keep, "logs.keep", LOG_KEEP_MIN, LOG_KEEP)?;
+    let default = Limits::default();
+    let limits = Limits {
+        body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
+        spool: bytes(written.egress.spool_quota, "egress.spool_quota", LIMIT_MIN, default.spool)?,
+    };
     let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
     let terminal_pass = written.terminal.pass();
     let docker = written.docker.settle().map_err(|(place, why)| (at(&place, why), None))?;
-    Ok(Settings { backend: written.backend, detach_keys, terminal_pass, home_allow, log_keep, docker })
+    Ok(Settings {
+        backend: written.backend,
+        detach_keys,
+        terminal_pass,
+        home_allow,
+        log_keep,
+        limits,
+        docker,
+    })
 }
 
 fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
@@ -246,11 +274,11 @@ fn home_path(path: Spanned<PathBuf>) -> Result<PathBuf, Problem> {
     Err((problem, Some("write it from `/` or from `~/`".to_owned())))
 }
 
-fn log_keep(text: &Spanned<String>) -> Result<u64, Problem> {
-    let problem = |why: String| (at(text, &format!("`logs.keep` {why}, as in `64MiB`")), None);
+fn byte_size(text: &Spanned<String>, key: &str, least: u64) -> Result<u64, Problem> {
+    let problem = |why: String| (at(text, &format!("`{key}` {why}, as in `64MiB`")), None);
     match text.value.parse::<ByteSize>() {
-        Ok(ByteSize(bytes)) if bytes >= LOG_KEEP_MIN => Ok(bytes),
-        Ok(_) => Err(problem(format!("must be at least {}", ByteSize(LOG_KEEP_MIN)))),
+        Ok(ByteSize(bytes)) if bytes >= least => Ok(bytes),
+        Ok(_) => Err(problem(format!("must be at least {}", ByteSize(least)))),
         Err(error) => Err(problem(error.to_string())),
     }
 }
@@ -296,7 +324,7 @@ mod tests {
     fn everything_written_is_taken() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
-             logs: {keep: 8MiB}\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nhome_allow: [~/x]\n\
              docker: {door: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
         );
         assert_eq!(
@@ -307,6 +335,7 @@ mod tests {
                 terminal_pass: Pass { title: true, notify: true, ..Pass::default() },
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
+                limits: Limits { body: 32 << 20, ..Limits::default() },
                 docker: DockerSettings {
                     door: DockerDoor::Socket,
                     subnets: "10.9.0.0/20".parse().expect("a network"),

@@ -42,7 +42,7 @@ use crate::host::process::ProcessId;
 use crate::host::{Host, disk};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
 use crate::instance::{Claim, ClaimError, Store};
-use crate::launch::{self, LaunchError, Planned, Running, Work};
+use crate::launch::{self, Canary, LaunchError, Planned, Running, Work};
 use crate::plan::{Plan, Workspace};
 use owner::Owned;
 use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchOrder, Phase};
@@ -252,7 +252,9 @@ async fn launch_watched(
     };
     let phases = async {
         enter(Phase::Network).await?;
-        let planned = Planned::new(Work { host, backend, order, claim, told: jobs::progress(told) });
+        let canary = Canary::draw(&order.plan.env);
+        let told = jobs::progress(told);
+        let planned = Planned::new(Work { host, backend, order, claim, told, canary });
         let networked = planned.network().await?;
         enter(Phase::Guard).await?;
         let guarded = networked.guard().await?;

@@ -68,6 +68,7 @@ pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, Launch
     }
     // Read in addition to Node's own roots, so the bottle's CA alone is enough.
     set("NODE_EXTRA_CA_CERTS", names::CA_FILE);
+    env.insert(work.canary.name.clone(), work.canary.value.clone());
     for (name, value) in &plan.env {
         let value = match value {
             Value::Literal(text) => text.as_str().into(),

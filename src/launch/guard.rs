@@ -104,7 +104,7 @@ fn gate(work: &Work<'_>, roots: &str) -> Result<GateProvision, LaunchError> {
     Ok(GateProvision {
         slug: plan.identity.slug.clone(),
         repos,
-        known_secrets: secrets.values().cloned().collect(),
+        known_secrets: secrets.values().chain([&work.canary.value]).cloned().collect(),
         upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
         ask_seconds: plan.supervise.then_some(ASK_SECONDS),
     })
@@ -152,6 +152,7 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
         routes: Routes { revision: 1, yaml: plan.egress.routes.clone() },
         credentials,
         known_secrets: secrets_of_the_environment(work),
+        canary: Some(work.canary.value.clone()),
         upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
             Value::Literal(url) => Some(url.as_str().into()),
@@ -162,6 +163,7 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
         })?,
         log: plan.egress.log,
         log_keep: plan.egress.log_keep,
+        limits: plan.egress.limits,
     })
 }
 

@@ -9,6 +9,7 @@
 //! word. What a phase makes stands in the ledger before it exists, so undoing needs no phase's memory:
 //! [`undo`] removes what the ledger names, after a failure, an interrupt or a crash alike.
 
+mod canary;
 mod conversation;
 mod environment;
 mod guard;
@@ -16,6 +17,7 @@ mod guest;
 pub mod isolation;
 mod workspace;
 
+pub use canary::Canary;
 pub use guest::agent_end;
 
 use bottle_channel::{Channel, Stream};
@@ -41,6 +43,8 @@ pub struct Work<'a> {
     pub claim: &'a Claim,
     /// Is told how much of the working directory is copied.
     pub told: Told,
+    /// What this launch puts into the agent's environment for nobody to use.
+    pub canary: Canary,
 }
 
 impl Work<'_> {

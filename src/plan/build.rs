@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use bottle_contract::names::{AGENT_USER, BadName, Slug};
 use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
+use bottle_contract::session::bundle::Limits;
 use bottle_contract::session::guest::Size;
 use sha2::{Digest, Sha256};
 
@@ -50,6 +51,8 @@ pub struct Flags {
     pub resumed: bool,
     /// `logs.keep`, in bytes.
     pub log_keep: u64,
+    /// `egress.body_limit` and `egress.spool_quota`.
+    pub limits: Limits,
 }
 
 /// Why there is no plan.
@@ -221,6 +224,7 @@ fn egress(
         routes: render_routes(&table),
         log: manifest.egress.log.value,
         log_keep: flags.log_keep,
+        limits: flags.limits,
         ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
         upstream_proxy,
     };
@@ -388,6 +392,7 @@ mod tests {
             arguments: Vec::new(),
             resumed: false,
             log_keep: 1 << 20,
+            limits: Limits::default(),
         };
         change(&mut flags);
         build(&host, &resolved.manifest, &flags, &mut |buffer| buffer.fill(1))

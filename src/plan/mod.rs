@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::session::bundle::LogLevel;
+use bottle_contract::session::bundle::{Limits, LogLevel};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
@@ -161,6 +161,9 @@ pub struct Egress {
     pub log: LogLevel,
     /// `logs.keep`: bytes of log kept.
     pub log_keep: u64,
+    /// `egress.body_limit` and `egress.spool_quota`.
+    #[serde(default)]
+    pub limits: Limits,
     /// `egress.ca_bundle`: a path of the host, read at launch.
     pub ca_bundle: Option<PathBuf>,
     /// `egress.upstream_proxy`; a secret when the URL may carry a password.

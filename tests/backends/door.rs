@@ -27,6 +27,8 @@ pub(crate) async fn provision(bottle: &Bottle<'_>, channel: &Channel) {
         routes: Routes { revision: 1, yaml: bottle.plan.egress.routes.clone() },
         credentials: Vec::new(),
         known_secrets: Vec::new(),
+        canary: None,
+        limits: Default::default(),
         upstream_roots: String::new(),
         upstream_proxy: None,
         host_addresses: Vec::new(),

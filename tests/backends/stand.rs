@@ -450,6 +450,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
             routes: "routes: []\n".to_owned(),
             log: Default::default(),
             log_keep: 1 << 20,
+            limits: Default::default(),
             ca_bundle: None,
             upstream_proxy: None,
         },

@@ -124,6 +124,7 @@ impl Stand {
             arguments: Vec::new(),
             resumed: false,
             log_keep: 1 << 20,
+            limits: Default::default(),
         };
         plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1)).expect("a plan")
     }

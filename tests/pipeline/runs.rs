@@ -93,6 +93,7 @@ fn flags(line: &str) -> Flags {
         arguments: Vec::new(),
         resumed: false,
         log_keep: 1 << 20,
+        limits: Default::default(),
     };
     while let Some(word) = words.next() {
         match word {

@@ -84,6 +84,8 @@ fn provision(site: &Site) -> Provision {
         routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some("real-key".into()) }],
         known_secrets: vec![],
+        canary: None,
+        limits: Default::default(),
         upstream_roots: site.authority.pem().to_owned(),
         upstream_proxy: None,
         host_addresses: vec![],

@@ -184,6 +184,8 @@ fn provision() -> BundleRequest {
         routes: Routes { revision: 1, yaml: "routes:\n- host: api.example.com\n".into() },
         credentials: vec![],
         known_secrets: vec![],
+        canary: None,
+        limits: Default::default(),
         upstream_roots: String::new(),
         upstream_proxy: None,
         host_addresses: vec![],

@@ -14,6 +14,7 @@
 //! address    where no connection may lead, whatever name led there
 //! credential a secret bound to its place
 //! authority  what a change of routes newly allows
+//! canary     a secret that opens nothing
 //! proposal   what an agent may propose, and how it is laid over the live routes
 //! queue      what is asked of a person, and the answer
 //! audit      decisions as chained lines
@@ -26,6 +27,7 @@
 pub mod address;
 pub mod audit;
 pub mod authority;
+pub mod canary;
 pub mod canonical;
 pub mod credential;
 pub mod decide;

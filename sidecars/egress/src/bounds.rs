@@ -74,6 +74,13 @@ pub(crate) const PING_WITHIN: Duration = Duration::from_secs(20);
 /// WebSocket clients ping every 20 to 60 s; a quiet pinned client may think for longer.
 pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 
+/// Bytes of a WebSocket message, whole: it is judged before any of it goes on. Realtime audio comes in pieces
+/// of some 100 KB.
+pub(crate) const MESSAGE_BYTES: usize = 16 << 20;
+
+/// Telling both ends of a WebSocket that it ends.
+pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Looking up one name.
 pub(crate) const RESOLVE_WITHIN: Duration = Duration::from_secs(10);
 

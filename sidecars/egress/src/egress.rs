@@ -5,10 +5,13 @@ use std::sync::Arc;
 use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Provision;
+use bottle_scan::TooLarge;
 use tokio::sync::Semaphore;
 
 use crate::bounds;
 use crate::daemon::EgressConfig;
+use crate::inspect::Inspector;
+use crate::inspect::spool::Spools;
 use crate::live::Live;
 use crate::report::backlog::Backlog;
 use crate::report::{ReportError, Reporter};
@@ -26,7 +29,9 @@ pub(crate) struct Egress {
     pub(crate) vault: Vault,
     pub(crate) leaves: Leaves,
     pub(crate) upstream: Arc<Upstream>,
-    pub(crate) reporter: Reporter,
+    pub(crate) inspector: Inspector,
+    pub(crate) spools: Spools,
+    pub(crate) reporter: Arc<Reporter>,
     /// Places for requests under way.
     pub(crate) requests: Arc<Semaphore>,
 }
@@ -44,6 +49,8 @@ pub(crate) enum ProvisionError {
     Leaves(#[from] LeafError),
     #[error(transparent)]
     Credential(#[from] BadCredential),
+    #[error(transparent)]
+    Secrets(#[from] TooLarge),
     #[error(transparent)]
     Report(#[from] ReportError),
 }
@@ -69,11 +76,18 @@ impl Egress {
         let vault = Vault::new(provision.credentials)?;
         let live = Live::new(&provision.routes, vault.bindings()).map_err(ProvisionError::Routes)?;
         let upstream = Upstream::new(dialer, Trust::in_roots(&provision.upstream_roots)?);
-        let known = provision.known_secrets.iter().map(|known| &known.0);
-        let secrets: Vec<&Secret> = vault.values().chain(known).chain(proxy).collect();
+        let passwords = vault.passwords();
+        let canary = provision.canary.as_ref().map(|canary| &canary.0);
+        let unapprovable: Vec<&Secret> =
+            vault.values().chain(&passwords).chain(proxy).chain(canary).collect();
+        let known: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
+        let secrets: Vec<&Secret> = unapprovable.iter().chain(&known).copied().collect();
+        let inspector = Inspector::new(&unapprovable, &known)?;
+        let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);
-        let reporter = Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?;
+        let reporter = Arc::new(Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?);
         let requests = Arc::new(Semaphore::new(bounds::REQUESTS));
-        Ok(Arc::new(Self { live, vault, leaves: Leaves::make(&slug)?, upstream, reporter, requests }))
+        let leaves = Leaves::make(&slug)?;
+        Ok(Arc::new(Self { live, vault, leaves, upstream, inspector, spools, reporter, requests }))
     }
 }

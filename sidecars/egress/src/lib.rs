@@ -23,6 +23,7 @@ mod bounds;
 pub mod daemon;
 pub mod door;
 mod egress;
+mod inspect;
 mod live;
 pub mod report;
 mod request;

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use bottle_contract::credential::{BadCredential, Binding, binding, header_value};
+use bottle_contract::credential::{BadCredential, Binding, Scheme, binding, header_value};
 use bottle_contract::route::Route;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Credential;
@@ -42,6 +42,13 @@ impl Vault {
     /// Whether a value is loaded for `slot`, wherever it is bound.
     pub(crate) fn holds(&self, slot: &str) -> bool {
         self.0.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
+    }
+
+    /// The passwords within values of the scheme `basic`, which are secrets by themselves.
+    pub(crate) fn passwords(&self) -> Vec<Secret> {
+        let basic = self.0.iter().filter(|(binding, _)| binding.scheme == Scheme::Basic);
+        let values = basic.filter_map(|(_, loaded)| loaded.as_ref()?.secret.expose().trim().split_once(':'));
+        values.map(|(_, password)| Secret::new(password.to_owned())).collect()
     }
 
     /// Every value that is loaded, for the redactor.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use bottle_scan::Stream;
+use bottle_scan::{Scanner, Stream};
 use flate2::write::MultiGzDecoder;
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -26,7 +26,7 @@ pub(crate) enum Packed<'s> {
 
 /// What was found in it.
 pub(crate) struct Inside<'s> {
-    pub(crate) stream: Option<Stream<'s>>,
+    pub(crate) stream: Option<Stream<&'s Scanner>>,
     /// A file in it that holds secrets by its name.
     pub(crate) file: Option<String>,
     /// It becomes more than anybody looks at.
@@ -35,7 +35,7 @@ pub(crate) struct Inside<'s> {
 
 impl<'s> Packed<'s> {
     /// By how a file begins; none for one that is not packed.
-    pub(crate) fn by(first: &[u8], stream: Stream<'s>) -> Option<Self> {
+    pub(crate) fn by(first: &[u8], stream: Stream<&'s Scanner>) -> Option<Self> {
         let sink = Sink { stream: Some(stream), left: MOST };
         if first.starts_with(&[0x1f, 0x8b, 8]) {
             return Some(Self::Gzip(Box::new(MultiGzDecoder::new(sink))));
@@ -80,7 +80,7 @@ impl<'s> Packed<'s> {
 
 /// Scans what it is given, and takes no more than may come.
 pub(crate) struct Sink<'s> {
-    stream: Option<Stream<'s>>,
+    stream: Option<Stream<&'s Scanner>>,
     left: u64,
 }
 

@@ -560,8 +560,8 @@ impl Reading {
 /// A blob as it is, without the zero bytes of wide characters, and unpacked.
 struct Views<'s> {
     scanner: &'s Scanner,
-    plain: Stream<'s>,
-    wide: Option<Stream<'s>>,
+    plain: Stream<&'s Scanner>,
+    wide: Option<Stream<&'s Scanner>>,
     packed: Option<Packed<'s>>,
     narrow: Vec<u8>,
 }

@@ -21,6 +21,8 @@ pub(crate) const PIECE: usize = 12;
 const SHORTEST_LETTERS: usize = grams::SHORTEST;
 /// Different characters that a piece must have: a row of zeros is in every text.
 const DISTINCT: usize = 4;
+/// Fewer bytes than this begin nothing: every text ends like something.
+const SHORTEST_BEGINNING: usize = 4;
 /// A longer value is no secret but a file.
 const LONGEST: usize = 64 << 10;
 
@@ -101,6 +103,20 @@ impl KnownSecrets {
     /// The longest spelling: how far two ends of a finding may be apart.
     pub(crate) fn longest(&self) -> usize {
         self.longest
+    }
+
+    /// How many bytes at the end of `text` begin a secret in one of its spellings, and are not all of it.
+    pub(crate) fn begins(&self, text: &[u8]) -> usize {
+        let mut most = 0;
+        for (place, _) in &self.index {
+            let spelling = &self.spellings[place.clone()];
+            let end = &text[text.len().saturating_sub(spelling.len() - 1)..];
+            let begins = memchr::memchr_iter(spelling[0], end)
+                .map(|at| &end[at..])
+                .find(|end| spelling.starts_with(end));
+            most = most.max(begins.map_or(0, <[u8]>::len));
+        }
+        if most < SHORTEST_BEGINNING { 0 } else { most }
     }
 
     /// Every place of `text` where a secret stands in one of its spellings.

@@ -4,6 +4,7 @@
 //! belongs to the window in which it begins. So what is found depends on the text alone: not on how it came in
 //! pieces, and whole or streamed alike.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,10 +81,28 @@ impl Scanner {
         Self { entropy, ..self }
     }
 
+    /// With `naive_injection_detection` on or off.
+    #[must_use]
+    pub fn with_phrases(self, injection: bool) -> Self {
+        Self { injection, ..self }
+    }
+
     /// With a person's own rules.
     #[must_use]
     pub fn with_rules(self, rules: Arc<UserRules>) -> Self {
         Self { user: Some(rules), ..self }
+    }
+
+    /// How many bytes at the end of `text` may be the beginning of a known secret whose rest is still to come.
+    #[must_use]
+    pub fn begins_secret(&self, text: &[u8]) -> usize {
+        self.known.begins(text)
+    }
+
+    /// How many bytes the longest known secret has in its longest spelling.
+    #[must_use]
+    pub fn longest_secret(&self) -> usize {
+        self.known.longest()
     }
 
     /// Judges a whole text.
@@ -109,15 +128,21 @@ impl Scanner {
 
     /// Judges a text that comes in pieces.
     #[must_use]
-    pub fn stream(&self) -> Stream<'_> {
+    pub fn stream(&self) -> Stream<&Self> {
         Stream { judge: Judge::new(self), held: Vec::new(), base: 0, start: 0 }
+    }
+
+    /// The same for whoever cannot borrow.
+    #[must_use]
+    pub fn stream_owned(self: &Arc<Self>) -> Stream<Arc<Self>> {
+        Stream { judge: Judge::new(Arc::clone(self)), held: Vec::new(), base: 0, start: 0 }
     }
 }
 
 /// A scan under way; holds a window and its context, however long the stream is.
 #[derive(Debug)]
-pub struct Stream<'s> {
-    judge: Judge<'s>,
+pub struct Stream<S> {
+    judge: Judge<S>,
     held: Vec<u8>,
     /// Place of the first held byte.
     base: u64,
@@ -125,10 +150,10 @@ pub struct Stream<'s> {
     start: usize,
 }
 
-impl Stream<'_> {
+impl<S: Borrow<Scanner> + Clone> Stream<S> {
     /// Takes the next piece of the text.
     pub fn feed(&mut self, mut piece: &[u8]) {
-        let reach = self.judge.scanner.reach;
+        let reach = self.judge.scanner.borrow().reach;
         while !piece.is_empty() {
             let wanted = (self.start + CORE + reach + 1).saturating_sub(self.held.len());
             let (now, later) = piece.split_at(piece.len().min(wanted));
@@ -142,7 +167,7 @@ impl Stream<'_> {
     }
 
     fn step(&mut self, end: usize, last: bool) {
-        let reach = self.judge.scanner.reach;
+        let reach = self.judge.scanner.borrow().reach;
         let seen = self.held.len().min(end + reach);
         self.judge.window(&self.held[..seen], self.base, self.start..end, last);
         let keep = end.saturating_sub(reach);
@@ -179,8 +204,8 @@ impl Stream<'_> {
 
 /// The findings so far, and what of earlier windows later ones need.
 #[derive(Debug)]
-struct Judge<'s> {
-    scanner: &'s Scanner,
+struct Judge<S> {
+    scanner: S,
     findings: Vec<Finding>,
     more: bool,
     /// The last letters before the window as it is, and as it is without escapes, each with its place.
@@ -203,8 +228,8 @@ impl Frame<'_> {
     }
 }
 
-impl<'s> Judge<'s> {
-    fn new(scanner: &'s Scanner) -> Self {
+impl<S: Borrow<Scanner> + Clone> Judge<S> {
+    fn new(scanner: S) -> Self {
         Self { scanner, findings: Vec::new(), more: false, carry: [Vec::new(), Vec::new()] }
     }
 
@@ -244,7 +269,9 @@ impl<'s> Judge<'s> {
                 second.clone_from(first);
             }
         }
-        if self.scanner.entropy {
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
+        if scanner.entropy {
             for range in random_windows(window, base).filter(|range| core.contains(&range.start)) {
                 self.plain_finding(
                     "entropy",
@@ -255,7 +282,7 @@ impl<'s> Judge<'s> {
                 );
             }
         }
-        if self.scanner.injection {
+        if scanner.injection {
             for (range, rule, severity, words) in hidden::find(window) {
                 if core.contains(&range.start) {
                     self.plain_finding(rule, Detector::Injection, severity, words, Range64::at(base, &range));
@@ -267,13 +294,15 @@ impl<'s> Judge<'s> {
     /// Spellings and shapes in one view of the window.
     fn look(&mut self, frame: &Frame<'_>) {
         self.spellings(frame);
-        if self.scanner.tokens {
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
+        if scanner.tokens {
             self.rules(rules::tokens(), Detector::TokenPatterns, frame);
         }
-        if self.scanner.injection {
+        if scanner.injection {
             self.rules(rules::phrases(), Detector::Injection, frame);
         }
-        if let Some(user) = self.scanner.user.clone() {
+        if let Some(user) = &scanner.user {
             user.find(&frame.view.bytes, |id, range| {
                 if let Some(span) = frame.owned(&range) {
                     self.plain_finding(
@@ -318,7 +347,8 @@ impl<'s> Judge<'s> {
     }
 
     fn spellings(&mut self, frame: &Frame<'_>) {
-        let scanner = self.scanner;
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
         scanner.known.find(&frame.view.bytes, |owner, range| {
             if let Some(span) = frame.owned(&range) {
                 self.known(owner, span);
@@ -335,7 +365,8 @@ impl<'s> Judge<'s> {
         let carried: Vec<u8> = self.carry[lane].iter().map(|(letter, _)| *letter).collect();
         let letters = Letters::of(&carried, own);
         let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
-        let scanner = self.scanner;
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
         scanner.known.find_letters(&letters.bytes, |owner, range| {
             if hits.last() != Some(&(owner, range.clone())) && hits.len() < MOST_FINDINGS {
                 hits.push((owner, range));

@@ -205,7 +205,7 @@ impl Unit {
         };
         match character {
             '\\' => matches!(after, Some(b'u' | b'x')),
-            '&' => after == Some(b'#'),
+            '&' => matches!(after, Some(b'#' | b'%')),
             other => other.is_ascii_alphanumeric() || !other.is_ascii() || "-_./+=:@~%".contains(other),
         }
     }
@@ -305,6 +305,7 @@ mod tests {
             (r"\ud835\udc20hp", "ghp"),
             (r"\\u0067hp", "ghp"),
             ("%5Cu0067hp", "ghp"),
+            ("%26%23103%3Bhp", "ghp"),
         ] {
             let view = View::unescaped(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(view.bytes, text_bytes(seen), "{text}");

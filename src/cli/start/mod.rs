@@ -190,6 +190,7 @@ impl Start {
             arguments: self.args.clone(),
             resumed: false,
             log_keep: settings.log_keep,
+            limits: settings.limits,
         };
         let mut rng = rand::rng();
         plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)

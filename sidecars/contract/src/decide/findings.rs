@@ -8,6 +8,7 @@ use crate::route::OnMatch;
 pub struct Findings {
     found: Vec<Finding>,
     after_redaction: bool,
+    detail: String,
 }
 
 /// One thing that should not leave, after remembered approvals have been taken out.
@@ -31,13 +32,19 @@ impl Findings {
     /// A first scan found these.
     #[must_use]
     pub fn new(found: Vec<Finding>) -> Self {
-        Self { found, after_redaction: false }
+        Self { found, ..Self::default() }
     }
 
     /// A scan after [`Verdict::Redact`] still found these; what is left now is refused.
     #[must_use]
     pub fn after_redaction(found: Vec<Finding>) -> Self {
-        Self { found, after_redaction: true }
+        Self { found, after_redaction: true, ..Self::default() }
+    }
+
+    /// The same with words for whoever reads the refusal: what was found and where, never its value.
+    #[must_use]
+    pub fn described(self, detail: String) -> Self {
+        Self { detail, ..self }
     }
 
     /// What the route says about them.
@@ -55,11 +62,11 @@ impl Findings {
         if redacts && !self.after_redaction {
             Verdict::Redact(allowed)
         } else if structure {
-            Verdict::Refuse(Refusal::later(Reason::StructureRefused, &allowed.host, ""))
+            Verdict::Refuse(Refusal::later(Reason::StructureRefused, &allowed.host, &self.detail))
         } else if on_match == OnMatch::Supervise && !unapprovable {
             Verdict::Ask(allowed)
         } else {
-            Verdict::Refuse(Refusal::later(Reason::SecretFound, &allowed.host, ""))
+            Verdict::Refuse(Refusal::later(Reason::SecretFound, &allowed.host, &self.detail))
         }
     }
 }

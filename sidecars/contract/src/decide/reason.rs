@@ -73,6 +73,20 @@ impl Reason {
         }
     }
 
+    /// Whether it comes of what a request or an answer holds, not of where it goes.
+    #[must_use]
+    pub fn is_about_content(self) -> bool {
+        matches!(
+            self,
+            Self::SecretFound
+                | Self::StructureRefused
+                | Self::ApprovalRejected
+                | Self::ApprovalTimeout
+                | Self::BodyTooLarge
+                | Self::InjectionFound
+        )
+    }
+
     /// The HTTP status of the answer. Never 421, 429 or 503, which clients retry; 400 for a spent
     /// budget, which their agents do not.
     #[must_use]

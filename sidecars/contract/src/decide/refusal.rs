@@ -87,7 +87,7 @@ impl Refusal {
                 "The request to `{host}` holds something that looks like a secret{colon}. Take it out and try again."
             ),
             Reason::StructureRefused => {
-                format!("The request to `{host}` holds a line break in its request line or a header{colon}.")
+                format!("The request to `{host}` is not built as one that may pass{colon}.")
             }
             Reason::ApprovalRejected => format!("The person refused this request to `{host}`{colon}."),
             Reason::ApprovalTimeout => {
@@ -111,6 +111,33 @@ impl Refusal {
             other => format!("The request to `{host}` was refused ({other}){colon}."),
         };
         Self::new(reason, host, sentence)
+    }
+
+    /// A request that only a person could let pass, and no person can be asked. `detail` as in
+    /// [`later`](Self::later).
+    #[must_use]
+    pub fn unasked(host: &str, detail: &str) -> Self {
+        let mut refusal = Self::later(Reason::SecretFound, host, detail);
+        refusal.sentence.push_str(
+            " This bottle has nobody to ask about it; the person can choose what happens with \
+             `dlp.outbound_on_match` in the route.",
+        );
+        refusal
+    }
+
+    /// An answer that cannot be handed to the bottle, because the door cannot read it.
+    #[must_use]
+    pub fn unreadable_answer(host: &str, detail: &str) -> Self {
+        let sentence =
+            format!("The answer of `{host}` is held back, because the door cannot read it: {detail}.");
+        Self::new(Reason::StructureRefused, host, sentence)
+    }
+
+    /// An answer that holds a secret of this bottle and cannot be given without it.
+    #[must_use]
+    pub fn secret_in_answer(host: &str, detail: &str) -> Self {
+        let sentence = format!("The answer of `{host}` holds a secret of this bottle: {detail}.");
+        Self::new(Reason::SecretFound, host, sentence)
     }
 
     pub(super) fn authority(host: &str, why: &str) -> Self {

@@ -49,9 +49,15 @@ pub struct Provision {
     pub routes: Routes,
     /// Credentials, each bound to its place for the life of the bundle.
     pub credentials: Vec<Credential>,
-    /// Values that are known secrets though nothing injects them (environment, canary); the redactor
-    /// masks them in every log line.
+    /// Values that are known secrets though nothing injects them (environment); the redactor masks them in
+    /// every log line, and none leaves unless a person says so.
     pub known_secrets: Vec<SecretText>,
+    /// A secret that opens nothing: who sends it away was told to look for secrets. Nobody can approve it.
+    #[serde(default)]
+    pub canary: Option<SecretText>,
+    /// How much of requests is kept while they are read.
+    #[serde(default)]
+    pub limits: Limits,
     /// Roots trusted upstream, PEM: the host's own and those of `egress.ca_bundle`. Empty means the
     /// roots compiled in.
     pub upstream_roots: String,
@@ -64,6 +70,22 @@ pub struct Provision {
     pub log: LogLevel,
     /// `logs.keep`: bytes of log kept in the ring of files.
     pub log_keep: u64,
+}
+
+/// `egress.body_limit` and `egress.spool_quota`, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// The longest body that is let through.
+    pub body: u64,
+    /// All bodies together that wait on disk, encrypted, for their verdict.
+    pub spool: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { body: 256 << 20, spool: 1 << 30 }
+    }
 }
 
 /// Routes with the number that names this state of them.

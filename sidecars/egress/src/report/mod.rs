@@ -136,12 +136,20 @@ impl Reporter {
             reason: *reason,
             sentence: self.masked(sentence).into_owned(),
         };
-        let line = Line { id: Some(&id), reason: Some(*reason), ..self.line(asked, "refused") };
+        let found = refusal.reason.is_about_content().then(|| self.masked(sentence));
+        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(asked, "refused") };
         self.write(&line);
         if !refusal.asks_to_fall_back() {
             self.backlog.push(BundleEvent::Refused(refused));
         }
         id
+    }
+
+    /// Tells of something that was taken out of a request or an answer, or only noticed in it.
+    pub(crate) fn noticed(&self, asked: &Asked, verdict: &'static str, found: &str) {
+        if self.journal.is_some() {
+            self.write(&Line { found: Some(self.masked(found)), ..self.line(asked, verdict) });
+        }
     }
 
     /// Tells of TLS that goes by unopened.
@@ -180,6 +188,7 @@ impl Reporter {
             query: None,
             verdict,
             reason: None,
+            found: None,
             status: None,
             bytes: 0,
             milliseconds: 0,

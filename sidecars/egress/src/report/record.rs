@@ -49,6 +49,9 @@ pub(super) struct Line<'l> {
     pub(super) verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Reason>,
+    /// What was found and where, without its value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) found: Option<Cow<'l, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<u16>,
     pub(super) bytes: u64,

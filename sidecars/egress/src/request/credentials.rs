@@ -25,13 +25,15 @@ impl Exchange {
         Some(Self { strip: !route.pass_credentials, inject })
     }
 
-    /// Path and query as they are sent.
-    pub(super) fn path_and_query(&self, path: &str, query: Option<&str>) -> String {
-        match query {
-            Some(query) if self.strip => format!("{path}?{}", strip::query(query)),
-            Some(query) => format!("{path}?{query}"),
-            None => path.to_owned(),
-        }
+    /// The query as it is sent.
+    pub(super) fn query(&self, query: &str) -> String {
+        if self.strip { strip::query(query).into_owned() } else { query.to_owned() }
+    }
+
+    /// Whether a header of the agent is sent.
+    pub(super) fn lets(&self, name: &HeaderName) -> bool {
+        let stripped = self.strip && strip::is_credential_header(name.as_str());
+        !stripped && self.inject.as_ref().is_none_or(|(injected, _)| injected != name)
     }
 
     /// Changes the headers; returns the name of the one that was added.
@@ -133,10 +135,14 @@ mod tests {
         let mut headers = sent();
         assert_eq!(exchange(false, false).headers(&mut headers), None);
         assert_eq!(headers, sent());
-        let query = Some("a=1&api_key=mine");
-        assert_eq!(exchange(false, false).path_and_query("/p", query), "/p?a=1&api_key=mine");
-        assert_eq!(exchange(true, false).path_and_query("/p", query), "/p?a=1");
-        assert_eq!(exchange(true, false).path_and_query("/p", None), "/p");
+        let query = "a=1&api_key=mine";
+        assert_eq!(exchange(false, false).query(query), query);
+        assert_eq!(exchange(true, false).query(query), "a=1");
+        let lets = |strip, inject, name: &str| {
+            exchange(strip, inject).lets(&HeaderName::from_bytes(name.as_bytes()).expect("name"))
+        };
+        assert!(lets(false, false, "x-api-key") && lets(true, false, "accept"));
+        assert!(!lets(true, false, "cookie") && !lets(false, true, "x-api-key"));
     }
 
     #[test]

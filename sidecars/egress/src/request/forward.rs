@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::SEC_WEBSOCKET_EXTENSIONS;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
@@ -11,6 +12,7 @@ use hyper_util::rt::TokioIo;
 
 use super::body::{self, Body, BodyError, Patient};
 use super::headers;
+use super::messages::Messages;
 use crate::bounds;
 use crate::door::bridge;
 use crate::upstream::pool::Upstream;
@@ -41,7 +43,7 @@ pub(crate) async fn send(
 }
 
 /// Sends a request that asks for a WebSocket. The bottle sees 101 only after upstream said so; from
-/// there on bytes go both ways until both have ended.
+/// there on messages go both ways, each judged where the route wants that, until one has ended.
 ///
 /// # Errors
 /// [`UpstreamError`], saying which step failed.
@@ -50,24 +52,35 @@ pub(crate) async fn websocket(
     target: &Target,
     mut outgoing: Outgoing,
     bottle: OnUpgrade,
+    messages: Option<Messages>,
 ) -> Result<Response<Body>, UpstreamError> {
     headers::towards_upstream(&mut outgoing.headers);
     headers::say_websocket(&mut outgoing.headers);
+    if messages.is_some() {
+        // Whatever changes the messages' form (compression, say) is declined.
+        outgoing.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
+    }
     let request = outgoing.into_request(target)?;
     let mut response = upstream.send_alone(target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(towards_bottle(response));
     }
     let other = hyper::upgrade::on(&mut response);
+    let read = messages.is_some();
     tokio::spawn(async move {
-        if let Ok((bottle, other)) = tokio::try_join!(bottle, other) {
+        let Ok((bottle, other)) = tokio::try_join!(bottle, other) else { return };
+        match messages {
+            Some(messages) => messages.relay(bottle, other).await,
             // How it ended is for its two ends to know.
-            let _ = bridge(TokioIo::new(bottle), TokioIo::new(other)).await;
+            None => drop(bridge(TokioIo::new(bottle), TokioIo::new(other)).await),
         }
     });
     let (mut parts, _) = response.into_parts();
     headers::towards_bottle(&mut parts.headers);
     headers::say_websocket(&mut parts.headers);
+    if read {
+        parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
+    }
     Ok(Response::from_parts(parts, body::empty()))
 }
 

@@ -1,7 +1,11 @@
 //! Headers that belong to one connection and not to the request.
 
-use http::header::{ALT_SVC, CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    ACCEPT_ENCODING, ALT_SVC, CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::inspect::Coding;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -51,6 +55,29 @@ pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
     }
 }
 
+/// Leaves of `Accept-Encoding` what the door can read, so that answers come in nothing else.
+pub(crate) fn accept_readable(headers: &mut HeaderMap) {
+    if !headers.contains_key(ACCEPT_ENCODING) {
+        return;
+    }
+    let values: Vec<HeaderValue> = headers.get_all(ACCEPT_ENCODING).iter().cloned().collect();
+    let kept: Vec<&str> = values
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|entry| {
+            let name = entry.split(';').next().unwrap_or_default().trim();
+            name.eq_ignore_ascii_case("identity") || Coding::named(name).is_some()
+        })
+        .collect();
+    let kept = if kept.is_empty() { "identity".to_owned() } else { kept.join(", ") };
+    // What was put together from parts of header values is one itself.
+    if let Ok(kept) = HeaderValue::try_from(kept) {
+        headers.insert(ACCEPT_ENCODING, kept);
+    }
+}
+
 /// Makes a request or an answer speak of the WebSocket again, after the headers of the other connection
 /// were removed.
 pub(crate) fn say_websocket(headers: &mut HeaderMap) {
@@ -89,6 +116,22 @@ mod tests {
             (name.parse::<HeaderName>().expect("name"), value.parse::<HeaderValue>().expect("value"))
         });
         pairs.collect()
+    }
+
+    #[test]
+    fn answers_come_in_what_can_be_read() {
+        for (said, kept) in [
+            ("gzip, deflate, br, zstd", "gzip, deflate, br, zstd"),
+            ("compress, GZIP;q=0.5, *;q=0.1", "GZIP;q=0.5"),
+            ("compress", "identity"),
+        ] {
+            let mut map = headers(&[("accept-encoding", said)]);
+            accept_readable(&mut map);
+            assert_eq!(map, headers(&[("accept-encoding", kept)]));
+        }
+        let mut map = headers(&[("accept", "*/*")]);
+        accept_readable(&mut map);
+        assert_eq!(map, headers(&[("accept", "*/*")]));
     }
 
     #[test]

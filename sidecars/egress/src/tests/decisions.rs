@@ -122,7 +122,9 @@ async fn the_door_tells_its_routes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_shows_everything_but_the_credential() {
-    let door = DoorFixture::with(Wanted { route: AUTH, log: LogLevel::Full, ..Wanted::default() }).await;
+    let route =
+        "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_detectors: false, inbound_detectors: false}";
+    let door = DoorFixture::with(Wanted { route, log: LogLevel::Full, ..Wanted::default() }).await;
     let said = format!("leak {REAL} here");
     assert_eq!(door.curl(&["-d", &said, "-H", "X-Note: hello", URL]).await.status(), 200);
     let path = door.folder.path().join("egress.jsonl");

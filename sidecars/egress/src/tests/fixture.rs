@@ -98,6 +98,25 @@ impl DoorFixture {
         door.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
+    /// The same with that route's other keys, and everything logged that is noticed.
+    pub(super) async fn watched(door: Self, roots: &str, port: u16, route: &str) -> Self {
+        door.over(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
+    }
+
+    /// The lines of the log, when there are so many.
+    pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
+        let path = self.folder.path().join("egress.jsonl");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        loop {
+            let text = std::fs::read_to_string(&path).expect("log");
+            if text.lines().count() >= lines {
+                return text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+            }
+            assert!(std::time::Instant::now() < until, "{lines} lines were never written: {text}");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
     /// The same door with a company's proxy, which alone knows the way to the site.
     pub(super) async fn behind(door: Self, proxy: &str) -> Self {
         let yaml = format!("routes:\n- host: {SITE}\n");
@@ -181,6 +200,8 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
         routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some(REAL.into()) }],
         known_secrets: vec![],
+        canary: None,
+        limits: Default::default(),
         upstream_roots: roots.to_owned(),
         upstream_proxy: None,
         host_addresses: vec!["192.0.2.77".parse().expect("address")],

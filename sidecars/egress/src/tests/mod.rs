@@ -5,7 +5,9 @@ mod fixture;
 
 mod decisions;
 mod hostile;
+mod leaving;
 mod network;
 mod protocols;
+mod returning;
 mod streams;
 mod upstreams;

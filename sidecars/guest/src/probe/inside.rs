@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use bottle_contract::canary;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::{Attempt, Reach};
 use rustix::process::{DumpableBehavior, dumpable_behavior};
@@ -68,10 +69,10 @@ fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
 }
 
 fn is_suspicious(name: &str, value: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let named = SECRET_NAMES.iter().any(|part| name.contains(part));
+    let upper = name.to_ascii_uppercase();
+    let named = SECRET_NAMES.iter().any(|part| upper.contains(part));
     let shaped = TOKEN_STARTS.iter().any(|start| value.starts_with(start));
-    (named || shaped) && !is_placeholder(value)
+    (named || shaped) && !is_placeholder(value) && !canary::is_one(name, value)
 }
 
 /// Values that say of themselves that they are none.
@@ -156,6 +157,7 @@ mod tests {
             ("ANTHROPIC_API_KEY", "sk-ant-placeholder"),
             ("PATH", "/usr/bin"),
             ("EMPTY_TOKEN", ""),
+            ("HARBOR_SYNC_KEY", &canary::value("HARBOR_SYNC_KEY", b"what is planted is no secret")),
         ]
         .into_iter()
         .map(|(name, value)| (name.to_owned(), Secret::new(value.to_owned())))

@@ -1,0 +1,498 @@
+//! Content codings undone, piece by piece and within bounds.
+//!
+//! Nothing that comes in can make more than a fixed buffer of memory, and what comes out is counted: text
+//! that grows beyond all reason is a bomb and nothing of it passes.
+
+use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
+use flate2::{Decompress, FlushDecompress, Status};
+use ruzstd::decoding::FrameDecoder;
+
+use super::unreadable::Unreadable;
+
+/// Bytes that come out of a decoder at a time.
+const OUT: usize = 32 << 10;
+/// Text may always grow to this size.
+const FREE: u64 = 16 << 20;
+/// Beyond, to so many times of what came in. Logs and generated code reach 40; a bomb 1,000.
+const TIMES: u64 = 100;
+/// The longest head of a gzip member; names and comments are in it.
+const GZIP_HEAD: usize = 64 << 10;
+/// What RFC 8878 asks every decoder to take, and no more.
+const ZSTD_WINDOW: u64 = 8 << 20;
+
+/// A content coding that the door reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Gzip,
+    /// zlib, and the bare stream that some servers send under that name.
+    Deflate,
+    Brotli,
+    Zstd,
+}
+
+impl Coding {
+    /// By its name in `Content-Encoding`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" => Self::Gzip,
+            "deflate" => Self::Deflate,
+            "br" => Self::Brotli,
+            "zstd" => Self::Zstd,
+            _ => return None,
+        })
+    }
+}
+
+/// Undoes one coding.
+pub(crate) struct Decoder {
+    inner: Inner,
+    came: u64,
+    went: u64,
+    out: Vec<u8>,
+}
+
+enum Inner {
+    Gzip(Gzip),
+    Deflate { first: Vec<u8>, stream: Option<Box<Decompress>>, ended: bool },
+    Brotli { state: Box<Brotli>, ended: bool },
+    Zstd(Box<Zstd>),
+}
+
+type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
+
+/// Takes what was decoded.
+pub(crate) type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> Result<(), Unreadable>;
+
+impl Decoder {
+    pub(crate) fn new(coding: Coding) -> Self {
+        let alloc = StandardAlloc::default;
+        let inner = match coding {
+            Coding::Gzip => Inner::Gzip(Gzip::default()),
+            Coding::Deflate => Inner::Deflate { first: Vec::new(), stream: None, ended: false },
+            Coding::Brotli => Inner::Brotli {
+                state: Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())),
+                ended: false,
+            },
+            Coding::Zstd => Inner::Zstd(Box::default()),
+        };
+        Self { inner, came: 0, went: 0, out: vec![0; OUT] }
+    }
+
+    /// A bare deflate stream, as archives hold them.
+    pub(crate) fn bare_deflate() -> Self {
+        let stream = Some(Box::new(Decompress::new(false)));
+        let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
+        Self { inner, came: 0, went: 0, out: vec![0; OUT] }
+    }
+
+    /// Decodes the next piece.
+    ///
+    /// # Errors
+    /// [`Unreadable`]: it is not in this coding, or grows too much.
+    pub(crate) fn feed(&mut self, input: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
+        self.came += input.len() as u64;
+        let most = FREE.max(self.came.saturating_mul(TIMES));
+        let went = &mut self.went;
+        let mut counted = |text: &[u8]| {
+            *went += text.len() as u64;
+            if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
+        };
+        match &mut self.inner {
+            Inner::Gzip(gzip) => gzip.feed(input, &mut self.out, &mut counted),
+            Inner::Deflate { ended: true, .. } | Inner::Brotli { ended: true, .. } => {
+                if input.is_empty() {
+                    Ok(())
+                } else {
+                    Err(Unreadable::Broken)
+                }
+            }
+            Inner::Deflate { first, stream, ended } => {
+                let mut rest = input;
+                let held;
+                if stream.is_none() {
+                    first.extend_from_slice(input);
+                    let Some(head) = first.first_chunk::<2>() else { return Ok(()) };
+                    let zlib = head[0] & 0x0f == 8 && u16::from_be_bytes(*head).is_multiple_of(31);
+                    *stream = Some(Box::new(Decompress::new(zlib)));
+                    held = std::mem::take(first);
+                    rest = &held;
+                }
+                let Some(stream) = stream else { return Ok(()) };
+                let (used, done) = inflate(stream, rest, &mut self.out, &mut counted)?;
+                *ended = done;
+                if done && used < rest.len() { Err(Unreadable::Broken) } else { Ok(()) }
+            }
+            Inner::Brotli { state, ended } => {
+                *ended = brotli(state, input, &mut self.out, &mut counted)?;
+                Ok(())
+            }
+            Inner::Zstd(zstd) => zstd.feed(input, &mut self.out, &mut counted),
+        }
+    }
+
+    /// The same for a bare deflate stream in the midst of other text: bytes used, and whether it ended there.
+    /// Other codings use all.
+    ///
+    /// # Errors
+    /// As [`feed`](Self::feed).
+    pub(crate) fn feed_until_end(
+        &mut self,
+        input: &[u8],
+        sink: Sink<'_>,
+    ) -> Result<(usize, bool), Unreadable> {
+        let Inner::Deflate { stream: Some(stream), ended: false, .. } = &mut self.inner else {
+            return self.feed(input, sink).map(|()| (input.len(), false));
+        };
+        self.came += input.len() as u64;
+        let most = FREE.max(self.came.saturating_mul(TIMES));
+        let went = &mut self.went;
+        inflate(stream, input, &mut self.out, &mut |text| {
+            *went += text.len() as u64;
+            if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
+        })
+    }
+
+    /// Whether what was fed is whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        match &self.inner {
+            Inner::Gzip(gzip) => gzip.is_whole(),
+            Inner::Deflate { first, stream, ended } => *ended || (stream.is_none() && first.is_empty()),
+            Inner::Brotli { ended, .. } => *ended || self.came == 0,
+            Inner::Zstd(zstd) => zstd.is_whole(),
+        }
+    }
+}
+
+/// Bytes used, and whether the stream has ended.
+fn inflate(
+    stream: &mut Decompress,
+    input: &[u8],
+    out: &mut [u8],
+    sink: Sink<'_>,
+) -> Result<(usize, bool), Unreadable> {
+    let mut used = 0;
+    loop {
+        let (before_in, before_out) = (stream.total_in(), stream.total_out());
+        let status =
+            stream.decompress(&input[used..], out, FlushDecompress::None).map_err(|_| Unreadable::Broken)?;
+        let read = usize::try_from(stream.total_in() - before_in).unwrap_or(0);
+        let made = usize::try_from(stream.total_out() - before_out).unwrap_or(0);
+        used += read;
+        if made > 0 {
+            sink(&out[..made])?;
+        }
+        if status == Status::StreamEnd {
+            return Ok((used, true));
+        }
+        if (used == input.len() && made < out.len()) || (read == 0 && made == 0) {
+            return Ok((used, false));
+        }
+    }
+}
+
+fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<bool, Unreadable> {
+    let (mut left, mut at, mut total) = (input.len(), 0, 0);
+    loop {
+        let (mut room, mut made) = (out.len(), 0);
+        let result =
+            BrotliDecompressStream(&mut left, &mut at, input, &mut room, &mut made, out, &mut total, state);
+        if made > 0 {
+            sink(&out[..made])?;
+        }
+        match result {
+            BrotliResult::ResultSuccess if left == 0 => return Ok(true),
+            BrotliResult::ResultSuccess | BrotliResult::ResultFailure => return Err(Unreadable::Broken),
+            BrotliResult::NeedsMoreInput => return Ok(false),
+            BrotliResult::NeedsMoreOutput => {}
+        }
+    }
+}
+
+/// Members of gzip, one after the other.
+#[derive(Default)]
+struct Gzip {
+    /// What of a member's head or tail is there.
+    held: Vec<u8>,
+    stream: Option<Box<Decompress>>,
+    /// The eight bytes after a member are awaited.
+    tail: bool,
+    members: usize,
+}
+
+impl Gzip {
+    fn feed(&mut self, mut input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<(), Unreadable> {
+        while !input.is_empty() {
+            if let Some(stream) = &mut self.stream {
+                let (used, ended) = inflate(stream, input, out, sink)?;
+                input = &input[used..];
+                if ended {
+                    (self.stream, self.tail) = (None, true);
+                    continue;
+                }
+                return Ok(());
+            }
+            if self.tail {
+                let wanted = 8 - self.held.len();
+                let (now, later) = input.split_at(input.len().min(wanted));
+                self.held.extend_from_slice(now);
+                input = later;
+                if self.held.len() == 8 {
+                    self.held.clear();
+                    self.tail = false;
+                    self.members += 1;
+                }
+                continue;
+            }
+            if self.members > 0 && self.held.is_empty() && input.iter().all(|byte| *byte == 0) {
+                // Padding, as tapes leave it.
+                return Ok(());
+            }
+            if self.held.is_empty()
+                && let Some(head) = gzip_head(input)?
+            {
+                input = &input[head..];
+                self.stream = Some(Box::new(Decompress::new(false)));
+                continue;
+            }
+            let before = self.held.len();
+            self.held.extend_from_slice(&input[..input.len().min(GZIP_HEAD)]);
+            let Some(head) = gzip_head(&self.held)? else {
+                return if self.held.len() >= GZIP_HEAD { Err(Unreadable::Broken) } else { Ok(()) };
+            };
+            // What was there before was no whole head.
+            input = &input[head.saturating_sub(before)..];
+            self.held.clear();
+            self.stream = Some(Box::new(Decompress::new(false)));
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self) -> bool {
+        self.stream.is_none() && !self.tail && self.held.is_empty()
+    }
+}
+
+/// The length of a member's head, as RFC 1952 has it; none while it is not all there.
+pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
+    let mark = &text[..text.len().min(3)];
+    if !b"\x1f\x8b\x08".starts_with(mark) {
+        return Err(Unreadable::Broken);
+    }
+    let Some(flags) = text.get(3) else { return Ok(None) };
+    let mut at = 10;
+    if flags & 4 != 0 {
+        let Some([low, high]) = text.get(at..at + 2).and_then(<[u8]>::first_chunk) else { return Ok(None) };
+        at += 2 + usize::from(u16::from_le_bytes([*low, *high]));
+    }
+    for flag in [8, 16] {
+        if flags & flag != 0 {
+            let Some(length) = text.get(at..).and_then(|rest| memchr::memchr(0, rest)) else {
+                return Ok(None);
+            };
+            at += length + 1;
+        }
+    }
+    if flags & 2 != 0 {
+        at += 2;
+    }
+    Ok((at <= text.len()).then_some(at))
+}
+
+/// Frames of zstd. The library wants whole blocks and decodes all that it gets at once, so that it gets one.
+#[derive(Default)]
+struct Zstd {
+    held: Vec<u8>,
+    frame: Option<Frame>,
+    /// Bytes of a frame that holds no text.
+    skip: u64,
+}
+
+struct Frame {
+    decoder: FrameDecoder,
+    checksum: bool,
+}
+
+impl Zstd {
+    fn feed(&mut self, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<(), Unreadable> {
+        self.held.extend_from_slice(input);
+        let mut at = 0;
+        while let Some(used) = self.step(at, out, sink)? {
+            at += used;
+        }
+        self.held.drain(..at);
+        Ok(())
+    }
+
+    /// Decodes what stands whole at `at`; none when more has to come.
+    fn step(&mut self, at: usize, out: &mut [u8], sink: Sink<'_>) -> Result<Option<usize>, Unreadable> {
+        let text = &self.held[at..];
+        if text.is_empty() {
+            return Ok(None);
+        }
+        if self.skip > 0 {
+            let skipped = text.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+            self.skip -= skipped as u64;
+            return Ok(Some(skipped));
+        }
+        let Some(frame) = &mut self.frame else { return self.open(at) };
+        let Some([one, two, three]) = text.first_chunk::<3>() else { return Ok(None) };
+        let head = u32::from_le_bytes([*one, *two, *three, 0]);
+        let (last, kind, size) = (head & 1 == 1, head >> 1 & 3, (head >> 3) as usize);
+        let content = if kind == 1 { 1 } else { size };
+        let length = 3 + content + if last && frame.checksum { 4 } else { 0 };
+        if size > 128 << 10 {
+            return Err(Unreadable::Broken);
+        }
+        let Some(block) = text.get(..length) else { return Ok(None) };
+        let (_, mut made) = frame.decoder.decode_from_to(block, out).map_err(|_| Unreadable::Broken)?;
+        while made > 0 {
+            sink(&out[..made])?;
+            made = std::io::Read::read(&mut frame.decoder, out).map_err(|_| Unreadable::Broken)?;
+        }
+        if last {
+            self.frame = None;
+        }
+        Ok(Some(length))
+    }
+
+    /// Reads the head of a frame.
+    fn open(&mut self, at: usize) -> Result<Option<usize>, Unreadable> {
+        let text = &self.held[at..];
+        let Some(mark) = text.first_chunk::<4>() else { return Ok(None) };
+        let mark = u32::from_le_bytes(*mark);
+        if mark & 0xffff_fff0 == 0x184d_2a50 {
+            let Some(size) = text.get(4..8).and_then(<[u8]>::first_chunk::<4>) else { return Ok(None) };
+            self.skip = u64::from(u32::from_le_bytes(*size));
+            return Ok(Some(8));
+        }
+        let Some(flags) = text.get(4) else { return Ok(None) };
+        let single = usize::from(flags >> 5 & 1);
+        let size = match (flags >> 6, single) {
+            (0, single) => single,
+            (kind, _) => 1 << kind,
+        };
+        let length = 5 + (1 - single) + [0, 1, 2, 4][usize::from(flags & 3)] + size;
+        let Some(mut head) = text.get(..length) else { return Ok(None) };
+        let mut decoder = FrameDecoder::new();
+        decoder.set_max_window_size(ZSTD_WINDOW);
+        decoder.init(&mut head).map_err(|_| Unreadable::Broken)?;
+        self.frame = Some(Frame { decoder, checksum: flags & 4 != 0 });
+        Ok(Some(length))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.frame.is_none() && self.held.is_empty() && self.skip == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        writer.write_all(text).expect("write");
+        writer.finish().expect("finish")
+    }
+
+    fn zlib(text: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        writer.write_all(text).expect("write");
+        writer.finish().expect("finish")
+    }
+
+    fn bare(text: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        writer.write_all(text).expect("write");
+        writer.finish().expect("finish")
+    }
+
+    fn zstd(text: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    /// `text` as brotli without compression: stored pieces, as RFC 7932 has them.
+    fn brotli(text: &[u8]) -> Vec<u8> {
+        assert!((1..=65536).contains(&text.len()));
+        let size = text.len() - 1;
+        // WBITS 16 (one bit 0), ISLAST 0, MNIBBLES 0 (four), MLEN - 1, ISUNCOMPRESSED 1.
+        let bits = u32::try_from(size).expect("small") << 4 | 1 << 20;
+        let mut made = bits.to_le_bytes()[..3].to_vec();
+        made.extend_from_slice(text);
+        // ISLAST and ISEMPTY.
+        made.push(3);
+        made
+    }
+
+    fn decoded(coding: Coding, pieces: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
+        let mut decoder = Decoder::new(coding);
+        let mut text = Vec::new();
+        for piece in pieces {
+            decoder.feed(&piece, &mut |part| {
+                text.extend_from_slice(part);
+                Ok(())
+            })?;
+        }
+        Ok((text, decoder.is_whole()))
+    }
+
+    #[test]
+    fn every_coding_is_read_in_one_piece_and_in_bytes() {
+        let text: Vec<u8> = (0..60_000_u32).flat_map(|n| format!("{n} ").into_bytes()).take(60_000).collect();
+        for (coding, encoded) in [
+            (Coding::Gzip, gzip(&text)),
+            (Coding::Gzip, [gzip(&text[..100]), gzip(&text[100..])].concat()),
+            (Coding::Gzip, [gzip(&text), vec![0; 512]].concat()),
+            (Coding::Deflate, zlib(&text)),
+            (Coding::Deflate, bare(&text)),
+            (Coding::Zstd, zstd(&text)),
+            (Coding::Zstd, [zstd(&text[..7]), zstd(&text[7..])].concat()),
+            (Coding::Brotli, brotli(&text)),
+        ] {
+            for size in [encoded.len(), 1, 7, 1000] {
+                let pieces = encoded.chunks(size).map(<[u8]>::to_vec);
+                let (made, whole) = decoded(coding, pieces).unwrap_or_else(|_| panic!("{coding:?} {size}"));
+                assert!(made == text && whole, "{coding:?} in {size}: {} bytes, whole {whole}", made.len());
+            }
+            let cut = decoded(coding, std::iter::once(encoded[..encoded.len() / 2].to_vec()));
+            assert!(!cut.is_ok_and(|(_, whole)| whole), "{coding:?} is cut");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_noticed_before_it_is_large() {
+        let zeros = vec![0; 64 << 20];
+        for (coding, bomb) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
+            let mut decoder = Decoder::new(coding);
+            let mut made = 0;
+            let outcome = decoder.feed(&bomb, &mut |text| {
+                assert!(text.len() <= OUT);
+                made += text.len();
+                Ok(())
+            });
+            assert_eq!(outcome, Err(Unreadable::Bomb), "{coding:?}");
+            assert!(made <= 17 << 20, "{coding:?} {made}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0_usize..400, with in any::<u8>()) {
+            for (coding, mut good) in [
+                (Coding::Gzip, gzip(&bytes)),
+                (Coding::Deflate, zlib(&bytes)),
+                (Coding::Zstd, zstd(&bytes)),
+                (Coding::Brotli, brotli(&[&bytes[..], b"x"].concat())),
+            ] {
+                let _ = decoded(coding, bytes.chunks(9).map(<[u8]>::to_vec));
+                let place = at % good.len();
+                good[place] = with;
+                let _ = decoded(coding, good.chunks(9).map(<[u8]>::to_vec));
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The head of a request, or its trailers, looked through as one text: two halves of a secret in two
+//! headers are found as if they stood in one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bottle_scan::{Finding, HeadPart, Range64, Scanner, Severity, Shape, head_injection, rewrite};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::rewritten::within;
+
+/// Line breaks that are taken out of one part; with more it is refused.
+const BREAKS: usize = 64;
+
+/// A head, ready to be looked through.
+pub(crate) struct Head {
+    text: Vec<u8>,
+    parts: Vec<Part>,
+    structure: Vec<Finding>,
+}
+
+struct Part {
+    range: Range<usize>,
+    place: Place,
+}
+
+/// A part of a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Host,
+    Path,
+    Query,
+    /// The name of the header with this number.
+    Name(usize),
+    /// Its value.
+    Value(usize),
+}
+
+/// What leaves of a head. Headers that are taken out on the way are not looked at.
+pub(crate) struct Leaving<'h> {
+    /// Empty for trailers.
+    pub(crate) host: &'h str,
+    pub(crate) path: &'h str,
+    pub(crate) query: Option<&'h str>,
+    pub(crate) headers: &'h HeaderMap,
+    /// Whether a header leaves.
+    pub(crate) leaves: &'h dyn Fn(&HeaderName) -> bool,
+}
+
+/// A head with what was found taken out of it.
+pub(crate) struct Rewritten {
+    pub(crate) path: String,
+    pub(crate) query: Option<String>,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Head {
+    /// Puts the head together.
+    pub(crate) fn of(leaving: &Leaving<'_>) -> Self {
+        let mut head = Self { text: Vec::with_capacity(1024), parts: Vec::new(), structure: Vec::new() };
+        head.add(Place::Host, leaving.host.as_bytes());
+        head.add(Place::Path, leaving.path.as_bytes());
+        if let Some(query) = leaving.query {
+            head.add(Place::Query, query.as_bytes());
+        }
+        for (number, (name, value)) in leaving.headers.iter().enumerate() {
+            if (leaving.leaves)(name) {
+                head.add(Place::Name(number), name.as_str().as_bytes());
+                head.add(Place::Value(number), value.as_bytes());
+            }
+        }
+        head
+    }
+
+    fn add(&mut self, place: Place, text: &[u8]) {
+        let start = self.text.len();
+        self.text.extend_from_slice(text);
+        if let Some(mut found) = head_injection(place.kind(), text) {
+            let at = start as u64;
+            found.span = Range64 { start: at + found.span.start, end: at + found.span.end };
+            self.structure.push(found);
+        }
+        self.parts.push(Part { range: start..self.text.len(), place });
+        self.text.push(if matches!(place, Place::Name(_)) { b':' } else { b'\n' });
+    }
+
+    /// What is in it that should not be; line breaks are looked for without a scanner too.
+    pub(crate) fn look(&self, scanner: Option<&Arc<Scanner>>) -> Vec<Finding> {
+        let mut found = scanner.map(|scanner| scanner.scan(&self.text).findings).unwrap_or_default();
+        found.extend(self.structure.iter().cloned());
+        found
+    }
+
+    /// Where a finding begins, in words.
+    pub(crate) fn place(&self, finding: &Finding, headers: &HeaderMap) -> String {
+        let at = finding.span.within(self.text.len()).start;
+        let place = self.parts.iter().find(|part| at < part.range.end).map(|part| part.place);
+        let header = |number: usize| {
+            headers.iter().nth(number).map_or_else(String::new, |(name, _)| {
+                let name: String = name.as_str().chars().take(40).collect();
+                format!("the header `{name}`")
+            })
+        };
+        match place {
+            Some(Place::Host) => "the host".to_owned(),
+            Some(Place::Path) => "the path".to_owned(),
+            Some(Place::Query) => "the query".to_owned(),
+            Some(Place::Value(number)) => header(number),
+            // The name may be what was found.
+            Some(Place::Name(_)) | None => "a header".to_owned(),
+        }
+    }
+
+    /// The head without what `found` may not pass. The host stays: no other would be asked.
+    pub(crate) fn without(&self, found: &[Finding], leaving: &Leaving<'_>) -> Rewritten {
+        let mut made = Rewritten {
+            path: leaving.path.to_owned(),
+            query: leaving.query.map(str::to_owned),
+            headers: leaving.headers.clone(),
+        };
+        let mut values: Vec<(usize, Option<HeaderValue>)> = Vec::new();
+        for part in &self.parts {
+            let touching = self.touching(found, &part.range);
+            if touching.is_empty() {
+                continue;
+            }
+            let text = &self.text[part.range.clone()];
+            let written = part.place.rewritten(text, &touching);
+            match part.place {
+                Place::Host => {}
+                Place::Path => {
+                    let path = String::from_utf8_lossy(&written).into_owned();
+                    made.path = if path.starts_with('/') { path } else { format!("/{path}") };
+                }
+                Place::Query => made.query = Some(String::from_utf8_lossy(&written).into_owned()),
+                Place::Name(number) => values.push((number, None)),
+                Place::Value(number) => values.push((number, HeaderValue::from_bytes(&written).ok())),
+            }
+        }
+        if !values.is_empty() {
+            made.headers = replaced(leaving.headers, &values);
+        }
+        made
+    }
+
+    /// The findings that may not pass and touch this part, by their places in it.
+    fn touching(&self, found: &[Finding], part: &Range<usize>) -> Vec<Finding> {
+        let blocks = found.iter().filter(|finding| finding.severity == Severity::Block);
+        blocks.filter_map(|finding| within(finding, part.clone())).collect()
+    }
+}
+
+impl Place {
+    fn kind(self) -> HeadPart {
+        match self {
+            Self::Host | Self::Path => HeadPart::Line,
+            Self::Query => HeadPart::Query,
+            Self::Name(_) | Self::Value(_) => HeadPart::Header,
+        }
+    }
+
+    /// A text of this place without what was found, and without any line break.
+    fn rewritten(self, text: &[u8], found: &[Finding]) -> Vec<u8> {
+        let shape = if matches!(self, Self::Value(_)) { Shape::Text } else { Shape::Url };
+        let mut text = rewrite(text, found, shape);
+        for _ in 0..BREAKS {
+            match head_injection(self.kind(), &text).filter(|found| found.severity == Severity::Block) {
+                Some(found) => text = rewrite(&text, &[found], shape),
+                None => break,
+            }
+        }
+        text
+    }
+}
+
+/// `headers` with some values replaced and, where there is none, left out.
+fn replaced(headers: &HeaderMap, values: &[(usize, Option<HeaderValue>)]) -> HeaderMap {
+    let mut made = HeaderMap::with_capacity(headers.len());
+    for (number, (name, value)) in headers.iter().enumerate() {
+        let mut new = values.iter().filter(|(at, _)| *at == number).map(|(_, value)| value);
+        if new.clone().any(Option::is_none) {
+            continue;
+        }
+        let value = new.next().and_then(Option::as_ref).unwrap_or(value);
+        made.append(name.clone(), value.clone());
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::secret::Secret;
+    use bottle_scan::KnownSecrets;
+
+    use super::*;
+
+    const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+
+    #[test]
+    fn a_secret_is_found_and_taken_out_wherever_it_stands() {
+        let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
+        let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
+        let halves = SECRET.split_at(15);
+        let header = |name: &'static str, value: &str| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).expect("value"))
+        };
+        let plain = [header("accept", "*/*"), header("x-note", "hello")];
+        let path = format!("/v1/{SECRET}/x");
+        let query = format!("a=1&b={SECRET}");
+        let lower = SECRET.to_lowercase();
+        let name = HeaderName::from_bytes(format!("x-{lower}").as_bytes()).expect("name");
+        let cases: [(&str, Option<&str>, HeaderMap, &str); 6] = [
+            (&path, None, plain.clone().into_iter().collect(), "the path"),
+            ("/", Some(&query), plain.clone().into_iter().collect(), "the query"),
+            ("/", None, [header("x-note", SECRET)].into_iter().collect(), "the header `x-note`"),
+            (
+                "/",
+                None,
+                [header("x-a", halves.0), header("x-b", halves.1)].into_iter().collect(),
+                "the header `x-a`",
+            ),
+            ("/", None, [(name, HeaderValue::from_static("1"))].into_iter().collect(), "a header"),
+            ("/a%0d%0aX-Evil:%201", None, plain.into_iter().collect(), "the path"),
+        ];
+        for (path, query, headers, place) in cases {
+            let all = |_: &HeaderName| true;
+            let leaving = Leaving { host: "a.example", path, query, headers: &headers, leaves: &all };
+            let head = Head::of(&leaving);
+            let found = head.look(Some(&scanner));
+            let first = found.first().unwrap_or_else(|| panic!("{place}: nothing in {path} {query:?}"));
+            assert_eq!(head.place(first, &headers), place);
+            let made = head.without(&found, &leaving);
+            let all = |_: &HeaderName| true;
+            let leaving = Leaving {
+                host: "a.example",
+                path: &made.path,
+                query: made.query.as_deref(),
+                headers: &made.headers,
+                leaves: &all,
+            };
+            assert!(Head::of(&leaving).look(Some(&scanner)).is_empty(), "{place}: {:?}", made.headers);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A body without what was found in it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bottle_scan::{Finding, Range64, Scanner, Severity, Shape, rewrite};
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+
+use super::decode::Coding;
+use super::text::{Look, decoded};
+use super::unreadable::Unreadable;
+
+/// The longest body that is rewritten: it is in memory twice meanwhile. Models take no longer requests.
+pub(crate) const LONGEST: usize = 32 << 20;
+
+/// Taking something out may uncover more: what stood apart stands together.
+const ROUNDS: usize = 3;
+
+/// `body` in plain, without anything that may not pass; none when that cannot be done.
+///
+/// # Errors
+/// [`Unreadable`] as when it was looked at first.
+pub(crate) fn rewritten(
+    scanner: &Arc<Scanner>,
+    body: &[u8],
+    codings: &[Coding],
+    headers: &HeaderMap,
+) -> Result<Option<Vec<u8>>, Unreadable> {
+    let mut text = decoded(body, codings, LONGEST)?;
+    let shape = shape_of(headers);
+    for _ in 0..=ROUNDS {
+        let mut look = Look::new(scanner, &[], headers);
+        look.feed(&text)?;
+        let seen = look.finish()?;
+        if !seen.blocks() {
+            return Ok(Some(text));
+        }
+        if seen.packed.iter().any(|finding| finding.severity == Severity::Block) {
+            return Ok(None);
+        }
+        text = without(&text, &seen.plain, shape);
+    }
+    Ok(None)
+}
+
+/// How a body is written, as its headers say.
+pub(crate) fn shape_of(headers: &HeaderMap) -> Shape {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind.ends_with("json") {
+        Shape::Json
+    } else if kind == "application/x-www-form-urlencoded" {
+        Shape::Url
+    } else {
+        Shape::Text
+    }
+}
+
+/// `text` without what blocks. JSON that stands line by line, as in event streams, stays JSON in each line.
+pub(crate) fn without(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
+    let blocks: Vec<&Finding> = found.iter().filter(|finding| finding.severity == Severity::Block).collect();
+    let whole = |shape| {
+        let blocks: Vec<Finding> = blocks.iter().map(|finding| (*finding).clone()).collect();
+        rewrite(text, &blocks, shape)
+    };
+    if shape != Shape::Json || serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() {
+        return whole(shape);
+    }
+    let mut made = Vec::with_capacity(text.len());
+    let mut at = 0;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let lead = if line.starts_with(b"data:") { 5 } else { 0 };
+        let (lead, rest) = line.split_at(lead);
+        let start = at + lead.len();
+        made.extend_from_slice(lead);
+        at += line.len();
+        let inside: Vec<Finding> = blocks.iter().filter_map(|finding| within(finding, start..at)).collect();
+        if inside.is_empty() {
+            made.extend_from_slice(rest);
+        } else {
+            made.extend_from_slice(&rewrite(rest, &inside, Shape::Json));
+        }
+    }
+    made
+}
+
+/// A finding by its place in a part of the text, if it touches it.
+pub(super) fn within(finding: &Finding, part: Range<usize>) -> Option<Finding> {
+    let span = finding.span.within(part.end);
+    let (start, end) = (span.start.max(part.start), span.end.min(part.end));
+    (start < end).then(|| Finding {
+        span: Range64 { start: (start - part.start) as u64, end: (end - part.start) as u64 },
+        ..finding.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::secret::Secret;
+    use bottle_scan::KnownSecrets;
+    use http::HeaderValue;
+
+    use super::*;
+
+    const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+
+    #[test]
+    fn a_body_is_what_it_was_but_for_the_secret() {
+        let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
+        let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
+        let json = "application/json; charset=utf-8";
+        for (kind, body, expected) in [
+            (json, format!("{{\"a\":\"x {SECRET} y\",\"b\":[1]}}"), "{\"a\":\"x [redacted] y\",\"b\":[1]}"),
+            (json, format!("{{\"a\":1}}\n{{\"a\":\"{SECRET}\"}}\n"), "{\"a\":1}\n{\"a\":\"[redacted]\"}\n"),
+            ("application/x-www-form-urlencoded", format!("a={SECRET}&b=1"), "a=redacted&b=1"),
+            ("text/plain", format!("<{SECRET}>"), "<[redacted]>"),
+        ] {
+            let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            let made =
+                rewritten(&scanner, body.as_bytes(), &[], &headers).expect("readable").expect("rewritten");
+            assert_eq!(String::from_utf8_lossy(&made), expected, "{kind}");
+        }
+    }
+}

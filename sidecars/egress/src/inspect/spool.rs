@@ -1,0 +1,338 @@
+//! What is held until its verdict: in memory while it is short, then in a file without a name, encrypted under
+//! a key that only this process has. A disk that is looked at later shows nothing of it.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use bottle_contract::session::bundle::Limits;
+
+/// What one body keeps in memory.
+const IN_MEMORY: usize = 1 << 20;
+/// What it keeps there when all together hold much.
+const IN_MEMORY_WHEN_FULL: usize = BLOCK;
+/// What all bodies together may keep in memory before each keeps less.
+const TOGETHER: u64 = 64 << 20;
+/// Bytes that are encrypted at a time.
+const BLOCK: usize = 256 << 10;
+/// Blocks on their way back.
+const AHEAD: usize = 2;
+
+/// Where bodies lie, and how much of them there is.
+pub(crate) struct Spools {
+    folder: PathBuf,
+    limits: Limits,
+    memory: Arc<AtomicU64>,
+    disk: Arc<AtomicU64>,
+}
+
+/// A body cannot be held.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpoolError {
+    #[error("bodies over {} are not let through", size(*.0))]
+    TooLong(u64),
+    #[error("too much waits for its verdict already")]
+    Full,
+    #[error("it could not be kept: {0}")]
+    Disk(#[from] io::Error),
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        bytes => format!("{bytes} bytes"),
+    }
+}
+
+impl Spools {
+    pub(crate) fn new(folder: &Path, limits: Limits) -> Self {
+        Self { folder: folder.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
+    }
+
+    /// Whether a body of so many bytes is let through at all.
+    ///
+    /// # Errors
+    /// [`SpoolError::TooLong`].
+    pub(crate) fn admits(&self, length: u64) -> Result<(), SpoolError> {
+        if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
+    }
+
+    /// An empty one.
+    pub(crate) fn spool(&self) -> Spool {
+        let counted = |of: &Arc<AtomicU64>| Counted { of: Arc::clone(of), held: 0 };
+        Spool {
+            folder: self.folder.clone(),
+            limits: self.limits,
+            memory: counted(&self.memory),
+            disk: counted(&self.disk),
+            held: BytesMut::new(),
+            file: None,
+            length: 0,
+        }
+    }
+}
+
+/// A share of what all hold together, given back when it is dropped.
+struct Counted {
+    of: Arc<AtomicU64>,
+    held: u64,
+}
+
+impl Counted {
+    fn set(&mut self, held: u64) {
+        if held >= self.held {
+            self.of.fetch_add(held - self.held, Ordering::Relaxed);
+        } else {
+            self.of.fetch_sub(self.held - held, Ordering::Relaxed);
+        }
+        self.held = held;
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+/// A body that is held.
+pub(crate) struct Spool {
+    folder: PathBuf,
+    limits: Limits,
+    memory: Counted,
+    disk: Counted,
+    /// What is not in the file.
+    held: BytesMut,
+    file: Option<Sealed>,
+    length: u64,
+}
+
+/// The file, and the key that is nowhere else.
+struct Sealed {
+    file: File,
+    key: LessSafeKey,
+    /// Lengths of the sealed blocks are all [`BLOCK`] but the last's.
+    blocks: u64,
+}
+
+impl Spool {
+    /// Bytes so far.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Adds the next piece.
+    ///
+    /// # Errors
+    /// [`SpoolError`]: then the body does not pass.
+    pub(crate) async fn push(&mut self, piece: &[u8]) -> Result<(), SpoolError> {
+        self.length += piece.len() as u64;
+        if self.length > self.limits.body {
+            return Err(SpoolError::TooLong(self.limits.body));
+        }
+        self.held.extend_from_slice(piece);
+        self.memory.set(self.held.capacity() as u64);
+        let full = self.memory.of.load(Ordering::Relaxed) > TOGETHER;
+        let most = if full { IN_MEMORY_WHEN_FULL } else { IN_MEMORY };
+        let due = self.file.is_some() && self.held.len() >= BLOCK;
+        if self.held.len() > most || due {
+            self.spill().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks to the file.
+    async fn spill(&mut self) -> Result<(), SpoolError> {
+        let mut sealed = match self.file.take() {
+            Some(sealed) => sealed,
+            None => Sealed::create(&self.folder)?,
+        };
+        let mut blocks = Vec::new();
+        while self.held.len() >= BLOCK {
+            blocks.push(self.held.split_to(BLOCK));
+        }
+        let bytes: u64 = blocks.iter().map(|block| block.len() as u64).sum();
+        self.disk.set(self.disk.held + bytes);
+        if self.disk.of.load(Ordering::Relaxed) > self.limits.spool {
+            return Err(SpoolError::Full);
+        }
+        let written = spawn_blocking(move || {
+            for block in blocks {
+                sealed.append(block)?;
+            }
+            Ok::<_, io::Error>(sealed)
+        });
+        self.file = Some(written.await.map_err(io::Error::other)??);
+        // The rest moves into a buffer of its own size.
+        self.held = BytesMut::from(&self.held[..]);
+        self.memory.set(self.held.capacity() as u64);
+        Ok(())
+    }
+
+    /// All of it, when it is at most `most` bytes.
+    ///
+    /// # Errors
+    /// When it cannot be read back.
+    pub(crate) async fn whole(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
+        if self.length > most as u64 {
+            return Ok(None);
+        }
+        let mut text = Vec::with_capacity(usize::try_from(self.length).unwrap_or(0));
+        if let Some(sealed) = &self.file {
+            for block in 0..sealed.blocks {
+                text.extend_from_slice(&sealed.read(block)?);
+            }
+        }
+        text.extend_from_slice(&self.held);
+        Ok(Some(text))
+    }
+
+    /// Its bytes in order, when its verdict has come.
+    pub(crate) fn read(self) -> Reading {
+        let Self { held, file, memory, disk, .. } = self;
+        let held = held.freeze();
+        let Some(sealed) = file else {
+            return Reading { blocks: None, last: Some(held), _shares: (memory, disk) };
+        };
+        let (sender, blocks) = mpsc::channel(AHEAD);
+        spawn_blocking(move || {
+            for block in 0..sealed.blocks {
+                let text = sealed.read(block).map(Bytes::from);
+                let failed = text.is_err();
+                if sender.blocking_send(text).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Reading { blocks: Some(blocks), last: Some(held), _shares: (memory, disk) }
+    }
+}
+
+/// A body on its way after its verdict.
+pub(crate) struct Reading {
+    pub(crate) blocks: Option<mpsc::Receiver<io::Result<Bytes>>>,
+    /// What follows the blocks.
+    pub(crate) last: Option<Bytes>,
+    _shares: (Counted, Counted),
+}
+
+impl Sealed {
+    fn create(folder: &Path) -> io::Result<Self> {
+        let file = tempfile::tempfile_in(folder)?;
+        let mut key = zeroize::Zeroizing::new([0; 32]);
+        let failed = |_| io::Error::other("no key could be made");
+        SystemRandom::new().fill(&mut *key).map_err(failed)?;
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &*key).map_err(failed)?;
+        Ok(Self { file, key: LessSafeKey::new(key), blocks: 0 })
+    }
+
+    /// Every block has a number of its own, and the key serves one file.
+    fn nonce(block: u64) -> Nonce {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&block.to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    fn place(block: u64) -> u64 {
+        block * (BLOCK + CHACHA20_POLY1305.tag_len()) as u64
+    }
+
+    fn append(&mut self, block: BytesMut) -> io::Result<()> {
+        let mut text = Vec::from(&block[..]);
+        self.key
+            .seal_in_place_append_tag(Self::nonce(self.blocks), Aad::empty(), &mut text)
+            .map_err(|_| io::Error::other("it could not be encrypted"))?;
+        self.file.write_all_at(&text, Self::place(self.blocks))?;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    fn read(&self, block: u64) -> io::Result<Vec<u8>> {
+        let mut text = vec![0; BLOCK + CHACHA20_POLY1305.tag_len()];
+        self.file.read_exact_at(&mut text, Self::place(block))?;
+        let opened = self.key.open_in_place(Self::nonce(block), Aad::empty(), &mut text);
+        let length = opened.map_err(|_| io::Error::other("it was changed on disk"))?.len();
+        text.truncate(length);
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(spool: Spool) -> Vec<u8> {
+        let mut reading = spool.read();
+        let mut text = Vec::new();
+        if let Some(blocks) = &mut reading.blocks {
+            while let Some(block) = blocks.recv().await {
+                text.extend_from_slice(&block.expect("block"));
+            }
+        }
+        text.extend_from_slice(&reading.last.take().expect("last"));
+        text
+    }
+
+    #[tokio::test]
+    async fn what_was_held_comes_back_and_its_place_is_free_again() {
+        let folder = tempfile::tempdir().expect("folder");
+        let spools = Spools::new(folder.path(), Limits { body: 8 << 20, spool: 8 << 20 });
+        for length in [0, 1, IN_MEMORY, IN_MEMORY + 1, (5 << 20) + 77] {
+            let text: Vec<u8> = (0..length).map(|n| u8::try_from(n % 251).expect("small")).collect();
+            for piece in [1000, 64 << 10, 3 << 20] {
+                let mut spool = spools.spool();
+                for piece in text.chunks(piece) {
+                    spool.push(piece).await.expect("push");
+                }
+                assert_eq!(spool.length(), length as u64);
+                let whole = spool.whole(8 << 20).await.expect("whole").expect("short enough");
+                assert!(whole == text && read(spool).await == text, "{length} in {piece}");
+            }
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);
+        assert_eq!((spools.memory.load(Ordering::Relaxed), spools.disk.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn limits_hold_for_one_and_for_all_together() {
+        let folder = tempfile::tempdir().expect("folder");
+        let spools = Spools::new(folder.path(), Limits { body: 4 << 20, spool: 5 << 20 });
+        let piece = vec![b'x'; 1 << 20];
+        let mut one = spools.spool();
+        for _ in 0..4 {
+            one.push(&piece).await.expect("push");
+        }
+        assert!(matches!(one.push(b"x").await, Err(SpoolError::TooLong(_))));
+        let mut other = spools.spool();
+        let outcome = async {
+            for _ in 0..4 {
+                other.push(&piece).await?;
+            }
+            Ok::<_, SpoolError>(())
+        };
+        assert!(matches!(outcome.await, Err(SpoolError::Full)));
+        assert!(spools.admits(4 << 20).is_ok() && spools.admits((4 << 20) + 1).is_err());
+    }
+
+    #[tokio::test]
+    async fn the_disk_shows_nothing() {
+        let folder = tempfile::tempdir().expect("folder");
+        let mut sealed = Sealed::create(folder.path()).expect("file");
+        let text = vec![b'S'; BLOCK];
+        sealed.append(BytesMut::from(&text[..])).expect("append");
+        let mut raw = vec![0; BLOCK];
+        sealed.file.read_exact_at(&mut raw, 0).expect("read");
+        assert!(memchr::memmem::find(&raw, b"SSSS").is_none());
+        sealed.file.write_all_at(b"x", 5).expect("change");
+        assert!(sealed.read(0).is_err());
+    }
+}

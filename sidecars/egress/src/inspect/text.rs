@@ -1,0 +1,270 @@
+//! A body made readable and looked through, piece by piece.
+
+use std::sync::Arc;
+
+use bottle_scan::{Finding, Scanner, Severity, Stream};
+use http::HeaderMap;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+
+use super::decode::{Coding, Decoder, Sink};
+use super::nested::Nested;
+use super::unreadable::Unreadable;
+
+/// Codings on top of each other. Servers use one.
+const CODINGS: usize = 3;
+
+/// The codings that `headers` name, outermost first.
+///
+/// # Errors
+/// [`Unreadable::Coding`] for one that the door does not read, or too many.
+pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
+    let mut codings = Vec::new();
+    for value in headers.get_all(CONTENT_ENCODING) {
+        let value = value.to_str().map_err(|_| Unreadable::Coding)?;
+        let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
+        for name in names.filter(|name| !name.eq_ignore_ascii_case("identity")) {
+            codings.push(Coding::named(name).ok_or(Unreadable::Coding)?);
+        }
+    }
+    // Listed in the order in which they were applied.
+    codings.reverse();
+    if codings.len() > CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
+}
+
+/// A body while it is looked through.
+pub(crate) struct Look {
+    codings: Vec<Decoder>,
+    text: Stream<Arc<Scanner>>,
+    /// The text without its zeros, where it seems to be in two or four bytes a character.
+    narrow: Option<Stream<Arc<Scanner>>>,
+    begun: bool,
+    nested: Nested,
+}
+
+/// What was found in a body.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// In the decoded text, by their places in it.
+    pub(crate) plain: Vec<Finding>,
+    /// In what is packed inside it: no place of the text is theirs.
+    pub(crate) packed: Vec<Finding>,
+}
+
+impl Seen {
+    /// Everything.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Finding> {
+        self.plain.iter().chain(&self.packed)
+    }
+
+    /// Whether something may not pass.
+    pub(crate) fn blocks(&self) -> bool {
+        self.all().any(|finding| finding.severity == Severity::Block)
+    }
+}
+
+impl Look {
+    /// Begins; `codings` are outermost first, `headers` say how the text is written.
+    pub(crate) fn new(scanner: &Arc<Scanner>, codings: &[Coding], headers: &HeaderMap) -> Self {
+        let wide = headers.get(CONTENT_TYPE).is_some_and(|kind| {
+            let kind = kind.as_bytes().to_ascii_lowercase();
+            [&b"utf-16"[..], b"utf-32", b"utf16", b"utf32", b"ucs-"]
+                .iter()
+                .any(|name| memchr::memmem::find(&kind, name).is_some())
+        });
+        Self {
+            codings: codings.iter().map(|coding| Decoder::new(*coding)).collect(),
+            text: scanner.stream_owned(),
+            narrow: wide.then(|| scanner.stream_owned()),
+            begun: false,
+            nested: Nested::in_scanner(scanner),
+        }
+    }
+
+    /// Looks at the next piece.
+    ///
+    /// # Errors
+    /// [`Unreadable`]; then nothing of it may pass.
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+        let Self { codings, text, narrow, begun, nested } = self;
+        through(codings, piece, &mut |piece| {
+            if !*begun && !piece.is_empty() {
+                *begun = true;
+                if narrow.is_none() && is_wide(piece) {
+                    *narrow = Some(nested.scanner().stream_owned());
+                }
+            }
+            text.feed(piece);
+            if let Some(narrow) = narrow {
+                let kept: Vec<u8> = piece.iter().copied().filter(|byte| *byte != 0).collect();
+                narrow.feed(&kept);
+            }
+            nested.feed(piece)
+        })
+    }
+
+    /// The body has ended.
+    ///
+    /// # Errors
+    /// [`Unreadable::Broken`] when it is not whole in its coding.
+    pub(crate) fn finish(self) -> Result<Seen, Unreadable> {
+        if !self.codings.iter().all(Decoder::is_whole) {
+            return Err(Unreadable::Broken);
+        }
+        let plain = self.text.finish().findings;
+        let mut packed = self.nested.finish();
+        packed.extend(self.narrow.into_iter().flat_map(|narrow| narrow.finish().findings));
+        Ok(Seen { plain, packed })
+    }
+}
+
+/// Two or four bytes a character: text in ASCII then has a zero early, or a mark of its order.
+fn is_wide(text: &[u8]) -> bool {
+    let start = &text[..text.len().min(4)];
+    start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
+}
+
+/// `piece` through all of `codings`.
+fn through(codings: &mut [Decoder], piece: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
+    match codings.split_first_mut() {
+        None => sink(piece),
+        Some((first, rest)) => first.feed(piece, &mut |piece| through(rest, piece, sink)),
+    }
+}
+
+/// A text without its codings, piece by piece.
+pub(crate) struct Decoding(Vec<Decoder>);
+
+impl Decoding {
+    /// `codings` are outermost first.
+    pub(crate) fn new(codings: &[Coding]) -> Self {
+        Self(codings.iter().map(|coding| Decoder::new(*coding)).collect())
+    }
+
+    /// Decodes the next piece; a `sink` that says false ends it.
+    ///
+    /// # Errors
+    /// [`Unreadable`].
+    pub(crate) fn feed(
+        &mut self,
+        piece: &[u8],
+        sink: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<(), Unreadable> {
+        through(&mut self.0, piece, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
+    }
+
+    /// Whether what was fed is whole.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.0.iter().all(Decoder::is_whole)
+    }
+}
+
+/// `body` without its codings, as long as it stays within `most` bytes.
+///
+/// # Errors
+/// [`Unreadable`], also when it is longer.
+pub(super) fn decoded(body: &[u8], codings: &[Coding], most: usize) -> Result<Vec<u8>, Unreadable> {
+    let mut decoding = Decoding::new(codings);
+    let mut text = Vec::new();
+    through(&mut decoding.0, body, &mut |piece| {
+        text.extend_from_slice(piece);
+        if text.len() > most { Err(Unreadable::Bomb) } else { Ok(()) }
+    })?;
+    if decoding.is_whole() { Ok(text) } else { Err(Unreadable::Broken) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use bottle_contract::secret::Secret;
+    use bottle_scan::KnownSecrets;
+
+    use super::*;
+
+    const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+
+    type Headers = &'static [(&'static str, &'static str)];
+
+    fn scanner() -> Arc<Scanner> {
+        let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
+        Arc::new(Scanner::outbound(Arc::new(known)))
+    }
+
+    fn seen(body: &[u8], headers: &[(&'static str, &'static str)], size: usize) -> Result<Seen, Unreadable> {
+        let headers = headers.iter().map(|(name, value)| {
+            (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+        });
+        let headers = headers.collect();
+        let mut look = Look::new(&scanner(), &codings(&headers)?, &headers);
+        for piece in body.chunks(size) {
+            look.feed(piece)?;
+        }
+        look.finish()
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        writer.write_all(text).expect("write");
+        writer.finish().expect("finish")
+    }
+
+    /// A zip archive with one deflated entry, without a directory.
+    fn zip(text: &[u8]) -> Vec<u8> {
+        let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+        writer.write_all(text).expect("write");
+        let packed = writer.finish().expect("finish");
+        let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+        made.extend([0; 8]);
+        for size in [packed.len(), text.len()] {
+            made.extend(u32::try_from(size).expect("small").to_le_bytes());
+        }
+        made.extend([5, 0, 0, 0]);
+        made.extend_from_slice(b"a.txt");
+        made.extend_from_slice(&packed);
+        made
+    }
+
+    #[test]
+    fn a_secret_is_found_however_it_is_packed() {
+        let said = format!("{{\"note\":\"here it is: {SECRET}, keep it\"}}");
+        let said = said.as_bytes();
+        let wide: Vec<u8> = said.iter().flat_map(|byte| [*byte, 0]).collect();
+        let form =
+            [b"--x\r\nContent-Type: application/gzip\r\n\r\n", &gzip(said)[..], b"\r\n--x--\r\n"].concat();
+        let bodies: [(&str, Vec<u8>, Headers); 9] = [
+            ("plain", said.to_vec(), &[]),
+            ("gzip", gzip(said), &[("content-encoding", "gzip")]),
+            ("twice", gzip(&gzip(said)), &[("content-encoding", "gzip, gzip")]),
+            ("a file", gzip(said), &[("content-type", "application/octet-stream")]),
+            ("a file in gzip", gzip(&gzip(said)), &[("content-encoding", "gzip")]),
+            ("a file in a form", form, &[("content-type", "multipart/form-data; boundary=x")]),
+            ("zip", zip(said), &[]),
+            ("a second entry", [zip(b"nothing"), zip(said)].concat(), &[]),
+            ("UTF-16", wide, &[("content-type", "application/json; charset=utf-16")]),
+        ];
+        for (name, body, headers) in bodies {
+            for size in [body.len(), 1, 5] {
+                let seen = seen(&body, headers, size).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(seen.blocks(), "{name} in pieces of {size}");
+            }
+        }
+        for (name, body) in [("gzip", gzip(b"nothing here")), ("zip", zip(b"nothing here"))] {
+            assert!(!seen(&body, &[], body.len()).expect("readable").blocks(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_does_not_pass() {
+        for (body, coding) in [
+            (&b"plain"[..], "gzip"),
+            (&gzip(b"some text that is cut off")[..20], "gzip"),
+            (b"x", "compress"),
+            (b"x", "gzip, gzip, gzip, gzip"),
+        ] {
+            assert!(seen(body, &[("content-encoding", coding)], 3).is_err(), "{coding}");
+        }
+        let bomb = gzip(&vec![0; 64 << 20]);
+        assert_eq!(seen(&bomb, &[], bomb.len()).expect_err("nested"), Unreadable::Bomb);
+        assert!(seen(b"plain", &[("content-encoding", "identity")], 3).is_ok());
+    }
+}

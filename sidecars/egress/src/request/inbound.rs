@@ -1,0 +1,232 @@
+//! Stage 8: what comes back is looked at before the bottle has it.
+//!
+//! ```text
+//! head ──► secrets taken out
+//! body ─┬─ whole within a moment ──► judged ─► as it was, without the secret, or refused
+//!       └─ goes on ────────────────► flowing: judged as it passes, cut where it must not
+//! ```
+//! A secret of the bottle that a host repeats is taken out. A text that tries to take over its reader is not
+//! handed on, but on a provider's own route it is only told of: a model's stream that is cut is asked for
+//! again, and paid for twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_contract::decide::{Reason, Refusal};
+use bottle_scan::{Finding, Scanner, Severity};
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Frame};
+use tokio::time::timeout;
+
+use super::body::{self, Body};
+use super::flowing::{Flowing, Judge};
+use super::outbound::Permit;
+use crate::egress::Egress;
+use crate::inspect::head::{Head, Leaving};
+use crate::inspect::{Coding, Decoding, Unreadable, codings, rewritten};
+use crate::report::record::Asked;
+
+/// An answer that says it is no longer than this is awaited whole.
+const WHOLE: u64 = 1 << 20;
+/// One that does not say is awaited for so many bytes,
+const BEGINNING: usize = 256 << 10;
+/// as long as it is not silent for longer than this.
+const SILENCE: Duration = Duration::from_millis(50);
+
+/// Whose answer it is, and what is wanted of it.
+pub(super) struct Inbound {
+    asked: Asked,
+    scanner: Arc<Scanner>,
+    known: Arc<Scanner>,
+    provider: bool,
+}
+
+impl Inbound {
+    /// None when the route wants nothing of its answers looked at.
+    pub(super) fn of(egress: &Egress, permit: &Permit) -> Option<Self> {
+        let scanner = Arc::clone(egress.inspector.inbound(&permit.dlp)?);
+        let known = Arc::clone(egress.inspector.echoes());
+        Some(Self { asked: permit.asked.clone(), scanner, known, provider: permit.provider })
+    }
+
+    /// Judges an answer.
+    ///
+    /// # Errors
+    /// The refusal that takes its place.
+    pub(super) async fn judge(
+        self,
+        egress: &Arc<Egress>,
+        response: Response<Body>,
+    ) -> Result<Response<Body>, Refusal> {
+        let (mut parts, body) = response.into_parts();
+        self.clean_headers(egress, &mut parts.headers);
+        if body.is_end_stream() {
+            return Ok(Response::from_parts(parts, body));
+        }
+        let codings = self.codings(&parts)?;
+        let (beginning, rest) = self.beginning(&parts, body).await?;
+        match rest {
+            None => self.whole(egress, parts, beginning.freeze(), &codings),
+            Some(rest) => Ok(self.flowing(egress, parts, beginning, rest, &codings)),
+        }
+    }
+
+    /// A part of a coded text cannot be decoded, and no host makes one of what it was just asked.
+    fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
+        if parts.status == StatusCode::PARTIAL_CONTENT {
+            return Ok(Vec::new());
+        }
+        codings(&parts.headers).map_err(|error| self.unreadable(error))
+    }
+
+    fn unreadable(&self, error: Unreadable) -> Refusal {
+        Refusal::unreadable_answer(&self.asked.host, &error.to_string())
+    }
+
+    fn clean_headers(&self, egress: &Egress, headers: &mut HeaderMap) {
+        if let Some(made) = without_secrets(headers, &self.known) {
+            *headers = made;
+            egress.reporter.noticed(
+                &self.asked,
+                "redacted",
+                "a secret of this bottle in the answer's headers",
+            );
+        }
+    }
+
+    /// What of the body comes at once, and the rest if there is more.
+    async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(BytesMut, Option<Rest>), Refusal> {
+        let mut beginning = BytesMut::new();
+        let length = length(&parts.headers);
+        let awaited = length.is_some_and(|length| length <= WHOLE);
+        if !awaited && (length.is_some() || is_stream(&parts.headers)) {
+            return Ok((beginning, Some(Rest { body, next: None })));
+        }
+        loop {
+            let frame = if awaited {
+                body.frame().await
+            } else {
+                match timeout(SILENCE, body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Ok((beginning, Some(Rest { body, next: None }))),
+                }
+            };
+            match frame {
+                None => return Ok((beginning, None)),
+                Some(Err(_)) => {
+                    let host = &self.asked.host;
+                    return Err(Refusal::later(Reason::UpstreamUnreachable, host, "its answer broke off"));
+                }
+                Some(Ok(frame)) if frame.is_data() => {
+                    beginning.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+                    if beginning.len() > BEGINNING && !awaited {
+                        return Ok((beginning, Some(Rest { body, next: None })));
+                    }
+                }
+                // Trailers are told when their turn comes.
+                Some(other) => return Ok((beginning, Some(Rest { body, next: Some(other) }))),
+            }
+        }
+    }
+
+    fn whole(
+        &self,
+        egress: &Egress,
+        mut parts: Parts,
+        text: Bytes,
+        codings: &[Coding],
+    ) -> Result<Response<Body>, Refusal> {
+        let found = self.found(&text, codings).map_err(|error| self.unreadable(error))?;
+        let mut judge = self.judge_of(egress);
+        judge.notice(&found);
+        if let Some(finding) = judge.stops(&found) {
+            return Err(Refusal::later(Reason::InjectionFound, &self.asked.host, &finding.preview));
+        }
+        if !found.iter().any(is_echo) {
+            return Ok(Response::from_parts(parts, body::full(text)));
+        }
+        let words = "a secret of this bottle in the answer";
+        match rewritten(&self.known, &text, codings, &parts.headers) {
+            Ok(Some(made)) => {
+                egress.reporter.noticed(&self.asked, "redacted", words);
+                parts.headers.remove(CONTENT_ENCODING);
+                parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(made.len()));
+                Ok(Response::from_parts(parts, body::full(made)))
+            }
+            Ok(None) => Err(Refusal::secret_in_answer(&self.asked.host, "it cannot be taken out")),
+            Err(error) => Err(self.unreadable(error)),
+        }
+    }
+
+    fn found(&self, text: &[u8], codings: &[Coding]) -> Result<Vec<Finding>, Unreadable> {
+        if codings.is_empty() {
+            return Ok(self.scanner.scan(text).findings);
+        }
+        let mut decoding = Decoding::new(codings);
+        let mut stream = self.scanner.stream();
+        decoding.feed(text, &mut |text| {
+            stream.feed(text);
+            true
+        })?;
+        if decoding.is_whole() { Ok(stream.finish().findings) } else { Err(Unreadable::Broken) }
+    }
+
+    fn flowing(
+        &self,
+        egress: &Arc<Egress>,
+        parts: Parts,
+        beginning: BytesMut,
+        rest: Rest,
+        codings: &[Coding],
+    ) -> Response<Body> {
+        let judge = self.judge_of(egress);
+        let flowing = Flowing::new(judge, beginning, rest.next, rest.body, codings);
+        Response::from_parts(parts, flowing.boxed_unsync())
+    }
+
+    fn judge_of(&self, egress: &Egress) -> Judge {
+        Judge {
+            asked: self.asked.clone(),
+            scanner: Arc::clone(&self.scanner),
+            known: Arc::clone(&self.known),
+            provider: self.provider,
+            reporter: Arc::clone(&egress.reporter),
+            noticed: 0,
+        }
+    }
+}
+
+/// The rest of a body, whose next frame may have been read already.
+struct Rest {
+    body: Body,
+    next: Option<Result<Frame<Bytes>, body::BodyError>>,
+}
+
+/// Whether it is a secret of this bottle.
+pub(super) fn is_echo(finding: &Finding) -> bool {
+    finding.secret.is_some() && finding.severity == Severity::Block
+}
+
+/// `headers` without secrets; none when there are none in them.
+pub(super) fn without_secrets(headers: &HeaderMap, known: &Arc<Scanner>) -> Option<HeaderMap> {
+    let leaving = Leaving { host: "", path: "", query: None, headers, leaves: &|_| true };
+    let head = Head::of(&leaving);
+    let found: Vec<Finding> = head.look(Some(known)).into_iter().filter(is_echo).collect();
+    (!found.is_empty()).then(|| head.without(&found, &leaving).headers)
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether its reader wants each piece as it comes.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    ["text/event-stream", "application/x-ndjson", "application/grpc"]
+        .iter()
+        .any(|stream| kind.starts_with(stream))
+}

@@ -1,0 +1,170 @@
+//! A WebSocket's messages, each judged before it goes on.
+//!
+//! Nobody can be asked while a message waits, and a part of a conversation cannot be left out, so that a hit
+//! closes the socket. Pings are answered where they arrive. A message is judged together with the end of the
+//! ones before it: what is spread over two is found in the second.
+
+use std::sync::Arc;
+
+use bottle_contract::decide::{Reason, Refusal};
+use bottle_scan::{Finding, Scanner, Severity};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use http::HeaderMap;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+use super::outbound::Permit;
+use crate::bounds;
+use crate::egress::Egress;
+use crate::inspect::Look;
+use crate::report::record::Asked;
+
+/// What of earlier messages stays in view.
+const VIEW: usize = 2 << 10;
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// What is wanted of a WebSocket's messages.
+pub(super) struct Messages {
+    egress: Arc<Egress>,
+    asked: Asked,
+    provider: bool,
+    out: Option<Arc<Scanner>>,
+    back: Option<Arc<Scanner>>,
+}
+
+/// Which way a message goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Out,
+    Back,
+}
+
+impl Messages {
+    /// None when the route wants nothing looked at.
+    pub(super) fn of(egress: &Arc<Egress>, permit: &Permit) -> Option<Self> {
+        let inspector = &egress.inspector;
+        let (out, back) = (inspector.outbound(&permit.dlp).cloned(), inspector.inbound(&permit.dlp).cloned());
+        (out.is_some() || back.is_some()).then(|| Self {
+            egress: Arc::clone(egress),
+            asked: permit.asked.clone(),
+            provider: permit.provider,
+            out,
+            back,
+        })
+    }
+
+    /// Passes messages both ways until either side ends, one is silent for too long, or something is hit.
+    pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(bounds::MESSAGE_BYTES))
+            .max_frame_size(Some(bounds::MESSAGE_BYTES));
+        let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(config));
+        let (to_bottle, from_bottle) = socket(bottle, Role::Server).await.split();
+        let (to_upstream, from_upstream) = socket(upstream, Role::Client).await.split();
+        let (mut to_bottle, mut to_upstream) = (to_bottle, to_upstream);
+        let ended = tokio::select! {
+            ended = self.pass(Way::Out, from_bottle, &mut to_upstream) => ended,
+            ended = self.pass(Way::Back, from_upstream, &mut to_bottle) => ended,
+        };
+        // How it ended is for both ends to know; who is gone hears nothing.
+        let close = || Message::Close(ended.clone());
+        let _ = timeout(bounds::CLOSE_WITHIN, async {
+            tokio::join!(to_bottle.send(close()), to_upstream.send(close()))
+        })
+        .await;
+    }
+
+    /// One way; returns with what the socket is closed.
+    async fn pass(
+        &self,
+        way: Way,
+        mut from: SplitStream<Socket>,
+        to: &mut SplitSink<Socket, Message>,
+    ) -> Option<CloseFrame> {
+        let mut view = Vec::new();
+        loop {
+            let message = match timeout(bounds::TUNNEL_IDLE, from.next()).await {
+                Ok(Some(Ok(message))) => message,
+                Ok(Some(Err(error))) => return Some(of_error(&error)),
+                Ok(None) | Err(_) => return None,
+            };
+            let told = matches!(message, Message::Text(_) | Message::Binary(_));
+            let end = if let Message::Close(frame) = &message { Some(frame.clone()) } else { None };
+            if let Some(hit) = self.judge(way, &mut view, &payload(&message)) {
+                return Some(hit);
+            }
+            if let Some(frame) = end {
+                return frame;
+            }
+            if told && to.send(message).await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    /// With what the socket is closed, when `text` may not go on.
+    fn judge(&self, way: Way, view: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
+        let scanner = if way == Way::Out { self.out.as_ref() } else { self.back.as_ref() }?;
+        let seen = view.len() as u64;
+        view.extend_from_slice(text);
+        let mut look = Look::new(scanner, &[], &HeaderMap::new());
+        let looked = look.feed(view).and_then(|()| look.finish());
+        let Ok(looked) = looked else {
+            return Some(self.refuse(Reason::StructureRefused, "a message cannot be read"));
+        };
+        view.drain(..view.len().saturating_sub(VIEW));
+        let new = looked.plain.iter().filter(|finding| finding.span.end > seen).chain(&looked.packed);
+        for finding in new {
+            if let Some(close) = self.hit(way, finding) {
+                return Some(close);
+            }
+        }
+        None
+    }
+
+    fn hit(&self, way: Way, finding: &Finding) -> Option<CloseFrame> {
+        let words = format!("{} in a WebSocket message", finding.preview);
+        let phrase = way == Way::Back && finding.secret.is_none();
+        if finding.severity == Severity::Warn || (phrase && self.provider) {
+            self.egress.reporter.noticed(&self.asked, "noticed", &words);
+            return None;
+        }
+        let reason = if phrase { Reason::InjectionFound } else { Reason::SecretFound };
+        Some(self.refuse(reason, &words))
+    }
+
+    fn refuse(&self, reason: Reason, words: &str) -> CloseFrame {
+        let refusal = Refusal::later(reason, &self.asked.host, words);
+        self.egress.reporter.refused(&self.asked, &refusal);
+        CloseFrame { code: CloseCode::Policy, reason: reason.as_str().into() }
+    }
+}
+
+/// What of a message is read by somebody.
+fn payload(message: &Message) -> Vec<u8> {
+    match message {
+        Message::Text(text) => text.as_bytes().to_vec(),
+        Message::Binary(data) | Message::Ping(data) | Message::Pong(data) => data.to_vec(),
+        Message::Close(frame) => {
+            frame.as_ref().map_or_else(Vec::new, |frame| frame.reason.as_bytes().to_vec())
+        }
+        Message::Frame(_) => Vec::new(),
+    }
+}
+
+fn of_error(error: &tokio_tungstenite::tungstenite::Error) -> CloseFrame {
+    use tokio_tungstenite::tungstenite::Error;
+    let code = match error {
+        Error::Capacity(_) => CloseCode::Size,
+        Error::Protocol(_) | Error::Utf8(_) => CloseCode::Protocol,
+        _ => CloseCode::Away,
+    };
+    CloseFrame { code, reason: "".into() }
+}

@@ -1,0 +1,334 @@
+//! Stages 1 to 6: a request is decided, read, and decided again by what was found in it.
+//!
+//! ```text
+//! head ─► decide 1–5 ─► head looked through ─► body held and looked through ─► decide 6 ─┬─► forward
+//!              │                                          ▲                             ├─► refuse
+//!              └─► refuse (nothing is read)               └────── taken out ◄───────────┘
+//! ```
+//! What is refused anyway costs nothing: no body is read for it. A body leaves only after its verdict.
+
+use bottle_contract::decide::{Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide};
+use bottle_contract::names::HTTP_PORT;
+use bottle_contract::route::{Dlp, Route};
+use bottle_scan::Finding;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use hyper::body::Body as _;
+
+use super::arriving::Arriving;
+use super::body::{self, Body};
+use super::credentials::Exchange;
+use super::facts;
+use super::held::{Held, HoldError};
+use crate::door::Way;
+use crate::egress::Egress;
+use crate::inspect::head::{Head, Leaving};
+use crate::inspect::{Seen, described, rewritten};
+use crate::live::{self, Current};
+use crate::report::record::Asked;
+use crate::upstream::Target;
+
+/// What was allowed, in the form in which it leaves.
+pub(super) struct Permit {
+    pub(super) asked: Asked,
+    pub(super) target: Target,
+    /// Canonical, as decided on, without credentials.
+    path: String,
+    query: Option<String>,
+    pub(super) exchange: Exchange,
+    pub(super) websocket: bool,
+    pub(super) dlp: Dlp,
+    /// Whether the route is a provider's own.
+    pub(super) provider: bool,
+}
+
+impl Permit {
+    pub(super) fn path_and_query(&self) -> String {
+        match &self.query {
+            Some(query) => format!("{}?{query}", self.path),
+            None => self.path.clone(),
+        }
+    }
+}
+
+/// A request that is answered by the door, and what it was.
+pub(super) type Refused = Box<(Asked, Refusal)>;
+
+/// The body of a request that may leave.
+pub(super) enum Cargo {
+    /// Nobody wants it looked at, or there is none.
+    Arriving(Arriving),
+    /// It was looked at.
+    Held(Box<Held>),
+    /// It was rewritten.
+    Whole(Vec<u8>),
+}
+
+impl Cargo {
+    /// As it is sent.
+    pub(super) fn under(self, exchange: Exchange) -> Body {
+        match self {
+            Self::Arriving(body) => body.under(exchange),
+            Self::Held(held) => held.under(exchange),
+            Self::Whole(text) => body::full(text),
+        }
+    }
+}
+
+/// What is known while a request is judged.
+pub(super) struct Judging<'r> {
+    pub(super) egress: &'r Egress,
+    pub(super) current: &'r Current,
+    pub(super) way: &'r Way,
+}
+
+impl Judging<'_> {
+    /// Judges a request; `parts` are changed where something is taken out.
+    pub(super) async fn judge(&self, parts: &mut Parts, body: Arriving) -> Result<(Permit, Cargo), Refused> {
+        let permit = self.decided(parts, &Findings::none())?;
+        let (head, in_head) = look_at_head(self.egress, &permit, parts);
+        self.spare_the_body(&permit, parts, &head, &in_head)?;
+        let Some(scanner) = self.egress.inspector.outbound(&permit.dlp).filter(|_| !body.is_end_stream())
+        else {
+            let found = Found { head, in_head, held: None, in_body: Seen::default() };
+            return self.weighed(permit, parts, found, Some(body)).await;
+        };
+        let held = Held::read(&self.egress.spools, scanner, &parts.headers, body).await;
+        let (held, in_body) = held.map_err(|error| unheld(&permit, &error))?;
+        let found = Found { head, in_head, held: Some(held), in_body };
+        self.weighed(permit, parts, found, None).await
+    }
+
+    /// Stages 1 to 6 by what was found so far.
+    fn decided(&self, parts: &Parts, findings: &Findings) -> Result<Permit, Refused> {
+        let facts = facts::of(self.way, parts);
+        match self.verdict(&facts, findings) {
+            Verdict::Allow(allowed) => self.permit(parts, &allowed, facts.method, facts.websocket),
+            Verdict::Refuse(refusal) => Err(self.refused(parts, refusal)),
+            // Neither comes of a decision without findings, nor after a redaction.
+            Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
+                Err(self.refused(parts, Refusal::unasked(&allowed.host, "")))
+            }
+        }
+    }
+
+    fn verdict<'d>(&'d self, facts: &RequestFacts<'d>, findings: &Findings) -> Verdict<'d, 'd> {
+        decide(&self.current.table, facts, &|slot| self.egress.vault.holds(slot), findings)
+    }
+
+    fn refused(&self, parts: &Parts, refusal: Refusal) -> Refused {
+        let (method, path) = (parts.method.as_str(), parts.uri.path());
+        Box::new((Asked::of_refused(&refusal, self.way.port_of(&parts.uri), method, path), refusal))
+    }
+
+    fn permit(
+        &self,
+        parts: &Parts,
+        allowed: &Allowed<'_, '_>,
+        method: &str,
+        websocket: bool,
+    ) -> Result<Permit, Refused> {
+        let Allowed { route, host, port, target, .. } = allowed;
+        let route: &Route = route;
+        // The decision asked whether the slot is loaded; this asks whether it is bound to this very place.
+        let exchange = Exchange::of(route, &self.egress.vault)
+            .ok_or_else(|| self.refused(parts, Refusal::later(Reason::CredentialMissing, host, "")))?;
+        let tls = *port != HTTP_PORT;
+        let path = target.path.text.clone().into_owned();
+        Ok(Permit {
+            asked: Asked {
+                host: host.clone().into_owned(),
+                port: *port,
+                method: method.to_owned(),
+                path: path.clone(),
+            },
+            target: live::target(route, host, *port, tls),
+            query: target.query.as_deref().map(|query| exchange.query(query)),
+            path,
+            exchange,
+            websocket,
+            dlp: route.dlp.clone(),
+            provider: route.provider,
+        })
+    }
+
+    /// Refuses what the head alone makes impossible, before its body is read.
+    fn spare_the_body(
+        &self,
+        permit: &Permit,
+        parts: &Parts,
+        head: &Head,
+        in_head: &[Finding],
+    ) -> Result<(), Refused> {
+        let weighed = self.egress.inspector.weighed(in_head.iter());
+        if weighed.is_empty() {
+            return Ok(());
+        }
+        let words = words(head, in_head, &Seen::default(), &parts.headers);
+        let facts = facts::of(self.way, parts);
+        match self.verdict(&facts, &Findings::new(weighed).described(words)) {
+            Verdict::Refuse(refusal) => Err(told(permit, head, in_head, refusal, &parts.headers)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Stage 6.
+    async fn weighed(
+        &self,
+        permit: Permit,
+        parts: &mut Parts,
+        found: Found,
+        unread: Option<Arriving>,
+    ) -> Result<(Permit, Cargo), Refused> {
+        let Found { head, in_head, held, in_body } = found;
+        let weighed = self.egress.inspector.weighed(in_head.iter().chain(in_body.all()));
+        let words = words(&head, &in_head, &in_body, &parts.headers);
+        if weighed.is_empty() {
+            let cargo = cargo(held, unread);
+            return Ok((permit, cargo));
+        }
+        let facts = facts::of(self.way, parts);
+        let findings = Findings::new(weighed).described(words.clone());
+        match self.verdict(&facts, &findings) {
+            Verdict::Allow(_) => Ok((permit, cargo(held, unread))),
+            Verdict::Refuse(refusal) => Err(told(&permit, &head, &in_head, refusal, &parts.headers)),
+            Verdict::Ask(allowed) => {
+                let refusal = Refusal::unasked(&allowed.host, &words);
+                Err(told(&permit, &head, &in_head, refusal, &parts.headers))
+            }
+            Verdict::Redact(_) => {
+                let found = Found { head, in_head, held, in_body };
+                let redacted = self.redacted(permit, parts, found, unread).await?;
+                self.egress.reporter.noticed(&redacted.0.asked, "redacted", &words);
+                Ok(redacted)
+            }
+        }
+    }
+
+    /// Takes out what was found and decides again; what is left then is refused.
+    async fn redacted(
+        &self,
+        permit: Permit,
+        parts: &mut Parts,
+        found: Found,
+        unread: Option<Arriving>,
+    ) -> Result<(Permit, Cargo), Refused> {
+        take_out_of_head(&permit, parts, &found);
+        let mut cargo = cargo(found.held, unread);
+        let mut left = Vec::new();
+        if found.in_body.blocks() {
+            match self.without(&permit, &parts.headers, cargo).await {
+                Some(text) => {
+                    say_whole(&mut parts.headers, text.len());
+                    cargo = Cargo::Whole(text);
+                }
+                None => {
+                    left = self.egress.inspector.weighed(found.in_body.all());
+                    cargo = Cargo::Whole(Vec::new());
+                }
+            }
+        }
+        let again = self.decided(parts, &Findings::none())?;
+        let (head, in_head) = look_at_head(self.egress, &again, parts);
+        left.extend(self.egress.inspector.weighed(in_head.iter()));
+        let in_body = if left.is_empty() { Seen::default() } else { found.in_body };
+        let words = words(&head, &in_head, &in_body, &parts.headers);
+        let permit = self.decided(parts, &Findings::after_redaction(left).described(words))?;
+        Ok((permit, cargo))
+    }
+
+    /// The body without what was found; none when that cannot be done.
+    async fn without(&self, permit: &Permit, headers: &HeaderMap, cargo: Cargo) -> Option<Vec<u8>> {
+        let Cargo::Held(held) = cargo else { return None };
+        let scanner = self.egress.inspector.outbound(&permit.dlp)?;
+        let text = held.whole().await?;
+        rewritten(scanner, &text, held.codings(), headers).ok().flatten()
+    }
+}
+
+/// Everything that was found in a request.
+struct Found {
+    head: Head,
+    in_head: Vec<Finding>,
+    held: Option<Held>,
+    in_body: Seen,
+}
+
+fn cargo(held: Option<Held>, unread: Option<Arriving>) -> Cargo {
+    match (held, unread) {
+        (Some(held), _) => Cargo::Held(Box::new(held)),
+        (None, Some(unread)) => Cargo::Arriving(unread),
+        (None, None) => Cargo::Whole(Vec::new()),
+    }
+}
+
+fn look_at_head(egress: &Egress, permit: &Permit, parts: &Parts) -> (Head, Vec<Finding>) {
+    let head = Head::of(&leaving(permit, &parts.headers, &|name| leaves(permit, name)));
+    let found = head.look(egress.inspector.outbound(&permit.dlp));
+    (head, found)
+}
+
+fn leaving<'l>(
+    permit: &'l Permit,
+    headers: &'l HeaderMap,
+    leaves: &'l dyn Fn(&HeaderName) -> bool,
+) -> Leaving<'l> {
+    Leaving { host: &permit.asked.host, path: &permit.path, query: permit.query.as_deref(), headers, leaves }
+}
+
+/// Whether a header is sent as the agent wrote it. `Host` is written from what was decided on.
+fn leaves(permit: &Permit, name: &HeaderName) -> bool {
+    name != HOST && permit.exchange.lets(name)
+}
+
+fn take_out_of_head(permit: &Permit, parts: &mut Parts, found: &Found) {
+    if found.in_head.is_empty() {
+        return;
+    }
+    let all = |name: &HeaderName| leaves(permit, name);
+    let made = found.head.without(&found.in_head, &leaving(permit, &parts.headers, &all));
+    let target = match &made.query {
+        Some(query) => format!("{}?{query}", made.path),
+        None => made.path,
+    };
+    let mut uri = parts.uri.clone().into_parts();
+    // What cannot be read again stays as it was, is found again, and refused.
+    if let Ok(target) = target.parse() {
+        uri.path_and_query = Some(target);
+        if let Ok(uri) = http::Uri::from_parts(uri) {
+            parts.uri = uri;
+        }
+    }
+    parts.headers = made.headers;
+}
+
+/// What was found and where, for a person.
+fn words(head: &Head, in_head: &[Finding], in_body: &Seen, headers: &HeaderMap) -> String {
+    let in_head: Vec<(&Finding, String)> =
+        in_head.iter().map(|finding| (finding, head.place(finding, headers))).collect();
+    let in_head = in_head.iter().map(|(finding, place)| (*finding, place.as_str()));
+    let plain = in_body.plain.iter().map(|finding| (finding, "the body"));
+    let packed = in_body.packed.iter().map(|finding| (finding, "a file in the body"));
+    described(in_head.chain(plain).chain(packed))
+}
+
+/// A refusal whose path may hold what was found: it is told without it.
+fn told(permit: &Permit, head: &Head, in_head: &[Finding], refusal: Refusal, headers: &HeaderMap) -> Refused {
+    let all = |name: &HeaderName| leaves(permit, name);
+    let made = head.without(in_head, &leaving(permit, headers, &all));
+    Box::new((Asked { path: made.path, ..permit.asked.clone() }, refusal))
+}
+
+fn unheld(permit: &Permit, error: &HoldError) -> Refused {
+    let host = &permit.asked.host;
+    let refusal = Refusal::later(error.reason(), host, &error.to_string());
+    Box::new((permit.asked.clone(), refusal))
+}
+
+/// The headers of a body that was rewritten: it is plain now, and so long.
+fn say_whole(headers: &mut HeaderMap, length: usize) {
+    headers.remove(CONTENT_ENCODING);
+    headers.remove(TRANSFER_ENCODING);
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+}
