@@ -20,7 +20,7 @@ fn in_image() -> Result<TestHome> {
 }
 
 /// Runs a script as root where it may mount, with `$DISK` as an empty folder.
-fn script(home: &TestHome, script: &str) -> Result<String> {
+pub(crate) fn script(home: &TestHome, script: &str) -> Result<String> {
     let disk = home.outside("disk");
     std::fs::create_dir(&disk)?;
     let mut program = Program::at("/usr/bin/unshare".as_ref());
@@ -35,7 +35,7 @@ fn script(home: &TestHome, script: &str) -> Result<String> {
     Ok(format!("{}{}", outcome.stdout, outcome.stderr))
 }
 
-fn may_mount(home: &TestHome, test: &str) -> Result<bool> {
+pub(crate) fn may_mount(home: &TestHome, test: &str) -> Result<bool> {
     if !home.runs(test, "linux")? {
         return Ok(false);
     }
@@ -69,6 +69,29 @@ fn an_image_is_copied_where_nothing_can_be_laid_over_it() -> Result<()> {
     let said = script(&home, NO_LAYERS)?;
     let expected = "one\nagent\nagent\none\nmine\n1\n0\n";
     ensure!(said == expected, "{said}");
+    Ok(())
+}
+
+/// In such a copy, what came with the image does not count, and what the bottle writes does.
+const COPY_LIMITED: &str = r#"
+"$BOTTLE" start limited --label one --detach --yes -q; sleep 3
+"$BOTTLE" exec one -- /bin/sh -c 'head -c 4194304 /dev/zero >/opt/little; sleep 3; echo goes on'
+"$BOTTLE" exec one -- /bin/sh -c 'head -c 33554432 /dev/zero >/opt/much; sleep 60; echo survives'
+"$BOTTLE" stop one --time 0 -q 2>/dev/null
+"#;
+
+#[test]
+fn of_a_copied_image_what_was_written_counts() -> Result<()> {
+    let mut home = in_image()?;
+    let limited = bottle("[sleep, \"600\"], image: ./small")
+        .replace("backend: fake", "backend: linux\nresources: {disk: 16MiB}");
+    home.bottle("limited", &limited)?.agent("limited", "---\nbottle: limited\n---\n")?;
+    if !may_mount(&home, "of_a_copied_image_what_was_written_counts")? {
+        return Ok(());
+    }
+    let begin = NO_LAYERS.split("\"$BOTTLE\"").next().unwrap_or_default();
+    let said = script(&home, &format!("{begin}{COPY_LIMITED}"))?;
+    ensure!(said.contains("goes on\n") && !said.contains("survives"), "{said}");
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - `engines`, `images`: the same on Docker, with engines and images that are not as they should be
 //! - `image_files`: images that lie on this machine, on disks that are full or unusual
+//! - `clones`: snapshots on disks that share the blocks of files, and on one that does not
 //! - `disks`: homes on disks that are not as a local one
 //! - `homes`, `names`, `clock`: homes, names and times that are not the usual ones
 //! - `exit_codes`: each of them
@@ -33,6 +34,7 @@
 //! - `writing`: manifests of one's own, and settings
 
 mod clock;
+mod clones;
 mod conversations;
 mod disks;
 mod docker;
