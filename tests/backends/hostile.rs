@@ -251,8 +251,7 @@ async fn folders_and_links_that_take_each_others_places_lead_nowhere() {
 
 /// That nothing of the person's is in a stored tree.
 fn assert_only_its_own(folder: &Path) {
-    for entry in std::fs::read_dir(folder).expect("read") {
-        let entry = entry.expect("entry");
+    for entry in entries(folder) {
         let kind = entry.file_type().expect("kind");
         assert_ne!(entry.file_name(), "beside", "{}", folder.display());
         if kind.is_dir() {
@@ -292,10 +291,15 @@ async fn a_tree_that_changes_all_the_time_is_frozen_all_the_same() {
     }
 }
 
+/// What is in a folder, but where its prefix is kept: a part of that is the kernel's, and shut.
+fn entries(folder: &Path) -> Vec<std::fs::DirEntry> {
+    let all = std::fs::read_dir(folder).expect("read").map(|entry| entry.expect("entry"));
+    all.filter(|entry| entry.file_name() != ".prefix").collect()
+}
+
 /// Whether a tree has no more entries than this: the host's files would be many.
 fn no_more_than(folder: &Path, most: usize) -> bool {
-    let entries: Vec<_> =
-        std::fs::read_dir(folder).expect("read").map(|entry| entry.expect("entry")).collect();
+    let entries = entries(folder);
     let folders = entries.iter().filter(|entry| entry.file_type().expect("kind").is_dir());
     entries.len() <= most && folders.into_iter().all(|entry| no_more_than(&entry.path(), most))
 }
