@@ -153,6 +153,7 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
         credentials,
         known_secrets: secrets_of_the_environment(work),
         canary: Some(work.canary.value.clone()),
+        ask_seconds: plan.supervise.then_some(ASK_SECONDS),
         upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
             Value::Literal(url) => Some(url.as_str().into()),

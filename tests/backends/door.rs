@@ -28,6 +28,7 @@ pub(crate) async fn provision(bottle: &Bottle<'_>, channel: &Channel) {
         credentials: Vec::new(),
         known_secrets: Vec::new(),
         canary: None,
+        ask_seconds: None,
         limits: Default::default(),
         upstream_roots: String::new(),
         upstream_proxy: None,

@@ -85,6 +85,7 @@ fn provision(site: &Site) -> Provision {
         credentials: vec![Credential { binding, value: Some("real-key".into()) }],
         known_secrets: vec![],
         canary: None,
+        ask_seconds: None,
         limits: Default::default(),
         upstream_roots: site.authority.pem().to_owned(),
         upstream_proxy: None,

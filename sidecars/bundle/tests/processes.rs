@@ -185,6 +185,7 @@ fn provision() -> BundleRequest {
         credentials: vec![],
         known_secrets: vec![],
         canary: None,
+        ask_seconds: None,
         limits: Default::default(),
         upstream_roots: String::new(),
         upstream_proxy: None,

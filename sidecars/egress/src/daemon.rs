@@ -216,8 +216,8 @@ impl DaemonState {
             return Err("the egress daemon is provisioned already".to_owned());
         }
         let backlog = Arc::clone(&self.backlog);
-        let egress =
-            Egress::provision(provision, &self.config, backlog).map_err(|error| error.to_string())?;
+        let egress = Egress::provision(provision, &self.config, backlog, self.questions.clone())
+            .map_err(|error| error.to_string())?;
         serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();

@@ -1,10 +1,12 @@
 //! The provisioned door: all that a request needs on its way through.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Provision;
+use bottle_queue::Questions;
 use bottle_scan::TooLarge;
 use tokio::sync::Semaphore;
 
@@ -15,6 +17,7 @@ use crate::inspect::spool::Spools;
 use crate::live::Live;
 use crate::report::backlog::Backlog;
 use crate::report::{ReportError, Reporter};
+use crate::request::asking::Asking;
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::company::{BadProxyUrl, CompanyProxy};
 use crate::upstream::dial::Dialer;
@@ -31,6 +34,7 @@ pub(crate) struct Egress {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) inspector: Inspector,
     pub(crate) spools: Spools,
+    pub(crate) asking: Asking,
     pub(crate) reporter: Arc<Reporter>,
     /// Places for requests under way.
     pub(crate) requests: Arc<Semaphore>,
@@ -64,6 +68,7 @@ impl Egress {
         provision: Provision,
         config: &EgressConfig,
         backlog: Arc<Backlog>,
+        questions: Questions,
     ) -> Result<Arc<Self>, ProvisionError> {
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
@@ -83,11 +88,12 @@ impl Egress {
         let known: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
         let secrets: Vec<&Secret> = unapprovable.iter().chain(&known).copied().collect();
         let inspector = Inspector::new(&unapprovable, &known)?;
+        let asking = Asking::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);
         let reporter = Arc::new(Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?);
         let requests = Arc::new(Semaphore::new(bounds::REQUESTS));
         let leaves = Leaves::make(&slug)?;
-        Ok(Arc::new(Self { live, vault, leaves, upstream, inspector, spools, reporter, requests }))
+        Ok(Arc::new(Self { live, vault, leaves, upstream, inspector, spools, asking, reporter, requests }))
     }
 }

@@ -55,6 +55,9 @@ pub struct Provision {
     /// A secret that opens nothing: who sends it away was told to look for secrets. Nobody can approve it.
     #[serde(default)]
     pub canary: Option<SecretText>,
+    /// How long a person is waited for when a request holds what they have to allow; none: nobody is asked.
+    #[serde(default)]
+    pub ask_seconds: Option<u64>,
     /// How much of requests is kept while they are read.
     #[serde(default)]
     pub limits: Limits,

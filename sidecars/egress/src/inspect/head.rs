@@ -91,6 +91,11 @@ impl Head {
         found
     }
 
+    /// What a finding spans.
+    pub(crate) fn said(&self, finding: &Finding) -> &[u8] {
+        &self.text[finding.span.within(self.text.len())]
+    }
+
     /// Where a finding begins, in words.
     pub(crate) fn place(&self, finding: &Finding, headers: &HeaderMap) -> String {
         let at = finding.span.within(self.text.len()).start;

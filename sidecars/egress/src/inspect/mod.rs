@@ -24,6 +24,7 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{Detector, Finding, KnownSecrets, Scanner, Severity, TooLarge};
 
 pub(crate) use decode::Coding;
+pub(crate) use rewritten::decoded;
 pub(crate) use rewritten::{LONGEST, rewritten};
 pub(crate) use text::{Decoding, Look, Seen, codings};
 pub(crate) use unreadable::Unreadable;

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::decode::Coding;
-use super::text::{Look, decoded};
+use super::text::{self, Look};
 use super::unreadable::Unreadable;
 
 /// The longest body that is rewritten: it is in memory twice meanwhile. Models take no longer requests.
@@ -27,7 +27,7 @@ pub(crate) fn rewritten(
     codings: &[Coding],
     headers: &HeaderMap,
 ) -> Result<Option<Vec<u8>>, Unreadable> {
-    let mut text = decoded(body, codings, LONGEST)?;
+    let mut text = decoded(body, codings)?;
     let shape = shape_of(headers);
     for _ in 0..=ROUNDS {
         let mut look = Look::new(scanner, &[], headers);
@@ -42,6 +42,14 @@ pub(crate) fn rewritten(
         text = without(&text, &seen.plain, shape);
     }
     Ok(None)
+}
+
+/// `body` in plain.
+///
+/// # Errors
+/// [`Unreadable`], also when it is longer than [`LONGEST`].
+pub(crate) fn decoded(body: &[u8], codings: &[Coding]) -> Result<Vec<u8>, Unreadable> {
+    text::decoded(body, codings, LONGEST)
 }
 
 /// How a body is written, as its headers say.

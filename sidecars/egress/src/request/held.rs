@@ -17,7 +17,7 @@ use super::body::{Body, BodyError};
 use super::credentials::Exchange;
 use crate::inspect::head::{Head, Leaving};
 use crate::inspect::spool::{Reading, Spool, SpoolError, Spools};
-use crate::inspect::{Coding, LONGEST, Look, Seen, Unreadable, codings};
+use crate::inspect::{Coding, LONGEST, Look, Seen, Unreadable, codings, decoded};
 
 /// A body as it came.
 pub(super) struct Held {
@@ -89,6 +89,11 @@ impl Held {
     /// All of it, when it is short enough to be rewritten.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
         self.spool.whole(LONGEST).await.ok().flatten()
+    }
+
+    /// Its text, when it is short enough to be kept in memory.
+    pub(super) async fn text(&self) -> Option<Vec<u8>> {
+        decoded(&self.whole().await?, &self.codings).ok()
     }
 
     /// As it is sent.

@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
+use super::asking::Key;
 use super::outbound::Permit;
 use crate::bounds;
 use crate::egress::Egress;
@@ -119,6 +120,13 @@ impl Messages {
         let Ok(looked) = looked else {
             return Some(self.refuse(Reason::StructureRefused, "a message cannot be read"));
         };
+        let known = |finding: &&Finding| {
+            let value = &view[finding.span.within(view.len())];
+            way == Way::Out && self.egress.asking.approves(&Key::of(finding, value, &self.asked.host))
+        };
+        let mut looked = looked;
+        let approved: Vec<Finding> = looked.plain.iter().filter(known).cloned().collect();
+        looked.plain.retain(|finding| !approved.contains(finding));
         view.drain(..view.len().saturating_sub(VIEW));
         let new = looked.plain.iter().filter(|finding| finding.span.end > seen).chain(&looked.packed);
         for finding in new {

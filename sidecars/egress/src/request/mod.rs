@@ -11,6 +11,7 @@
 
 pub(crate) mod answer;
 mod arriving;
+pub(crate) mod asking;
 pub(crate) mod body;
 mod credentials;
 mod facts;

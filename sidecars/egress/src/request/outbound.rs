@@ -7,16 +7,19 @@
 //! ```
 //! What is refused anyway costs nothing: no body is read for it. A body leaves only after its verdict.
 
+use std::sync::Arc;
+
 use bottle_contract::decide::{Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide};
 use bottle_contract::names::HTTP_PORT;
 use bottle_contract::route::{Dlp, Route};
-use bottle_scan::Finding;
+use bottle_scan::{Finding, Severity};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Body as _;
 
 use super::arriving::Arriving;
+use super::asking::{self, Key};
 use super::body::{self, Body};
 use super::credentials::Exchange;
 use super::facts;
@@ -78,7 +81,7 @@ impl Cargo {
 
 /// What is known while a request is judged.
 pub(super) struct Judging<'r> {
-    pub(super) egress: &'r Egress,
+    pub(super) egress: &'r Arc<Egress>,
     pub(super) current: &'r Current,
     pub(super) way: &'r Way,
 }
@@ -193,9 +196,12 @@ impl Judging<'_> {
         match self.verdict(&facts, &findings) {
             Verdict::Allow(_) => Ok((permit, cargo(held, unread))),
             Verdict::Refuse(refusal) => Err(told(&permit, &head, &in_head, refusal, &parts.headers)),
-            Verdict::Ask(allowed) => {
-                let refusal = Refusal::unasked(&allowed.host, &words);
-                Err(told(&permit, &head, &in_head, refusal, &parts.headers))
+            Verdict::Ask(_) => {
+                let found = Found { head, in_head, held, in_body };
+                self.asked(&permit, parts, &found, &words).await?;
+                // By the rules that hold now: a person may have taken their time.
+                let permit = self.decided(parts, &Findings::none())?;
+                Ok((permit, cargo(found.held, unread)))
             }
             Verdict::Redact(_) => {
                 let found = Found { head, in_head, held, in_body };
@@ -204,6 +210,20 @@ impl Judging<'_> {
                 Ok(redacted)
             }
         }
+    }
+
+    /// Asks a person about all that was found.
+    async fn asked(&self, permit: &Permit, parts: &Parts, found: &Found, words: &str) -> Result<(), Refused> {
+        let Found { head, in_head, .. } = found;
+        let refused = |refusal| told(permit, head, in_head, refusal, &parts.headers);
+        let Some(keys) = keys(permit, found).await else {
+            let words = format!("{words}, where nobody can say which it is");
+            return Err(refused(Refusal::unasked(&permit.asked.host, &words)));
+        };
+        let all = |name: &HeaderName| leaves(permit, name);
+        let path = head.without(in_head, &leaving(permit, &parts.headers, &all)).path;
+        let shown = Asked { path, ..permit.asked.clone() };
+        asking::ask(self.egress, &shown, keys, words).await.map_err(refused)
     }
 
     /// Takes out what was found and decides again; what is left then is refused.
@@ -253,6 +273,25 @@ struct Found {
     in_head: Vec<Finding>,
     held: Option<Held>,
     in_body: Seen,
+}
+
+/// What a person would have to allow; none when a part of it cannot be told from others like it.
+async fn keys(permit: &Permit, found: &Found) -> Option<Vec<Key>> {
+    let blocks = |finding: &&Finding| finding.severity == Severity::Block;
+    if found.in_body.packed.iter().any(|finding| blocks(&finding)) {
+        return None;
+    }
+    let host = &permit.asked.host;
+    let in_head = found.in_head.iter().filter(blocks);
+    let mut keys: Vec<Key> =
+        in_head.map(|finding| Key::of(finding, found.head.said(finding), host)).collect();
+    let in_body: Vec<&Finding> = found.in_body.plain.iter().filter(blocks).collect();
+    if !in_body.is_empty() {
+        let text = found.held.as_ref()?.text().await?;
+        let value = |finding: &Finding| &text[finding.span.within(text.len())];
+        keys.extend(in_body.iter().map(|finding| Key::of(finding, value(finding), host)));
+    }
+    Some(keys)
 }
 
 fn cargo(held: Option<Held>, unread: Option<Arriving>) -> Cargo {

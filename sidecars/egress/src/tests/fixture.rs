@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::session::bundle::{BundleEvent, Credential, LogLevel, Provision, Refused, Routes};
+use bottle_queue::Questions;
 use bottle_test_support::upstream::{Site, Upstream};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixStream};
@@ -28,6 +29,7 @@ pub(super) const REAL: &str = "real-credential-value";
 pub(super) struct DoorFixture {
     pub(super) egress: Arc<Egress>,
     pub(super) backlog: Arc<Backlog>,
+    pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) folder: TempDir,
     /// Loopback TCP in front of the door's sockets, for clients that speak no unix sockets.
@@ -82,7 +84,9 @@ impl DoorFixture {
             identity: None,
             machine: None,
         };
-        let egress = Egress::provision(provision, &config, Arc::clone(&backlog)).expect("provision");
+        let questions = Questions::default();
+        let egress = Egress::provision(provision, &config, Arc::clone(&backlog), questions.clone());
+        let egress = egress.expect("provision");
         serve::open(&egress, &door).await.expect("open");
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
@@ -90,7 +94,7 @@ impl DoorFixture {
             relay(folder.path().join(HTTPS_PORT.to_string())).await,
         ];
         std::fs::write(folder.path().join("ca.pem"), egress.leaves.authority_certificate()).expect("ca");
-        Self { egress, backlog, site, folder, proxy, plain, tls }
+        Self { egress, backlog, questions, site, folder, proxy, plain, tls }
     }
 
     /// The same door with other roots and a route to another local port.
@@ -201,6 +205,7 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
         credentials: vec![Credential { binding, value: Some(REAL.into()) }],
         known_secrets: vec![],
         canary: None,
+        ask_seconds: None,
         limits: Default::default(),
         upstream_roots: roots.to_owned(),
         upstream_proxy: None,

@@ -3,6 +3,7 @@
 mod client;
 mod fixture;
 
+mod asking;
 mod decisions;
 mod hostile;
 mod leaving;
