@@ -67,6 +67,21 @@ impl RepoUrl {
             Self::Ssh(url) | Self::Https(url) => url,
         }
     }
+
+    /// Its host, in lower case.
+    #[must_use]
+    pub fn host(&self) -> String {
+        let text = self.as_str();
+        let host = match Url::parse(text) {
+            Ok(url) if url.has_host() => url.host_str().unwrap_or_default().to_owned(),
+            // The scp form.
+            _ => {
+                let login = text.split_once(':').map_or(text, |(login, _)| login);
+                login.rsplit_once('@').map_or(login, |(_, host)| host).to_owned()
+            }
+        };
+        host.to_ascii_lowercase()
+    }
 }
 
 /// What may move. All globs are over full names (`refs/heads/feature/*`).

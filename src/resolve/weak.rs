@@ -33,6 +33,8 @@ pub enum Weakening {
     UnscannedOut,
     /// No inbound detector runs.
     UnscannedIn,
+    /// It takes writes, and its host or the host's API is the forge of a repository of the git gate.
+    SideDoor,
     /// `resources.nested: true`.
     Nested,
 }
@@ -53,6 +55,10 @@ impl Weakening {
             }
             Self::UnscannedOut => "is not scanned for secrets on their way out (`dlp.outbound_detectors`)",
             Self::UnscannedIn => "is not scanned on the way in (`dlp.inbound_detectors`)",
+            Self::SideDoor => {
+                "takes writes to the forge of a repository of the git gate: what is written through its API is not \
+                 read as a push is (narrow `matches` to GET)"
+            }
             Self::Nested => {
                 "lets the agent make namespaces and mounts, so that more of the kernel is open to it (`nested: true`)"
             }
@@ -75,7 +81,30 @@ pub fn weaknesses(manifest: &ResolvedManifest) -> Vec<Weakness> {
         what: Weakening::Nested,
         origin: nested.origin.clone(),
     });
-    itself.into_iter().chain(of_routes).collect()
+    let side_doors =
+        manifest.egress.routes.iter().filter(|route| is_side_door(manifest, &route.value)).map(|route| {
+            Weakness {
+                host: route.value.host.to_string(),
+                what: Weakening::SideDoor,
+                origin: route.origin.clone(),
+            }
+        });
+    itself.into_iter().chain(of_routes).chain(side_doors).collect()
+}
+
+/// Whether what is pushed through the gate could be written through this route as well.
+fn is_side_door(manifest: &ResolvedManifest, route: &Route) -> bool {
+    let reads = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let only_reads = !route.matches.is_empty()
+        && route.matches.iter().all(|entry| !entry.methods.is_empty() && entry.methods.iter().all(reads));
+    !(only_reads && route.inspect)
+        && manifest.repos.values().any(|repo| {
+            let forge = repo.url.value.host();
+            // GitHub has its API and its uploads at hosts of their own; others at the host itself.
+            [format!("api.{forge}"), format!("uploads.{forge}"), forge]
+                .iter()
+                .any(|host| route.host.covers(host))
+        })
 }
 
 fn of_route<'a>(route: &'a Traced<Route>, origin: &'a Origin) -> impl Iterator<Item = Weakness> + 'a {
@@ -97,4 +126,44 @@ fn unscanned(dlp: &Dlp) -> impl Iterator<Item = Weakening> + use<> {
     let outbound = dlp.outbound_detectors.as_ref().is_some_and(Vec::is_empty);
     let inbound = dlp.inbound_detectors.as_ref().is_some_and(Vec::is_empty);
     off(outbound, Weakening::UnscannedOut).into_iter().chain(off(inbound, Weakening::UnscannedIn))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::{Homes, Manifests};
+    use crate::resolve::{Selection, resolve};
+
+    fn side_doors(routes: &str) -> Vec<String> {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let bottle = format!(
+            "---\nagent_provider: {{template: command, command: [agent]}}\ngit-gate:\n  repos:\n    \
+             tool: {{url: 'git@Git.example.com:a/b.git', key: {{provider: static, path: /key}}}}\n\
+             egress:\n  routes: {routes}\n---\n"
+        );
+        for (folder, text) in [("bottles", bottle.as_str()), ("agents", "Do.\n")] {
+            std::fs::create_dir_all(home.path().join(folder)).expect("folder");
+            std::fs::write(home.path().join(folder).join("here.md"), text).expect("write");
+        }
+        let at = |name: &str| home.path().join(name);
+        let homes = Homes { bottle_home: at(""), user_home: at("user"), cwd: at("cwd") };
+        let here = || "here".parse().expect("name");
+        let selection = Selection { agent: here(), bottles: vec![here()] };
+        let resolved = resolve(&selection, &Manifests::new(homes)).expect("resolved");
+        let found = weaknesses(&resolved.manifest).into_iter();
+        found.filter(|weakness| weakness.what == Weakening::SideDoor).map(|weakness| weakness.host).collect()
+    }
+
+    #[test]
+    fn a_writable_route_to_a_gated_forge_is_red() {
+        for (routes, red) in [
+            ("[{host: git.example.com}]", true),
+            ("[{host: api.git.example.com, matches: [{methods: [GET]}, {methods: [POST]}]}]", true),
+            ("[{host: '*.example.com', matches: [{paths: [{type: prefix, value: /x}]}]}]", true),
+            ("[{host: git.example.com, matches: [{methods: [GET, HEAD]}]}]", false),
+            ("[{host: other.example.com}]", false),
+        ] {
+            assert_eq!(!side_doors(routes).is_empty(), red, "{routes}");
+        }
+    }
 }
