@@ -45,6 +45,7 @@ fn trials() -> Vec<Trial> {
         trial("a_dead_parent_takes_its_daemon_with_it", parent_dies),
         trial("both_processes_have_given_their_rights_up", hardened),
         trial("started_as_root_both_become_the_user_they_are_told", becomes_another_user),
+        trial("a_long_body_waits_on_disk_for_its_verdict", holds_bodies),
         trial("on_its_standard_streams_keepers_come_and_go", on_stdio),
         trial("the_end_of_its_input_or_sigterm_ends_it_with_its_daemon", ended_from_outside),
         trial("a_daemon_that_cannot_start_says_why", says_why),
@@ -135,6 +136,21 @@ impl Running {
         let mut socket = StdUnixStream::connect(self.door(9099))?;
         let host = url.split('/').nth(2).context("a URL")?;
         write!(socket, "GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// What the proxy answers to a body in the clear.
+    fn post(&self, body: &str) -> Result<String> {
+        let mut socket = StdUnixStream::connect(self.door(9099))?;
+        write!(
+            socket,
+            "POST http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        )?;
+        socket.write_all(body.as_bytes())?;
         let mut answer = String::new();
         socket.read_to_string(&mut answer)?;
         Ok(answer)
@@ -363,6 +379,31 @@ async fn becomes_another_user() -> Result<()> {
     let egress = running.egress()?;
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(ended(egress) && !running.door(9099).exists());
+    Ok(())
+}
+
+/// With all rights given up, the daemon still keeps what is too long for memory, and reads it back.
+async fn holds_bodies() -> Result<()> {
+    let other = Identity { uid: 65_533, gid: 65_533 };
+    let more = nix::unistd::getuid().is_root().then_some(Some(other));
+    for identity in [None].into_iter().chain(more) {
+        let running = Running::start(identity)?;
+        let keeper = running.keeper().await?;
+        let BundleRequest::Provision(mut wanted) = provision() else { bail!("unreachable") };
+        let yaml = "routes:\n- host: api.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:1'\n  \
+                    dlp: {outbound_on_match: block}\n";
+        wanted.routes.yaml = yaml.into();
+        wanted.canary = Some("Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4".into());
+        let answer = ask(&keeper, &BundleRequest::Provision(wanted)).await?;
+        ensure!(matches!(answer, BundleEvent::Ready { .. }), "{answer:?}");
+        let end = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
+        for (end, reason) in [(end, "secret-found"), ("nothing", "upstream-unreachable")] {
+            let answer = running.post(&format!("{}{end}", "abcdefghij ".repeat(300_000)))?;
+            ensure!(answer.contains(&format!("x-bottle-reason: {reason}")), "{identity:?}: {answer}");
+        }
+        let left = std::fs::read_dir(running.folder.path().join("logs"))?.count();
+        ensure!(left == 1, "{left} files beside the log");
+    }
     Ok(())
 }
 
