@@ -127,8 +127,9 @@ async fn agent(folder: &Path, name: &Name, key: &Secret, passage: &Passage) -> R
     }
     let place = Git::of(folder);
     let agent = passage.spawn(&[], |_| {
-        let mut command = place.command("ssh-agent");
-        command.args(["-D", "-a", &socket]);
+        // It holds a key: it ends with this process, however that ends.
+        let mut command = place.command("setpriv");
+        command.args(["--pdeathsig", "KILL", "ssh-agent", "-D", "-a", &socket]);
         command
     });
     let agent = Running::new(agent.map_err(|error| format!("ssh-agent could not be run: {error}"))?);

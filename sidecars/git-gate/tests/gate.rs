@@ -532,5 +532,17 @@ async fn nowhere() -> Result<()> {
             ensure!(!has, "{}/{file}", entry.path().display());
         }
     }
-    Ok(())
+    // Killed, it takes the agent that holds the key with it.
+    let folder = scene.at("gate").canonicalize()?;
+    let agents = || {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let lines = processes.filter(|process| {
+            fs::read(process.path().join("cmdline")).is_ok_and(|line| line.starts_with(b"ssh-agent"))
+                && fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
+        });
+        lines.count()
+    };
+    ensure!(agents() == 1, "{} agents", agents());
+    drop(scene.gate.take());
+    until(|| agents() == 0)
 }
