@@ -1,12 +1,14 @@
 //! `bottle policy check`: would the door let this pass, and why.
 //!
 //! The answer comes from the function that the door itself calls, by the routes that a bottle was (or
-//! would be) started with. What needs a connection or a body (addresses, certificates, scanning) is not
-//! part of it.
+//! would be) started with, and by what its scanner finds in URL and headers. What needs a connection, a body or
+//! the secrets themselves (addresses, certificates, known values) is not part of it.
 
-use bottle_contract::decide::{Allowed, Verdict, decide_url};
+use bottle_contract::credential::strip;
+use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
-use bottle_contract::route::{Form, Route, RouteTable, parse_routes};
+use bottle_contract::route::{Form, OutboundDetector, Route, RouteTable, parse_routes};
+use bottle_scan::{Detector, HeadPart, KnownSecrets, Scanner, Severity, head_injection};
 use clap::{ArgGroup, Subcommand};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -73,8 +75,15 @@ impl Check {
         let table = parse_routes(&plan.egress.routes, Form::Runtime)
             .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
         let headers: HeaderMap = self.headers.iter().cloned().collect();
-        let verdict = decide_url(&table, &self.method, &self.url, &headers, &|_| true)
-            .map_err(|error| CliError::usage(error.to_string()).about("URL"))?;
+        let bad = |error: BadUrl| CliError::usage(error.to_string()).about("URL");
+        let decide = |findings: &Findings| {
+            decide_url_with(&table, &self.method, &self.url, &headers, &|_| true, findings)
+        };
+        let mut verdict = decide(&Findings::none()).map_err(bad)?;
+        if let Verdict::Allow(allowed) = &verdict {
+            let found = found(allowed, &headers)?;
+            verdict = decide(&found).map_err(bad)?;
+        }
         let answer = answer(&verdict, &table, &resolved.manifest);
         if output.json {
             output.print_json(&answer)?;
@@ -165,14 +174,51 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
         }
     };
     match verdict {
-        Verdict::Allow(allowed) | Verdict::Redact(allowed) => {
-            of("allow", None, passes(allowed), Some(allowed.route))
+        Verdict::Allow(allowed) => of("allow", None, passes(allowed), Some(allowed.route)),
+        Verdict::Redact(allowed) => {
+            let sentence = format!("{} What looks like a secret in it is taken out.", passes(allowed));
+            of("allow", None, sentence, Some(allowed.route))
         }
-        Verdict::Ask(allowed) => of("ask", None, "A person is asked first.".to_owned(), Some(allowed.route)),
+        Verdict::Ask(allowed) => of(
+            "ask",
+            None,
+            "It holds what looks like a secret, so a person is asked first.".to_owned(),
+            Some(allowed.route),
+        ),
         Verdict::Refuse(refusal) => {
             of("refuse", Some(refusal.reason), refusal.sentence.clone(), table.route_of(&refusal.host))
         }
     }
+}
+
+/// What the door would find in the host, path, query and headers that leave. The values that it knows are not
+/// known here, nor is the body.
+fn found(allowed: &Allowed<'_, '_>, headers: &HeaderMap) -> Result<Findings, CliError> {
+    let route = allowed.route;
+    if !route.inspect {
+        return Ok(Findings::none());
+    }
+    let own = |name: &str| route.auth.as_ref().is_some_and(|auth| auth.header == name);
+    let stripped = |name: &str| !route.pass_credentials && strip::is_credential_header(name);
+    let mut text = allowed.target.to_forward();
+    for (name, value) in headers.iter().filter(|(name, _)| !own(name.as_str()) && !stripped(name.as_str())) {
+        text.push_str(&format!("\n{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+    }
+    let list = route.dlp.outbound_detectors.as_ref();
+    let tokens = list.is_none_or(|list| list.contains(&OutboundDetector::TokenPatterns));
+    let known = KnownSecrets::new([]).map_err(|error| CliError::new(Kind::State, error.to_string()))?;
+    let scanner = Scanner::outbound(known.into()).with_tokens(tokens);
+    let path = head_injection(HeadPart::Line, allowed.target.path.text.as_bytes());
+    let query = allowed.target.query.as_ref();
+    let query = query.and_then(|query| head_injection(HeadPart::Query, query.as_bytes()));
+    let all = scanner.scan(text.as_bytes()).findings.into_iter().chain(path).chain(query);
+    let blocks: Vec<_> = all.filter(|finding| finding.severity == Severity::Block).collect();
+    let words = blocks.first().map(|finding| finding.preview.clone()).unwrap_or_default();
+    let weighed = blocks.iter().map(|finding| match finding.detector {
+        Detector::Structure => decide::Finding::Structure,
+        _ => decide::Finding::Secret,
+    });
+    Ok(Findings::new(weighed.collect()).described(words))
 }
 
 /// What the door does with a request that passes.

@@ -75,6 +75,31 @@ fn policy_check_answers_as_the_door_would() -> Result<()> {
 }
 
 #[test]
+fn policy_check_looks_at_what_would_leave() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("wide", WIDE)?;
+    let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
+    let note = format!("X-Note: {token}");
+    let credential = format!("Authorization: Bearer {token}");
+    let url = "https://api.example.com/v1/things";
+    let broken = "https://api.example.com/v1/things%0d%0aX-Evil:%201";
+    for (url, header, verdict) in [
+        (url, "X-Note: nothing", "allow"),
+        (url, note.as_str(), "ask"),
+        // It is taken out anyway.
+        (url, credential.as_str(), "allow"),
+        (broken, "X-Note: nothing", "refuse"),
+    ] {
+        let ask =
+            ["policy", "check", "POST", url, "--agent", "hi", "--bottle", "wide", "--json", "-H", header];
+        let answer = run(&home, &ask)?.json()?;
+        assert_eq!(answer["verdict"], verdict, "{url} {header}: {answer}");
+        assert!(!answer.to_string().contains(token), "{answer}");
+    }
+    Ok(())
+}
+
+#[test]
 fn data_is_one_json_document() -> Result<()> {
     let home = home()?;
     for arguments in [

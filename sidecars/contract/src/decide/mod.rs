@@ -32,7 +32,7 @@ pub use git::Git;
 pub use reason::Reason;
 pub use refusal::{Refusal, RefusalBody};
 pub use tunnel::{Passed, Tunnel, decide_connect, decide_hello};
-pub use url::{BadUrl, decide_url};
+pub use url::{BadUrl, decide_url, decide_url_with};
 
 use std::borrow::Cow;
 

@@ -22,6 +22,21 @@ pub fn decide_url<'t, 'f>(
     headers: &'f HeaderMap,
     loaded: &dyn Fn(&str) -> bool,
 ) -> Result<Verdict<'t, 'f>, BadUrl> {
+    decide_url_with(table, method, url, headers, loaded, &Findings::none())
+}
+
+/// The same when these were found in it.
+///
+/// # Errors
+/// As [`decide_url`].
+pub fn decide_url_with<'t, 'f>(
+    table: &'t RouteTable,
+    method: &'f str,
+    url: &'f str,
+    headers: &'f HeaderMap,
+    loaded: &dyn Fn(&str) -> bool,
+    findings: &Findings,
+) -> Result<Verdict<'t, 'f>, BadUrl> {
     let bad = || BadUrl(url.to_owned());
     let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
     let (scheme, websocket) = match scheme.to_ascii_lowercase().as_str() {
@@ -43,5 +58,5 @@ pub fn decide_url<'t, 'f>(
         headers,
         websocket: websocket || super::is_websocket_upgrade(headers),
     };
-    Ok(decide(table, &facts, loaded, &Findings::none()))
+    Ok(decide(table, &facts, loaded, findings))
 }
