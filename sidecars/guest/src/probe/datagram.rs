@@ -14,6 +14,12 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setso
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+/// How often it is sent. Of such errors the kernel tells a few dozen a moment and no more, of all that is sent on
+/// the machine together (`icmp_msgs_burst`, ip-sysctl): beside other probes one may go untold.
+const TRIES: u32 = 6;
+
+const PAYLOAD: &[u8] = b"bottle probe";
+
 /// What became of a datagram that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
@@ -23,7 +29,7 @@ pub(super) enum Sent {
     NoNeighbour,
 }
 
-/// Sends one, and waits for the kernel's second thoughts.
+/// Sends one, and waits for the kernel's second thoughts; again, while it has none and `patience` lasts.
 ///
 /// # Errors
 /// What the kernel says when it does not take it.
@@ -37,13 +43,19 @@ pub(super) async fn send(address: SocketAddr, patience: Duration) -> io::Result<
         setsockopt(&socket, sockopt::Ipv4RecvErr, &true)?;
     }
     socket.connect(address).await?;
-    socket.send(b"bottle probe").await?;
+    socket.send(PAYLOAD).await?;
     let IpAddr::V4(own) = socket.local_addr()?.ip() else { return Ok(Sent::Taken) };
-    let told = socket.async_io(Interest::ERROR, || second_thoughts(&socket, own));
-    match tokio::time::timeout(patience, told).await {
-        Ok(Ok(true)) => Ok(Sent::NoNeighbour),
-        _ => Ok(Sent::Taken),
+    for again in 0..TRIES {
+        if again > 0 {
+            // What came meanwhile fails this one, and is read right after.
+            let _ = socket.send(PAYLOAD).await;
+        }
+        let told = socket.async_io(Interest::ERROR, || second_thoughts(&socket, own));
+        if let Ok(Ok(true)) = tokio::time::timeout(patience / TRIES, told).await {
+            return Ok(Sent::NoNeighbour);
+        }
     }
+    Ok(Sent::Taken)
 }
 
 /// Whether the error that waits is the kernel's own "no route to host".
