@@ -17,6 +17,12 @@ use super::datagram::{self, Sent};
 /// once; only a leak or a lost packet takes this long.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
+/// Attempts that begin at once, and what is between two of the others. Where a way leads to nobody, the kernel says
+/// so by an error of which it makes 50 at once and 1,000 a second (`icmp_msgs_burst` and `icmp_msgs_per_sec`,
+/// ip-sysctl); a machine of many networks has more addresses than that.
+const AT_ONCE: u32 = 32;
+const APART: Duration = Duration::from_micros(1500);
+
 /// The number of loopback in every network namespace.
 const LOOPBACK: u32 = 1;
 
@@ -42,14 +48,29 @@ pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     let host = || here.iter().map(|&address| ("this computer itself", address));
     let others = probe.others.iter().map(|&address| ("another bottle", address));
     let tcp = outside.into_iter().chain(metadata).chain(host()).chain(others);
-    let tcp = tcp.map(|(target, address)| connect(target, address));
+    let mut turns = (0..).map(turn);
+    let tcp: Vec<_> = tcp
+        .zip(turns.by_ref())
+        .map(|((target, address), turn)| async move {
+            tokio::time::sleep(turn).await;
+            connect(target, address).await
+        })
+        .collect();
     let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
     let resolver = ("a name server outside", SocketAddr::new(OUTSIDE[0], DNS_PORT));
     let udp = outside.into_iter().chain([resolver]).chain(host());
-    let udp = udp.map(|(target, address)| send(target, address));
+    let udp = udp.zip(turns).map(|((target, address), turn)| async move {
+        tokio::time::sleep(turn).await;
+        send(target, address).await
+    });
     let (mut attempts, udp) = tokio::join!(join_all(tcp), join_all(udp));
     attempts.extend(udp);
     attempts
+}
+
+/// When the attempt of this number begins: the first ones at once.
+fn turn(number: u32) -> Duration {
+    APART * number.saturating_sub(AT_ONCE)
 }
 
 /// An address that is local to a link, on every link of the bottle; any other one as it is.
