@@ -107,6 +107,22 @@ impl World {
         struck.map(|call| Struck { changed: call.changes(), of_keeper: !call.is_typed(&relay.calls()) })
     }
 
+    /// Starts a bottle and kills its keeper when it runs.
+    fn orphan(&self, slug: &str) {
+        let relay = self.relay(slug, None);
+        let mut client = self.through(&relay, &self.start(slug, &[]));
+        self.wait_until("it runs", || {
+            if client.try_wait().expect("waited").is_some() {
+                let mut why = String::new();
+                client.stderr.as_mut().expect("its words").read_to_string(&mut why).expect("read");
+                panic!("{slug} ended: {why}");
+            }
+            status(&self.home, slug).as_deref() == Some("running")
+        });
+        keeper_of(&self.home, slug).expect("its keeper").kill();
+        assert_ne!(said(client).0, 0);
+    }
+
     fn clean_up(&self) {
         let _alone = self.cleaning.lock().expect("lock");
         clean_up(&self.home);
@@ -343,17 +359,14 @@ fn a_cleanup_is_killed_at_every_call() {
     let Some(world) = World::new(test, "{}\n") else { return };
     // Orphans, and a snapshot that nothing names.
     let orphans: Vec<String> = (0..ORPHANS).map(|orphan| format!("orphan-{orphan}")).collect();
-    std::thread::scope(|scope| {
-        for slug in &orphans {
-            scope.spawn(|| {
-                let relay = world.relay(slug, None);
-                let client = world.through(&relay, &world.start(slug, &[]));
-                world.wait_until("it runs", || status(&world.home, slug).as_deref() == Some("running"));
-                keeper_of(&world.home, slug).expect("its keeper").kill();
-                assert_ne!(said(client).0, 0);
-            });
-        }
-    });
+    let shared = &world;
+    for some in orphans.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            for slug in some {
+                scope.spawn(move || shared.orphan(slug));
+            }
+        });
+    }
     // Each finds more done than the one before; one that gets to its end was not struck.
     let mut strikes = 0;
     loop {
