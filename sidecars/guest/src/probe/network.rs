@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bottle_contract::names::DNS_PORT;
 use bottle_contract::session::guest::{Attempt, Probe, Reach};
+use futures_util::StreamExt;
 use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use nix::net::if_::if_nameindex;
 use tokio::net::TcpStream;
 
@@ -16,6 +18,11 @@ use super::datagram::{self, Sent};
 /// How long to wait for an answer that must not come. Where there is no network the kernel answers at
 /// once; only a leak or a lost packet takes this long.
 const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Connections that are tried to one address meanwhile, one after the other and none given up for the next. The
+/// kernel says of only so many of all that is sent on the machine that there is no way (see [`AT_ONCE`]): beside
+/// other probes what it says of one may be left out, and TCP asks again only after a second.
+const TRIES: u32 = 6;
 
 /// Attempts that begin at once, and what is between two of the others. Where a way leads to nobody, the kernel says
 /// so by an error of which it makes 50 at once and 1,000 a second (`icmp_msgs_burst` and `icmp_msgs_per_sec`,
@@ -93,7 +100,7 @@ fn links() -> Vec<u32> {
 
 async fn connect(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("tcp {address}");
-    let attempt = match tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await {
+    let attempt = match tokio::time::timeout(PATIENCE, first_answer(address)).await {
         Ok(Ok(_)) => attempt(target, via, Reach::Open, "it answered"),
         Ok(Err(error)) => {
             let (reach, seen) = judge(address, &error).await;
@@ -102,6 +109,17 @@ async fn connect(target: &str, address: SocketAddr) -> Attempt {
         Err(_) => attempt(target, via, Reach::Unknown, "no answer in time"),
     };
     Attempt { to: Some(address), ..attempt }
+}
+
+/// What the first of several connections that hears anything hears.
+async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
+    let mut tries: FuturesUnordered<_> = (0..TRIES)
+        .map(|number| async move {
+            tokio::time::sleep(PATIENCE / TRIES * number).await;
+            TcpStream::connect(address).await
+        })
+        .collect();
+    tries.next().await.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// A datagram that the kernel takes had somewhere to go, unless the kernel itself says otherwise at once.
