@@ -9,8 +9,8 @@ use bottle_channel::{Channel, Side};
 use bottle_contract::credential::{Binding, Scheme};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, LogLevel, Provision, Routes};
 use bottle_contract::session::{Hello, Role};
+use bottle_daemon::Door;
 use bottle_egress::daemon::EgressConfig;
-use bottle_egress::door::listen::Door;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 

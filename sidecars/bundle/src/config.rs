@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use bottle_egress::door::listen::Door;
+use bottle_daemon::Door;
 use bottle_harden::HardenError;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;

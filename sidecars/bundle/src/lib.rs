@@ -34,7 +34,7 @@ use bottle_harden::files::Files;
 use bottle_harden::{Weaker, process, syscalls};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use bottle_egress::door::listen::Door;
+pub use bottle_daemon::Door;
 pub use bottle_harden::identity::Identity;
 pub use config::{BundleConfig, Control};
 

@@ -468,7 +468,7 @@ async fn says_why() -> Result<()> {
     let output = bundle(&config(folder.path(), None, control))?.stderr(Stdio::piped()).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success());
-    ensure!(said.lines().any(|line| line.contains("bottle_egress") && line.contains("logs")), "{said}");
+    ensure!(said.lines().any(|line| line.contains("__egress") && line.contains("logs")), "{said}");
     Ok(())
 }
 

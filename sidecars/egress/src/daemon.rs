@@ -1,36 +1,25 @@
-//! The egress daemon: a process of its own, started by the bundle and spoken to by it alone.
-//!
-//! ```text
-//! started ─► hardened ─► hello ─► (Provision) ─► listening ─► (Stop | parent gone) ─► exit
-//! ```
-//! Its channel is the socket it inherits as standard input; the bundle forwards the keeper's requests to
-//! it word by word. It holds the credentials and nobody else in the bundle does. When the channel ends
-//! the process ends, and the kernel sees to it should it hang.
+//! The egress daemon: what it is given up for, provisioned with and asked. It holds the credentials, and nobody else
+//! in the bundle does.
 
-use std::fs::File;
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
-use bottle_channel::{Channel, Request, Side, Stream};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon, Provision};
-use bottle_contract::session::{Hello, Role};
+use bottle_channel::Stream;
+use bottle_contract::names::EGRESS_DOOR_PORTS;
+use bottle_contract::session::Role;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
+use bottle_daemon::{Confinement, Door, Serve};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::{self, Held};
-use bottle_harden::{Weaker, process, syscalls};
+use bottle_harden::syscalls;
 use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
-use tokio::net::UnixStream;
 
 use crate::bounds;
-use crate::door::listen::Door;
 use crate::door::serve;
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
@@ -58,28 +47,24 @@ pub struct EgressConfig {
     pub machine: Option<IpAddr>,
 }
 
-/// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away. Home and slug are there for
-/// whoever looks for the bottle's processes.
+/// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away.
 pub fn run() -> ExitCode {
-    bottle_remarks::start();
-    match start() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bottle_daemon::run("__egress", start)
 }
 
-fn start() -> anyhow::Result<()> {
-    let argument = std::env::args().nth(4).context("__egress needs its configuration")?;
-    let mut config: EgressConfig = serde_json::from_str(&argument).context("__egress configuration")?;
-    let parent = StdUnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let memory = File::open("/proc/self/statm").ok();
+fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     let _reach = hold(&mut config)?;
-    let weaker = harden(&config)?;
+    let confined = Confinement {
+        identity: config.identity,
+        // Two sockets for each connection, and some for the rest.
+        descriptors: Some(2 * bounds::CONNECTIONS as u64 + 512),
+        files: files(&config),
+        calls: syscalls::restrict,
+    }
+    .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    runtime.block_on(serve_parent(parent, DaemonState::new(config, memory, weaker)))
+    let door = config.door.clone();
+    runtime.block_on(bottle_daemon::serve(confined, &door, EgressDaemon::new(config)))
 }
 
 /// Keeps what it needs within reach of the user that it will be.
@@ -91,31 +76,11 @@ fn hold(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     Ok(config.door.hold().context("door")?.into_iter().chain([logs]).collect())
 }
 
-/// Gives up every right that is not needed; see [`bottle_harden`] for the order.
-fn harden(config: &EgressConfig) -> anyhow::Result<Vec<Weaker>> {
-    if let Some(identity) = config.identity {
-        identity.assume()?;
-    }
-    process::die_with_parent()?;
-    process::seal()?;
-    // Two sockets for each connection, and some for the rest.
-    process::allow_files(2 * bounds::CONNECTIONS as u64 + 512)?;
-    process::drop_capabilities()?;
-    let weaker = [files(config).restrict()?, syscalls::restrict()?];
-    Ok(weaker.into_iter().flatten().collect())
-}
-
 fn files(config: &EgressConfig) -> Files {
-    let sockets = match &config.door {
-        Door::Socket { folder } => vec![folder.clone()],
-        Door::Network { .. } => vec![],
-    };
     Files {
         read: [name_configuration("/etc/resolv.conf"), name_configuration("/etc/hosts")].concat(),
         write: vec![config.logs.clone()],
-        bind_tcp: sockets.is_empty(),
-        sockets,
-        ..Files::default()
+        ..config.door.files()
     }
 }
 
@@ -133,43 +98,44 @@ fn name_configuration(path: &str) -> Vec<PathBuf> {
 }
 
 /// What the daemon is, between requests of its parent.
-struct DaemonState {
+struct EgressDaemon {
     config: EgressConfig,
-    memory: Option<File>,
-    weaker: Vec<Weaker>,
     backlog: Arc<Backlog>,
     questions: Questions,
     egress: OnceLock<Arc<Egress>>,
 }
 
-async fn serve_parent(parent: StdUnixStream, state: DaemonState) -> anyhow::Result<()> {
-    parent.set_nonblocking(true)?;
-    let io = UnixStream::from_std(parent)?;
-    let (channel, mut incoming, hello) =
-        Channel::establish(io, Side::Accepted, Hello::of(Role::Egress)).await?;
-    anyhow::ensure!(hello.role == Role::Bundle, "the parent is no bundle");
-    while let Some(request) = incoming.next().await {
-        match request.parse::<BundleRequest>() {
-            Ok(BundleRequest::Stop) => {
-                let _ = request.accept().message(&BundleEvent::Stopped).await;
-                channel.flush().await;
-                break;
-            }
-            Ok(BundleRequest::Events) => {
-                tokio::spawn(tell(Arc::clone(&state.backlog), request.accept()));
-            }
-            Ok(BundleRequest::Question) => {
-                let questions = state.questions.clone();
-                tokio::spawn(async move { questions.serve(request.accept()).await });
-            }
-            Ok(asked) => state.answer(request, asked).await,
-            Err(error) => request.refuse(&error.to_string()).await,
+impl Serve for EgressDaemon {
+    const NAME: &'static str = NAME;
+    const ROLE: Role = Role::Egress;
+    const PORTS: &'static [u16] = &EGRESS_DOOR_PORTS;
+
+    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+        match asked {
+            BundleRequest::Provision(provision) => self.provision(*provision).await,
+            BundleRequest::Routes(routes) => match self.egress.get() {
+                Some(egress) => egress.live.replace(&routes),
+                None => Err("the egress daemon is not provisioned yet".to_owned()),
+            },
+            _ => Err("this is nothing for the egress daemon".to_owned()),
         }
     }
-    if let Err(error) = state.config.door.close(&bottle_contract::names::EGRESS_DOOR_PORTS) {
-        tracing::warn!(%error, "the door's sockets could not be removed");
+
+    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
+        tell(Arc::clone(&self.backlog), listener)
     }
-    Ok(())
+
+    fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
+    fn up(&self) -> bool {
+        self.egress.get().is_some()
+    }
+
+    fn revision(&self) -> Option<u64> {
+        self.egress.get().map(|egress| egress.live.revision())
+    }
 }
 
 /// Passes events on until the stream breaks; what was not delivered is kept.
@@ -186,29 +152,10 @@ async fn tell(backlog: Arc<Backlog>, mut stream: Stream) {
     }
 }
 
-impl DaemonState {
-    fn new(config: EgressConfig, memory: Option<File>, weaker: Vec<Weaker>) -> Self {
+impl EgressDaemon {
+    fn new(config: EgressConfig) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        Self { config, memory, weaker, backlog, questions: Questions::default(), egress: OnceLock::new() }
-    }
-
-    async fn answer(&self, request: Request, asked: BundleRequest) {
-        let event = match asked {
-            BundleRequest::Provision(provision) => self.provision(*provision).await,
-            BundleRequest::Routes(routes) => match self.egress.get() {
-                Some(egress) => egress.live.replace(&routes),
-                None => Err("the egress daemon is not provisioned yet".to_owned()),
-            },
-            BundleRequest::Health => Ok(self.health()),
-            BundleRequest::Gate(_) => Err("this is nothing for the egress daemon".to_owned()),
-            BundleRequest::Events | BundleRequest::Question | BundleRequest::Stop => return,
-        };
-        let event = event.unwrap_or_else(|message| BundleEvent::Rejected { message });
-        let stream = request.accept();
-        if stream.message(&event).await.is_ok() {
-            // The answer is whole with its only message; a parent that is gone ends the loop above.
-            let _ = stream.end().await;
-        }
+        Self { config, backlog, questions: Questions::default(), egress: OnceLock::new() }
     }
 
     async fn provision(&self, provision: Provision) -> Result<BundleEvent, String> {
@@ -227,18 +174,6 @@ impl DaemonState {
         let _ = self.egress.set(egress);
         Ok(BundleEvent::Ready { ca_certificate })
     }
-
-    fn health(&self) -> BundleEvent {
-        let daemon = Daemon {
-            name: NAME.to_owned(),
-            // Set when the whole door is open.
-            up: self.egress.get().is_some(),
-            revision: self.egress.get().map(|egress| egress.live.revision()),
-            resident: self.memory.as_ref().and_then(resident),
-            weaker: self.weaker.iter().map(|weaker| weaker.0.clone()).collect(),
-        };
-        BundleEvent::Health { daemons: vec![daemon] }
-    }
 }
 
 async fn sweep(egress: Arc<Egress>) {
@@ -247,17 +182,4 @@ async fn sweep(egress: Arc<Egress>) {
         tick.tick().await;
         egress.upstream.sweep();
     }
-}
-
-/// Resident bytes, from `statm`'s second field, which counts pages.
-fn resident(statm: &File) -> Option<u64> {
-    let mut text = [0; 128];
-    let read = statm.read_at(&mut text, 0).ok()?;
-    let text = std::str::from_utf8(text.get(..read)?).ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * page_size())
-}
-
-fn page_size() -> u64 {
-    rustix::param::page_size() as u64
 }

@@ -9,7 +9,7 @@
 //!                                     report ─► parent, log
 //! ```
 //! - [`daemon`]: the process: started by the bundle, hardened, told what to do over its channel.
-//! - [`door`]: from an accepted socket to requests, all of it bounded.
+//! - `door`: from an accepted socket to requests, all of it bounded.
 //! - `request`: each request decided by the contract's one decision, then forwarded or refused.
 //! - `upstream`: pinned addresses, verified certificates, connections kept.
 //! - `live`, `vault`: what can change while it runs, and what cannot.
@@ -21,7 +21,7 @@
 
 mod bounds;
 pub mod daemon;
-pub mod door;
+mod door;
 mod egress;
 mod inspect;
 mod live;

@@ -1,38 +1,28 @@
-//! The git gate's process: started by the bundle and spoken to by it alone.
+//! The git gate's daemon: what it gives up, is provisioned with and asked.
 //!
-//! ```text
-//! started ─► own view of the files (root) ─► hardened ─► hello ─► (Gate) ─► listening ─► (Stop | parent gone) ─► exit
-//! ```
 //! It runs git and ssh, so its filter of system calls lets programs run, from the system's folders alone; files
 //! it has in its own folder and nowhere else.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::net::Ipv4Addr;
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use bottle_channel::{Channel, Request, Side};
+use bottle_channel::Stream;
 use bottle_contract::names::{GATE_DOOR_PORTS, GIT_GATE_PORT};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_contract::session::Role;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::gate::GateProvision;
-use bottle_contract::session::{Hello, Role};
-use bottle_egress::door::listen::Door;
+use bottle_daemon::{Confinement, Door, Listener, Serve};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;
-use bottle_harden::{Weaker, process, syscalls};
+use bottle_harden::syscalls;
 use bottle_queue::Questions;
 use bottle_scan::{KnownSecrets, Redactor, Scanner};
 use serde::{Deserialize, Serialize};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
 use crate::git::Passage;
@@ -51,9 +41,6 @@ const CONNECTIONS: usize = 128;
 
 /// Exchanges with git at once.
 const GITS: usize = 16;
-
-/// How long accepting rests when the process is out of descriptors.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// What the bundle tells the daemon on its command line. Nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,25 +83,22 @@ impl Gate {
 
 /// The role `__git-gate HOME SLUG CONFIG`: runs until the bundle goes away.
 pub fn run() -> ExitCode {
-    bottle_remarks::start();
-    match start() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    bottle_daemon::run("__git-gate", start)
 }
 
-fn start() -> anyhow::Result<()> {
+fn start(mut config: GateConfig) -> anyhow::Result<()> {
     let passage = Passage::reserve().context("descriptors")?;
-    let argument = std::env::args().nth(4).context("__git-gate needs its configuration")?;
-    let mut config: GateConfig = serde_json::from_str(&argument).context("__git-gate configuration")?;
-    let parent = StdUnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let _reach = hold(&mut config)?;
-    let weaker = harden(&config)?;
+    let confined = Confinement {
+        identity: config.identity,
+        descriptors: None,
+        files: files(&config),
+        calls: syscalls::restrict_but_programs,
+    }
+    .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    runtime.block_on(serve_parent(parent, DaemonState::new(config, passage, weaker)))
+    let door = config.door.clone();
+    runtime.block_on(bottle_daemon::serve(confined, &door, GateDaemon::new(config, passage)))
 }
 
 /// Keeps what it needs within reach of the user that it will be.
@@ -125,24 +109,8 @@ fn hold(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     Ok(door)
 }
 
-/// Gives up every right that is not needed; see [`bottle_harden`] for the order.
-fn harden(config: &GateConfig) -> anyhow::Result<Vec<Weaker>> {
-    if let Some(identity) = config.identity {
-        identity.assume()?;
-    }
-    process::die_with_parent()?;
-    process::seal()?;
-    process::drop_capabilities()?;
-    let weaker = [files(config).restrict()?, syscalls::restrict_but_programs()?];
-    Ok(weaker.into_iter().flatten().collect())
-}
-
 /// Programs and what they read of the system; nobody's home, nothing of other processes.
 fn files(config: &GateConfig) -> Files {
-    let sockets = match &config.door {
-        Door::Socket { folder } => vec![folder.clone()],
-        Door::Network { .. } => vec![],
-    };
     let programs = ["/usr", "/bin", "/lib", "/lib64", "/nix/store"];
     let read = [
         "/etc/resolv.conf",
@@ -166,72 +134,52 @@ fn files(config: &GateConfig) -> Files {
         read: read.map(PathBuf::from).into(),
         programs: programs.map(PathBuf::from).into(),
         trees: vec![config.folder.clone(), "/dev/null".into()],
-        bind_tcp: sockets.is_empty(),
-        sockets,
-        ..Files::default()
+        ..config.door.files()
     }
 }
 
 /// What the daemon is, between requests of its parent.
-struct DaemonState {
+struct GateDaemon {
     config: GateConfig,
     passage: Arc<Passage>,
-    weaker: Vec<Weaker>,
     questions: Questions,
     gate: OnceLock<Arc<Gate>>,
 }
 
-async fn serve_parent(parent: StdUnixStream, state: DaemonState) -> anyhow::Result<()> {
-    parent.set_nonblocking(true)?;
-    let io = UnixStream::from_std(parent)?;
-    let (channel, mut incoming, hello) =
-        Channel::establish(io, Side::Accepted, Hello::of(Role::Gate)).await?;
-    anyhow::ensure!(hello.role == Role::Bundle, "the parent is no bundle");
-    while let Some(request) = incoming.next().await {
-        match request.parse::<BundleRequest>() {
-            Ok(BundleRequest::Stop) => {
-                let _ = request.accept().message(&BundleEvent::Stopped).await;
-                channel.flush().await;
-                break;
-            }
-            Ok(BundleRequest::Question) => {
-                let questions = state.questions.clone();
-                tokio::spawn(async move { questions.serve(request.accept()).await });
-            }
-            // Everything that happens here is told to who pushes.
-            Ok(BundleRequest::Events) => {
-                tokio::spawn(async move {
-                    let mut stream = request.accept();
-                    while stream.next().await.is_some() {}
-                });
-            }
-            Ok(asked) => state.answer(request, asked).await,
-            Err(error) => request.refuse(&error.to_string()).await,
+impl Serve for GateDaemon {
+    const NAME: &'static str = NAME;
+    const ROLE: Role = Role::Gate;
+    const PORTS: &'static [u16] = &GATE_DOOR_PORTS;
+
+    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+        match asked {
+            BundleRequest::Gate(provision) => self.provision(*provision).await,
+            _ => Err("this is nothing for the git gate".to_owned()),
         }
     }
-    if let Err(error) = state.config.door.close(&GATE_DOOR_PORTS) {
-        tracing::warn!(%error, "the door's socket could not be removed");
+
+    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
+        tell_nothing(listener)
     }
-    Ok(())
+
+    fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
+    fn up(&self) -> bool {
+        self.gate.get().is_some()
+    }
 }
 
-impl DaemonState {
-    fn new(config: GateConfig, passage: Passage, weaker: Vec<Weaker>) -> Self {
-        let (questions, gate) = (Questions::default(), OnceLock::new());
-        Self { config, passage: Arc::new(passage), weaker, questions, gate }
-    }
+/// Everything that happens here is told to who pushes.
+async fn tell_nothing(mut listener: Stream) {
+    while listener.next().await.is_some() {}
+}
 
-    async fn answer(&self, request: Request, asked: BundleRequest) {
-        let event = match asked {
-            BundleRequest::Gate(provision) => self.provision(*provision).await,
-            BundleRequest::Health => Ok(self.health()),
-            _ => Err("this is nothing for the git gate".to_owned()),
-        };
-        let event = event.unwrap_or_else(|message| BundleEvent::Rejected { message });
-        let stream = request.accept();
-        if stream.message(&event).await.is_ok() {
-            let _ = stream.end().await;
-        }
+impl GateDaemon {
+    fn new(config: GateConfig, passage: Passage) -> Self {
+        let (questions, gate) = (Questions::default(), OnceLock::new());
+        Self { config, passage: Arc::new(passage), questions, gate }
     }
 
     async fn provision(&self, provision: GateProvision) -> Result<BundleEvent, String> {
@@ -257,73 +205,19 @@ impl DaemonState {
             ask: provision.ask_seconds.map(Duration::from_secs),
             gits: Arc::new(Semaphore::new(GITS)),
         });
-        open(&gate, &self.config.door).await.map_err(|error| format!("the git gate's door: {error}"))?;
+        let listener = Listener::bind(&self.config.door, GIT_GATE_PORT).await;
+        let listener = listener.map_err(|error| format!("the git gate's {error}"))?;
+        tokio::spawn(listen(Arc::clone(&gate), listener));
         // Requests of the parent come one after the other, so that nobody can have been faster.
         let _ = self.gate.set(gate);
         Ok(BundleEvent::GateOpen)
     }
-
-    fn health(&self) -> BundleEvent {
-        let daemon = Daemon {
-            name: NAME.to_owned(),
-            up: self.gate.get().is_some(),
-            revision: None,
-            resident: None,
-            weaker: self.weaker.iter().map(|weaker| weaker.0.clone()).collect(),
-        };
-        BundleEvent::Health { daemons: vec![daemon] }
-    }
 }
 
-/// The gate's part of the door.
-enum Listener {
-    Unix(UnixListener),
-    Tcp { listener: TcpListener, bottle: Ipv4Addr },
-}
-
-/// Opens it.
-async fn open(gate: &Arc<Gate>, door: &Door) -> io::Result<()> {
-    let listener = match door {
-        Door::Socket { folder } => {
-            let path = folder.join(GIT_GATE_PORT.to_string());
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let listener = UnixListener::bind(&path)?;
-            // Everyone inside may connect; the folder around it keeps everyone else out.
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
-            Listener::Unix(listener)
-        }
-        Door::Network { address, bottle } => {
-            let listener = TcpListener::bind((*address, GIT_GATE_PORT)).await?;
-            Listener::Tcp { listener, bottle: *bottle }
-        }
-    };
-    tokio::spawn(listen(Arc::clone(gate), listener));
-    Ok(())
-}
-
+/// Accepts for as long as the process lives.
 async fn listen(gate: Arc<Gate>, listener: Listener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let gate = Arc::clone(&gate);
-        let accepted = match &listener {
-            Listener::Unix(listener) => listener.accept().await.map(|(socket, _)| {
-                tokio::spawn(http::connection(gate, socket, place));
-            }),
-            Listener::Tcp { listener, bottle } => listener.accept().await.map(|(socket, peer)| {
-                // Nobody but the bottle is served.
-                if peer.ip() == *bottle {
-                    let _ = socket.set_nodelay(true);
-                    tokio::spawn(http::connection(gate, socket, place));
-                }
-            }),
-        };
-        if let Err(error) = accepted {
-            tracing::warn!(%error, "the git gate could not accept");
-            tokio::time::sleep(ACCEPT_REST).await;
-        }
+    while let Some((socket, place)) = listener.accept(&places).await {
+        tokio::spawn(http::connection(Arc::clone(&gate), socket, place));
     }
 }

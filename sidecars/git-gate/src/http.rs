@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bottle_daemon::Socket;
 use bytes::{Bytes, BytesMut};
 use flate2::write::GzDecoder;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
@@ -18,7 +19,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
@@ -50,10 +51,7 @@ const WAITING: usize = 4;
 type Answer = Response<Either<Full<Bytes>, Piped>>;
 
 /// Serves one connection of the bottle.
-pub(crate) async fn connection<IO>(gate: Arc<Gate>, io: IO, _place: OwnedSemaphorePermit)
-where
-    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+pub(crate) async fn connection(gate: Arc<Gate>, socket: Socket, _place: OwnedSemaphorePermit) {
     let service = hyper::service::service_fn(move |request| {
         let gate = Arc::clone(&gate);
         async move { Ok::<_, Infallible>(answer(gate, request).await) }
@@ -62,7 +60,7 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_buf_size(PIECE)
-        .serve_connection(TokioIo::new(io), service)
+        .serve_connection(TokioIo::new(socket), service)
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "a connection of the bottle ended");

@@ -20,7 +20,7 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
-use bottle_egress::door::listen::Door;
+use bottle_daemon::Door;
 use bottle_git_gate::GateConfig;
 use libtest_mimic::{Arguments, Trial};
 use tempfile::TempDir;

@@ -1,6 +1,6 @@
 //! One connection from the bottle, as bytes.
 //!
-//! Unix socket or TCP under one type; bytes can be looked at before it is known what they are and given
+//! Bytes can be looked at before it is known what they are and given
 //! back, and a reader that stops reading is given up. The permit of the connection lives in here, so
 //! that it counts for exactly as long as its socket is open, whoever holds it.
 
@@ -8,21 +8,13 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bottle_daemon::Socket;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep};
 
 use crate::bounds;
-
-/// The socket under a connection.
-pub(crate) enum Socket {
-    /// Door by socket.
-    Unix(UnixStream),
-    /// Door by network.
-    Tcp(TcpStream),
-}
 
 /// A connection from the bottle.
 pub(crate) struct DoorIo {
@@ -39,10 +31,6 @@ pub(crate) struct DoorIo {
 impl DoorIo {
     /// Takes over an accepted socket.
     pub(crate) fn new(socket: Socket, permit: OwnedSemaphorePermit) -> Self {
-        if let Socket::Tcp(tcp) = &socket {
-            // A failure costs latency, nothing else.
-            let _ = tcp.set_nodelay(true);
-        }
         Self { socket, replay: Bytes::new(), record: None, stalled: None, _permit: permit }
     }
 
@@ -85,10 +73,7 @@ impl DoorIo {
             self.replay.advance(n);
             return Poll::Ready(Ok(()));
         }
-        match &mut self.socket {
-            Socket::Unix(s) => Pin::new(s).poll_read(cx, buf),
-            Socket::Tcp(s) => Pin::new(s).poll_read(cx, buf),
-        }
+        Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 
     /// Passes a write's outcome on; one that waits for longer than [`bounds::WRITE_STALL`] fails.
@@ -132,10 +117,7 @@ impl AsyncRead for DoorIo {
 
 impl AsyncWrite for DoorIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let outcome = match &mut self.socket {
-            Socket::Unix(s) => Pin::new(s).poll_write(cx, buf),
-            Socket::Tcp(s) => Pin::new(s).poll_write(cx, buf),
-        };
+        let outcome = Pin::new(&mut self.socket).poll_write(cx, buf);
         self.unless_stalled(cx, outcome)
     }
 
@@ -144,28 +126,19 @@ impl AsyncWrite for DoorIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let outcome = match &mut self.socket {
-            Socket::Unix(s) => Pin::new(s).poll_write_vectored(cx, bufs),
-            Socket::Tcp(s) => Pin::new(s).poll_write_vectored(cx, bufs),
-        };
+        let outcome = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
         self.unless_stalled(cx, outcome)
     }
 
     fn is_write_vectored(&self) -> bool {
-        true
+        self.socket.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.socket {
-            Socket::Unix(s) => Pin::new(s).poll_flush(cx),
-            Socket::Tcp(s) => Pin::new(s).poll_flush(cx),
-        }
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.socket {
-            Socket::Unix(s) => Pin::new(s).poll_shutdown(cx),
-            Socket::Tcp(s) => Pin::new(s).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

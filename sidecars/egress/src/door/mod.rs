@@ -7,13 +7,12 @@
 //! ```
 //! By network, [`bottle_resolver`] listens beside them and gives every name this address.
 //!
-//! Owns sockets, TLS and the HTTP servers with their bounds. Every request ends up in
+//! Owns TLS and the HTTP servers with their bounds. Every request ends up in
 //! [`crate::request`] together with its [`Way`]; nothing is decided here but whether TLS is opened.
 //! What is neither TLS nor HTTP is closed.
 
 mod bridge;
 pub(crate) mod io;
-pub mod listen;
 pub(crate) mod serve;
 pub(crate) mod tunnel;
 

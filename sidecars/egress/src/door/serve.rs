@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
-use bottle_contract::names::{DNS_PORT, HTTPS_PORT};
+use bottle_contract::names::{DNS_PORT, EGRESS_DOOR_PORTS, HTTPS_PORT};
+use bottle_daemon::{BindError, Door, Listener};
 use bottle_resolver::Resolver;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -13,7 +14,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 
 use super::io::DoorIo;
-use super::listen::{self, BindError, Door, Listener};
 use super::{Way, tunnel};
 use crate::egress::Egress;
 use crate::tls::hello::{self, Opening};
@@ -34,7 +34,10 @@ pub(crate) enum OpenError {
 /// # Errors
 /// [`OpenError`] naming the part that cannot be had; then none is kept.
 pub(crate) async fn open(egress: &Arc<Egress>, door: &Door) -> Result<(), OpenError> {
-    let listeners = listen::bind(door).await?;
+    let mut listeners = Vec::new();
+    for port in EGRESS_DOOR_PORTS {
+        listeners.push(Listener::bind(door, port).await?);
+    }
     if let Door::Network { address, bottle } = door {
         Resolver::bind(*address, DNS_PORT, Some(*bottle)).await?.serve();
     }
@@ -47,9 +50,9 @@ pub(crate) async fn open(egress: &Arc<Egress>, door: &Door) -> Result<(), OpenEr
 
 /// Accepts for as long as the process lives.
 async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
-    let port = listener.port;
-    while let Some(io) = listener.accept(&places).await {
-        let egress = Arc::clone(&egress);
+    let port = listener.port();
+    while let Some((socket, place)) = listener.accept(&places).await {
+        let (egress, io) = (Arc::clone(&egress), DoorIo::new(socket, place));
         tokio::spawn(async move {
             // How it ended is the bottle's affair.
             let _ = connection(egress, io, port).await;

@@ -14,10 +14,10 @@ use tokio::net::{TcpListener, UnixStream};
 
 use crate::bounds;
 use crate::daemon::EgressConfig;
-use crate::door::listen::Door;
 use crate::door::serve;
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
+use bottle_daemon::Door;
 
 /// The host that tests ask for; nothing resolves it, every route to it says where to dial.
 pub(super) const SITE: &str = "api.example.com";

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::fixture::{AUTH, Curl, DoorFixture, REAL, SITE, Wanted};
 use crate::bounds::HELLO_WITHIN;
-use crate::door::listen::Door;
 use crate::door::serve;
+use bottle_daemon::Door;
 
 /// Where the bottle is in these tests.
 const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
