@@ -135,38 +135,49 @@ pub async fn launch(host: &Host, order: &LaunchOrder) -> Result<Launched, Client
 pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     let store = Store::of(host);
     let end = tokio::time::Instant::now() + SOCKET_WITHIN;
-    // Asked again each time: a keeper that is killed lets go of its socket before its lock.
-    while let Some(State::Alive(record)) = store.state(slug) {
-        let dialed = dial(host, slug).await;
-        if dialed.is_err()
-            && let Some(there) = elsewhere(host, &record)
-        {
-            return Err(ClientError::Elsewhere { slug: slug.clone(), there, here: host.runtime.clone() });
+    // Asked again each time: a keeper that is killed lets go of its socket before its lock, a cleanup holds the lock
+    // while it looks, and somebody else's command may have the bottle adopted.
+    loop {
+        let failed = match store.state(slug) {
+            Some(State::Alive(record)) => match dial(host, slug).await {
+                Ok(channel) => return Ok(channel),
+                Err(error) => match elsewhere(host, &record) {
+                    Some(there) => {
+                        let here = host.runtime.clone();
+                        return Err(ClientError::Elsewhere { slug: slug.clone(), there, here });
+                    }
+                    None => error,
+                },
+            },
+            Some(State::Dead(record)) => match revive(host, slug, &record).await? {
+                Revived::Reached(channel) => return Ok(channel),
+                Revived::Taken(why) => ClientError::Failed(why),
+            },
+            Some(State::Preserved(record)) => {
+                let why = if record.kept {
+                    "it ended, and its work was kept"
+                } else {
+                    "it ended, and there is a snapshot of it"
+                };
+                return Err(ClientError::NotRunning {
+                    slug: slug.clone(),
+                    why: why.to_owned(),
+                    preserved: true,
+                });
+            }
+            Some(State::Damaged(why)) => return Err(ClientError::Unusable { slug: slug.clone(), why }),
+            Some(State::Newer(schema)) => {
+                let why = format!("written by a newer bottle (schema {schema}); use that version");
+                return Err(ClientError::Unusable { slug: slug.clone(), why });
+            }
+            None => {
+                return Err(ClientError::NoSuchBottle { slug: slug.clone(), near: near(&store, slug) });
+            }
+        };
+        if tokio::time::Instant::now() >= end {
+            return Err(failed);
         }
-        match dialed {
-            Ok(channel) => return Ok(channel),
-            Err(error) if tokio::time::Instant::now() >= end => return Err(error),
-            Err(_) => tokio::time::sleep(AGAIN).await,
-        }
-    }
-    match store.state(slug) {
-        // Came to life within the moment: somebody else's command had it adopted.
-        Some(State::Alive(_)) => dial(host, slug).await,
-        Some(State::Dead(record)) => revive(host, slug, &record).await,
-        Some(State::Preserved(record)) => {
-            let why = if record.kept {
-                "it ended, and its work was kept"
-            } else {
-                "it ended, and there is a snapshot of it"
-            };
-            Err(ClientError::NotRunning { slug: slug.clone(), why: why.to_owned(), preserved: true })
-        }
-        Some(State::Damaged(why)) => Err(ClientError::Unusable { slug: slug.clone(), why }),
-        Some(State::Newer(schema)) => Err(ClientError::Unusable {
-            slug: slug.clone(),
-            why: format!("written by a newer bottle (schema {schema}); use that version"),
-        }),
-        None => Err(ClientError::NoSuchBottle { slug: slug.clone(), near: near(&store, slug) }),
+        tokio::time::sleep(AGAIN).await;
     }
 }
 
@@ -178,7 +189,14 @@ fn elsewhere(host: &Host, record: &Record) -> Option<PathBuf> {
     (keeper.is_alive() && whole(there) != whole(&host.runtime)).then(|| there.clone())
 }
 
-async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, ClientError> {
+/// What became of having a bottle adopted.
+enum Revived {
+    Reached(Channel),
+    /// Somebody held its lock: another command's keeper, or a cleanup that looked for a moment.
+    Taken(String),
+}
+
+async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Revived, ClientError> {
     if record.status == Status::Ended {
         let why = "it ended; its output is in `bottle logs`".to_owned();
         return Err(ClientError::NotRunning { slug: slug.clone(), why, preserved: false });
@@ -190,11 +208,8 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Channel, Cl
     let channel = spawn(host, slug).await?;
     let mut stream = channel.open(&KeeperRequest::Adopt { slug: slug.clone() }).await.map_err(failed)?;
     match stream.receive().await.map_err(failed)? {
-        KeeperEvent::Running { .. } => Ok(channel),
-        // Somebody else's command was faster: its keeper is as good, and a cleanup only looks for a moment.
-        KeeperEvent::Failed(_) if matches!(Store::of(host).state(slug), Some(State::Alive(_))) => {
-            Box::pin(connect(host, slug)).await
-        }
+        KeeperEvent::Running { .. } => Ok(Revived::Reached(channel)),
+        KeeperEvent::Refused(why) => Ok(Revived::Taken(why)),
         KeeperEvent::Failed(failure) => {
             Err(ClientError::NotRunning { slug: slug.clone(), why: failure.message, preserved: false })
         }

@@ -194,6 +194,10 @@ async fn keep_adopted(
     let report = request.accept();
     let claim = match Store::of(host).adopt(slug) {
         Ok(claim) => claim,
+        // Whoever asked looks again: what has it is as good, or lets it go.
+        Err(error @ ClaimError::Taken { .. }) => {
+            return say_last(&first, &report, KeeperEvent::Refused(error.to_string())).await;
+        }
         Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
     };
     log_into(&claim);
@@ -302,7 +306,12 @@ async fn connect_once(backend: &dyn Backend, slug: &Slug) -> Result<Running, Lau
 }
 
 async fn refuse(first: &First, report: &Stream, failure: LaunchFailure) -> anyhow::Result<()> {
-    let _ = report.message(&KeeperEvent::Failed(failure)).await;
+    say_last(first, report, KeeperEvent::Failed(failure)).await
+}
+
+/// The only answer of a keeper that has nothing to keep.
+async fn say_last(first: &First, report: &Stream, event: KeeperEvent) -> anyhow::Result<()> {
+    let _ = report.message(&event).await;
     let _ = report.end().await;
     first.channel.flush().await;
     Ok(())

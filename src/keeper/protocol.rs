@@ -23,7 +23,8 @@ pub enum KeeperRequest {
     /// [`KeeperEvent::Failed`].
     Launch(Box<LaunchOrder>),
     /// Only on the inherited connection, once: takes over a detached bottle whose keeper is gone. Answers
-    /// `Running` or `Failed`; the connection then serves like any other.
+    /// `Running`, and the connection then serves like any other; `Refused` when somebody else has it; or
+    /// `Failed`.
     Adopt {
         /// The bottle's slug.
         slug: Slug,

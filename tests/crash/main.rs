@@ -214,9 +214,17 @@ fn a_killed_client_ends_an_attached_bottle_and_not_a_detached_one() {
     let _ = detached.expect("program").run().expect("start").expect_code(0);
     assert_eq!(status(&home, "two").as_deref(), Some("running"));
     process_with(&home, "__keeper").expect("its keeper").kill();
+    // Whoever has its lock lets it go again: another's cleanup that looks, or what is left of the keeper.
+    let lock = std::fs::File::open(home.bottle_home().join("state/two/lock")).expect("its lock");
+    lock.lock().expect("taken");
+    let letting_go = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        drop(lock);
+    });
     let adopted = home.program(["exec", "two", "--", "echo", "still here"]).expect("program");
     let adopted = adopted.run().expect("exec").expect_code(0);
     assert_eq!(adopted.stdout, "still here\n");
+    letting_go.join().expect("let go");
     let _ =
         home.program(["stop", "two", "--time", "0"]).expect("program").run().expect("stop").expect_code(0);
     cleanup_leaves_nothing(&home, "");
