@@ -18,12 +18,18 @@
 //! push     one push: what is asked of it, in order
 //! refs     what may move
 //! read     every object that is new, streamed through the scanner
+//! blob     a blob in every way it is looked at, and its lines
+//! family   which tree holds which object
+//! found    what was found, each thing once
 //! packed   what is inside of gzip and zip
 //! names    files that hold secrets by their name
 //! words    what the agent is told
 //! ```
 
+mod blob;
 mod daemon;
+mod family;
+mod found;
 mod git;
 mod http;
 mod keys;

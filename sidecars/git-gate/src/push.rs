@@ -11,8 +11,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::Sender;
 
 use crate::daemon::Gate;
+use crate::found::{Found, Reading};
 use crate::git;
-use crate::read::{self, Found, Reading};
+use crate::read;
 use crate::refs::{MOST_UPDATES, Update, Upstream, judge};
 use crate::repo::Repo;
 use crate::words;

@@ -10,13 +10,15 @@ use std::collections::{HashMap, HashSet};
 use std::process::Stdio;
 use std::time::Duration;
 
-use bottle_scan::{Detector, Finding, Scanner, Severity, Stream};
-use sha2::{Digest, Sha256};
+use bottle_scan::{Finding, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
+use crate::blob::{Lines, Views};
+use crate::family::{Family, Id, entries, id_of};
+use crate::found::{Found, MOST_FINDINGS, Place, Reading};
 use crate::git::{Git, Passage, Running, finish};
 use crate::names;
-use crate::packed::{Packed, split};
+use crate::packed::split;
 use crate::refs::Update;
 
 /// Listing objects; a large push has many.
@@ -33,55 +35,6 @@ const MOST_HELD: u64 = 32 << 20;
 
 /// Bytes of a blob that are read at once.
 const PIECE: usize = 64 << 10;
-
-/// Findings that are told and asked about; a push with more is refused whole.
-pub(crate) const MOST_FINDINGS: usize = 100;
-
-/// The longest line that is looked at for a mark.
-const LINE: usize = 64 << 10;
-
-/// The mark by which an author says that a line is no secret.
-const MARK: &[u8] = b"gitleaks:allow";
-
-/// Something in a push that must not leave unseen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// The rule's name.
-    pub(crate) rule: String,
-    /// What it looks like; never the value.
-    pub(crate) preview: String,
-    /// The commit, where one is known.
-    pub(crate) commit: Option<String>,
-    /// The path, or which part of a commit or tag it is.
-    pub(crate) place: String,
-    /// The line, where lines are meant.
-    pub(crate) line: Option<u64>,
-    /// A secret of this bottle: never to pass, whatever anybody says.
-    pub(crate) known: bool,
-    /// What its author marked as harmless: `gitleaks:allow`, or `.gitleaksignore`.
-    pub(crate) marked: Option<&'static str>,
-    /// The same finding in the same place, when it is pushed again.
-    pub(crate) fingerprint: [u8; 32],
-}
-
-/// What a push holds.
-#[derive(Debug, Default)]
-pub(crate) struct Reading {
-    pub(crate) found: Vec<Found>,
-    /// There is more than [`MOST_FINDINGS`].
-    pub(crate) more: bool,
-}
-
-type Id = [u8; 32];
-
-/// Who is in whom, of new trees.
-#[derive(Default)]
-struct Family {
-    parents: HashMap<Id, (Id, Box<[u8]>)>,
-    roots: HashMap<Id, Id>,
-    /// Bytes of an id.
-    width: usize,
-}
 
 /// Reads a push. The error is a sentence for the agent.
 pub(crate) async fn read(
@@ -287,7 +240,7 @@ impl Reader<'_> {
                     let place = format!("the {word}'s {}", part(&bytes, at));
                     let value = bytes.get(at..end).unwrap_or_default();
                     let commit = (kind == Kind::Commit).then(|| id.to_owned());
-                    reading.add(&finding, commit, place, None, value);
+                    reading.add(Found::by_scanner(&finding, Place::new(commit, place), value));
                 }
             }
         }
@@ -315,7 +268,8 @@ impl Reader<'_> {
             // A name that is upstream already is no news.
             if new.contains(child) {
                 let place = format!("the name of a file, {} characters long", name.len());
-                reading.add(&finding, family.commit(&own), place, None, name);
+                let place = Place::new(family.commit(&own), place);
+                reading.add(Found::by_scanner(&finding, place, name));
             }
         }
     }
@@ -330,9 +284,11 @@ impl Reader<'_> {
     ) -> Result<(), String> {
         let (commit, path) = id_of(id).map_or((None, Vec::new()), |own| family.path(&own));
         let shown = shown(&path, id);
+        let place = |inside: &str| Place::new(commit.clone(), format!("{shown}{inside}"));
         let (folder, name) = split(&path);
         if let Some(rule) = names::rule(folder, name) {
-            reading.add_plain(rule, "a file that holds secrets by its name", &commit, &shown, id.as_bytes());
+            let words = "a file that holds secrets by its name";
+            reading.add(Found::by_name(rule, words, place(""), id.as_bytes()));
         }
         let mut views = Views::new(self.scanner);
         let mut piece = vec![0; PIECE];
@@ -356,14 +312,14 @@ impl Reader<'_> {
         let seen = views.finish();
         if let Some(file) = seen.file {
             let words = format!("holds {file:?}, a file that holds secrets by its name");
-            reading.add_plain("secret-file", &words, &commit, &shown, id.as_bytes());
+            reading.add(Found::by_name("secret-file", &words, place(""), id.as_bytes()));
         }
         if seen.bomb {
             return Err(format!("{shown} becomes more than anybody can look at when it is unpacked"));
         }
         let plain = blocking(seen.plain);
         if !plain.is_empty() {
-            self.lines(id, &plain, &commit, &shown, reading).await?;
+            self.lines(id, &plain, &place(""), reading).await?;
         }
         let wide = blocking(seen.wide).into_iter().map(|finding| (finding, ""));
         let inside = blocking(seen.inside).into_iter().map(|finding| (finding, " (packed)"));
@@ -372,7 +328,7 @@ impl Reader<'_> {
                 continue;
             }
             let value = [id.as_bytes(), finding.rule.as_bytes()].concat();
-            reading.add(&finding, commit.clone(), format!("{shown}{inside}"), None, &value);
+            reading.add(Found::by_scanner(&finding, place(inside), &value));
         }
         Ok(())
     }
@@ -382,8 +338,7 @@ impl Reader<'_> {
         &self,
         id: &str,
         findings: &[Finding],
-        commit: &Option<String>,
-        shown: &str,
+        place: &Place,
         reading: &mut Reading,
     ) -> Result<(), String> {
         let child = self.passage.spawn(&[], |_| {
@@ -393,37 +348,20 @@ impl Reader<'_> {
         });
         let mut running = Running::new(child.map_err(|error| error.to_string())?);
         let Some(mut stdout) = running.child.stdout.take() else { return Ok(()) };
-        let mut places: Vec<Placed> = findings.iter().take(MOST_FINDINGS + 1).map(Placed::of).collect();
-        let (mut at, mut line, mut begin, mut text) = (0_u64, 1_u64, 0_u64, Vec::new());
+        let mut lines = Lines::of(findings.iter().take(MOST_FINDINGS + 1));
         let mut piece = vec![0; PIECE];
         loop {
             let read = stdout.read(&mut piece).await.map_err(|error| error.to_string())?;
-            for &byte in &piece[..read] {
-                for place in places.iter_mut().filter(|place| place.start <= at && at < place.end) {
-                    place.line.get_or_insert(line);
-                    place.hash.update([byte]);
-                }
-                at += 1;
-                if byte == b'\n' {
-                    settle(&mut places, begin, at, &text);
-                    (line, begin) = (line + 1, at);
-                    text.clear();
-                } else if text.len() < LINE {
-                    text.push(byte);
-                }
-            }
             if read == 0 {
-                settle(&mut places, begin, at, &text);
                 break;
             }
+            lines.feed(&piece[..read]);
+            tokio::task::yield_now().await;
         }
-        for (place, finding) in places.into_iter().zip(findings) {
-            let value = place.hash.finalize();
-            let marked = place.marked.then_some("gitleaks:allow");
-            reading.add(finding, commit.clone(), shown.to_owned(), place.line, &value);
-            if let Some(found) = reading.found.last_mut().filter(|_| !reading.more) {
-                found.marked = marked;
-            }
+        for (placed, finding) in lines.finish().into_iter().zip(findings) {
+            let place = Place { line: placed.line, ..place.clone() };
+            let marked = placed.marked.then_some("gitleaks:allow");
+            reading.add(Found { marked, ..Found::by_scanner(finding, place, &placed.value()) });
         }
         Ok(())
     }
@@ -463,179 +401,9 @@ pub(crate) fn both(mirror: &Git, quarantine: &str) -> Git {
     ])
 }
 
-/// A finding on its way to its line.
-struct Placed {
-    start: u64,
-    end: u64,
-    line: Option<u64>,
-    marked: bool,
-    hash: Sha256,
-}
-
-impl Placed {
-    fn of(finding: &Finding) -> Self {
-        let (start, end) = (finding.span.start, finding.span.end);
-        Self { start, end, line: None, marked: false, hash: Sha256::new() }
-    }
-}
-
-/// A line has ended: what stands in it is marked by it.
-fn settle(places: &mut [Placed], begin: u64, end: u64, text: &[u8]) {
-    let touched = places.iter_mut().filter(|place| place.start < end && begin < place.end);
-    let marked = text.windows(MARK.len()).any(|window| window.eq_ignore_ascii_case(MARK));
-    touched.for_each(|place| place.marked |= marked);
-}
-
 fn blocking(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.retain(|finding| finding.severity == Severity::Block);
     findings
-}
-
-impl Reading {
-    fn add(
-        &mut self,
-        finding: &Finding,
-        commit: Option<String>,
-        place: String,
-        line: Option<u64>,
-        value: &[u8],
-    ) {
-        let known = finding.detector == Detector::KnownSecrets;
-        self.put(&finding.rule, finding.preview.clone(), commit, place, line, known, value);
-    }
-
-    fn add_plain(&mut self, rule: &str, words: &str, commit: &Option<String>, place: &str, value: &[u8]) {
-        self.put(rule, words.to_owned(), commit.clone(), place.to_owned(), None, false, value);
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the parts of one finding")]
-    fn put(
-        &mut self,
-        rule: &str,
-        preview: String,
-        commit: Option<String>,
-        place: String,
-        line: Option<u64>,
-        known: bool,
-        value: &[u8],
-    ) {
-        let mut hash = Sha256::new();
-        for part in [rule.as_bytes(), place.as_bytes(), &Sha256::digest(value)] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        let fingerprint = hash.finalize().into();
-        if self.found.iter().any(|found| found.fingerprint == fingerprint && found.commit == commit) {
-            return;
-        }
-        // One that never passes is told before any other.
-        if self.found.len() >= MOST_FINDINGS {
-            self.more = true;
-            let Some(other) = self.found.iter_mut().find(|found| known && !found.known) else { return };
-            *other = Found {
-                rule: rule.to_owned(),
-                preview,
-                commit,
-                place,
-                line,
-                known,
-                marked: None,
-                fingerprint,
-            };
-            return;
-        }
-        self.found.push(Found {
-            rule: rule.to_owned(),
-            preview,
-            commit,
-            place,
-            line,
-            known,
-            marked: None,
-            fingerprint,
-        });
-    }
-}
-
-/// A blob as it is, without the zero bytes of wide characters, and unpacked.
-struct Views<'s> {
-    scanner: &'s Scanner,
-    plain: Stream<&'s Scanner>,
-    wide: Option<Stream<&'s Scanner>>,
-    packed: Option<Packed<'s>>,
-    narrow: Vec<u8>,
-}
-
-struct Seen {
-    plain: Vec<Finding>,
-    wide: Vec<Finding>,
-    inside: Vec<Finding>,
-    file: Option<String>,
-    bomb: bool,
-}
-
-impl<'s> Views<'s> {
-    fn new(scanner: &'s Scanner) -> Self {
-        Self { scanner, plain: scanner.stream(), wide: None, packed: None, narrow: Vec::new() }
-    }
-
-    fn feed(&mut self, piece: &[u8], first: bool) {
-        self.plain.feed(piece);
-        if first {
-            self.packed = Packed::by(piece, self.scanner.stream());
-        }
-        if let Some(packed) = &mut self.packed {
-            packed.feed(piece);
-        }
-        if self.wide.is_none() && piece.contains(&0) {
-            self.wide = Some(self.scanner.stream());
-        }
-        if let Some(wide) = &mut self.wide {
-            self.narrow.clear();
-            self.narrow.extend(piece.iter().filter(|byte| **byte != 0));
-            wide.feed(&self.narrow);
-        }
-    }
-
-    fn finish(self) -> Seen {
-        let inside = self.packed.map(Packed::finish);
-        let (file, bomb) = inside.as_ref().map_or((None, false), |inside| (inside.file.clone(), inside.bomb));
-        Seen {
-            plain: self.plain.finish().findings,
-            wide: self.wide.map(|stream| stream.finish().findings).unwrap_or_default(),
-            inside: inside.and_then(|inside| inside.stream).map(|s| s.finish().findings).unwrap_or_default(),
-            file,
-            bomb,
-        }
-    }
-}
-
-impl Family {
-    /// The commit and path of a new object.
-    fn path(&self, id: &Id) -> (Option<String>, Vec<u8>) {
-        let mut names: Vec<&[u8]> = Vec::new();
-        let mut at = *id;
-        while let Some((parent, name)) = self.parents.get(&at) {
-            names.push(name);
-            at = *parent;
-            if names.len() > 512 {
-                break;
-            }
-        }
-        names.reverse();
-        (self.commit(&at), names.join(&b'/'))
-    }
-
-    fn commit(&self, tree: &Id) -> Option<String> {
-        let mut at = *tree;
-        for _ in 0..512 {
-            if let Some(commit) = self.roots.get(&at) {
-                return Some(hex::encode(&commit[..self.width.clamp(20, 32)]));
-            }
-            at = self.parents.get(&at)?.0;
-        }
-        None
-    }
 }
 
 fn shown(path: &[u8], id: &str) -> String {
@@ -647,27 +415,6 @@ fn shown(path: &[u8], id: &str) -> String {
 
 fn names_end(names: &[u64]) -> u64 {
     names.last().copied().unwrap_or(0)
-}
-
-fn id_of(hex: &str) -> Option<Id> {
-    let mut id = [0; 32];
-    hex::decode_to_slice(hex, id.get_mut(..hex.len() / 2)?).ok()?;
-    Some(id)
-}
-
-/// Names and objects of a tree. What does not parse was refused by git's own check.
-fn entries(mut bytes: &[u8], width: usize) -> Vec<(&[u8], Id)> {
-    let mut found = Vec::new();
-    while let Some(space) = bytes.iter().position(|byte| *byte == b' ') {
-        let rest = &bytes[space + 1..];
-        let Some(end) = rest.iter().position(|byte| *byte == 0) else { break };
-        let Some(object) = rest.get(end + 1..end + 1 + width) else { break };
-        let mut id = [0; 32];
-        id[..width].copy_from_slice(object);
-        found.push((&rest[..end], id));
-        bytes = &rest[end + 1 + width..];
-    }
-    found
 }
 
 /// The tree of a commit.
