@@ -69,7 +69,7 @@ fn question(number: u8, tool: Tool, why: &str) -> Question {
 fn what_waits_is_listed_shown_and_answered() -> Result<()> {
     let home = home()?;
     let held = question(0xa1, Tool::EgressTokenAllow, "POST api.example.com/v1 holds what may be a secret");
-    let push = question(0xb2, Tool::GitleaksAllow, "a push to work holds 1 finding(s)");
+    let push = question(0xb2, Tool::GitleaksAllow, "a push to work holds 1 thing that may be a secret");
     let held = Asking::begin(&home, "one", held)?;
     let push = Asking::begin(&home, "two", push)?;
     snapshot!(transcripts(

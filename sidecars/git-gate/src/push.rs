@@ -30,6 +30,9 @@ const ASKED: u64 = 256 << 10;
 /// Findings that are told one by one.
 const TOLD: usize = 20;
 
+/// What to do about a finding that stays refused.
+const TAKE_IT_OUT: &str = "take it out of every commit that has it (`git rebase -i`), and push again";
+
 /// The gate's ends of the pipes to a hook.
 pub(crate) struct Hook {
     pub(crate) ask: OwnedFd,
@@ -92,16 +95,24 @@ impl Push<'_> {
         let repo = self.repo;
         let updates = updates
             .ok_or_else(|| format!("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer"))?;
-        let _turn = repo.pushing.lock().await;
-        let upstream = repo.upstream().await?;
-        self.judge(&upstream, &updates).await?;
+        let mut turn = repo.pushing.lock().await;
+        self.judge(&repo.upstream().await?, &updates).await?;
         if !self.quarantine.is_empty() {
             let reading =
                 read::read(&repo.git, &self.quarantine, &updates, &self.gate.scanner, &self.gate.passage);
             let reading = reading.await.map_err(|why| format!("the git gate refused the push: {why}"))?;
-            self.weigh(reading, &updates).await?;
+            let found = self.weigh(reading)?;
+            if !found.is_empty() {
+                // Others push while a person thinks; after that the upstream is another one.
+                drop(turn);
+                self.ask(&found, &updates).await?;
+                turn = repo.pushing.lock().await;
+                self.judge(&repo.upstream().await?, &updates).await?;
+            }
         }
-        self.forward(&updates).await
+        let forwarded = self.forward(&updates).await;
+        drop(turn);
+        forwarded
     }
 
     /// The rules over refs.
@@ -126,50 +137,43 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// What the findings mean: nothing, a question, or the end.
-    async fn weigh(&mut self, reading: Reading, updates: &[Update]) -> Result<(), String> {
+    /// What the findings mean: the end, or what a person is to be asked about; nothing is a good answer.
+    fn weigh(&self, reading: Reading) -> Result<Vec<Found>, String> {
         let repo = self.repo;
-        let mut found = reading.found;
+        let Reading { mut found, more } = reading;
         found.retain(|found| found.known || !repo.approved(&found.fingerprint));
-        if found.is_empty() && !reading.more {
-            return Ok(());
-        }
-        let refused = |found: &[Found], next: &str| {
-            let mut lines = vec!["the git gate refused the push: it holds what may not leave".to_owned()];
-            lines.extend(found.iter().take(TOLD).map(describe));
-            if found.len() > TOLD || reading.more {
-                lines.push("... and more".to_owned());
-            }
-            lines.push(next.to_owned());
-            lines.join("\n")
-        };
         if found.iter().any(|found| found.known) {
             found.retain(|found| found.known);
-            return Err(refused(
-                &found,
-                "a secret of this bottle never passes; take it out of every commit, and push again",
-            ));
+            let next = "a secret of this bottle never passes; take it out of every commit, and push again";
+            return Err(refused(&found, more, next));
         }
-        let next = "take it out of every commit that has it (`git rebase -i`), and push again";
-        if reading.more {
-            return Err(refused(&found, next));
+        if more {
+            return Err(refused(&found, more, TAKE_IT_OUT));
         }
         if !repo.supervise {
             let unmarked: Vec<Found> = found.iter().filter(|found| found.marked.is_none()).cloned().collect();
             if !unmarked.is_empty() {
-                return Err(refused(&unmarked, next));
+                return Err(refused(&unmarked, more, TAKE_IT_OUT));
             }
         }
+        Ok(found)
+    }
+
+    /// Asks a person whether all of it may pass, and remembers a yes.
+    async fn ask(&mut self, found: &[Found], updates: &[Update]) -> Result<(), String> {
+        let repo = self.repo;
+        let no = |next: &str| Err(refused(found, false, next));
         let Some(wait) = self.gate.ask else {
-            return Err(refused(&found, &format!("nobody is there to decide (`supervise: false`); {next}")));
+            return no(&format!("nobody is there to decide (`supervise: false`); {TAKE_IT_OUT}"));
         };
         self.say("the git gate found what may be a secret; a person is asked, and this push waits").await;
         for one in found.iter().take(TOLD) {
             self.say(&describe(one)).await;
         }
-        let report = self.report(&found, updates);
-        let why = format!("a push to {} holds {} finding(s)", repo.name, found.len());
-        match self.gate.questions.ask(question(Tool::GitleaksAllow, report, why, wait)).await {
+        let things = if found.len() == 1 { "thing" } else { "things" };
+        let why = format!("a push to {} holds {} {things} that may be a secret", repo.name, found.len());
+        let asked = question(Tool::GitleaksAllow, self.report(found, updates), why, wait);
+        match self.gate.questions.ask(asked).await {
             Answer::Decided(response) if response.status == Status::Approved => {
                 repo.approve(found.iter().map(|found| found.fingerprint));
                 self.say("the person let it pass").await;
@@ -179,15 +183,12 @@ impl Push<'_> {
                 let notes = response.notes.unwrap_or_default();
                 let said = words::lines(&notes).join(" ");
                 let said = if said.is_empty() { String::new() } else { format!(", saying: {said}") };
-                Err(refused(&found, &format!("the person said no{said}; {next}")))
+                no(&format!("the person said no{said}; {TAKE_IT_OUT}"))
             }
-            Answer::Expired => Err(refused(
-                &found,
-                "nobody decided in time; push again when somebody is there, or take it out",
-            )),
-            Answer::Refused(cause) => {
-                Err(refused(&found, &format!("nobody could be asked: {cause}; {next}")))
+            Answer::Expired => {
+                no("nobody decided in time; push again when somebody is there, or take it out")
             }
+            Answer::Refused(cause) => no(&format!("nobody could be asked: {cause}; {TAKE_IT_OUT}")),
         }
     }
 
@@ -248,6 +249,17 @@ impl Push<'_> {
         let cause = if rejected.is_empty() { words::cause(&pushed.complaint) } else { rejected.join("\n") };
         Err(format!("the upstream of {} refused the push:\n{cause}", repo.name))
     }
+}
+
+/// The refusal of what was found, as lines for the agent, the last of them what to do next.
+fn refused(found: &[Found], more: bool, next: &str) -> String {
+    let mut lines = vec!["the git gate refused the push: it holds what may not leave".to_owned()];
+    lines.extend(found.iter().take(TOLD).map(describe));
+    if found.len() > TOLD || more {
+        lines.push("... and more".to_owned());
+    }
+    lines.push(next.to_owned());
+    lines.join("\n")
 }
 
 fn describe(found: &Found) -> String {

@@ -398,8 +398,18 @@ async fn hidden() -> Result<()> {
 
 /// Answers the next question as a person would.
 async fn decide(channel: Channel, status: Status) -> Result<Question> {
+    decide_after(channel, status, || Ok(())).await
+}
+
+/// The same, once `meanwhile` is done.
+async fn decide_after(
+    channel: Channel,
+    status: Status,
+    meanwhile: impl FnOnce() -> Result<()>,
+) -> Result<Question> {
     let mut stream = channel.open(&BundleRequest::Question).await?;
     let BundleEvent::Asked(question) = stream.receive().await? else { bail!("not a question") };
+    tokio::task::block_in_place(meanwhile)?;
     let response = Response {
         proposal_id: question.id.clone(),
         status,
@@ -436,6 +446,18 @@ async fn asked() -> Result<()> {
     yes.await??;
     // The same finding again, in another commit: nobody is asked.
     scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
+    // What others push while a person thinks has gone up before, and is not lost by it.
+    let beside = scene.folder.path().to_owned();
+    scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
+    scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;
+    let gate = format!("http://{}:9420/tool.git", scene.address);
+    let waiting = tokio::spawn(decide_after(channel.clone(), Status::Approved, move || {
+        run(Command::new("git").args(["push", "-q", &gate, "beside"]).current_dir(beside.join("beside")))
+    }));
+    scene.shell("cd clone; git push origin HEAD:waited")?;
+    waiting.await??;
+    let up = scene.upstream()?;
+    ensure!(["refs/heads/beside", "refs/heads/waited"].iter().all(|name| up.contains(name)), "{up}");
     // Named by .gitleaksignore, which silences nothing either.
     let ignored = tokio::spawn(decide(channel, Status::Approved));
     scene.shell(
