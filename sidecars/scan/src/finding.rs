@@ -17,6 +17,8 @@ pub enum Severity {
 pub enum Detector {
     /// `token_patterns`: the shape of a vendor's credential.
     TokenPatterns,
+    /// `token_patterns` too: a rule of the person's own.
+    OwnRules,
     /// `known_secrets`: a value that this bottle was given.
     KnownSecrets,
     /// `entropy`: a piece of text as random as a key.

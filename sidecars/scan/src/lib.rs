@@ -4,15 +4,17 @@
 //! scanner     all detectors over a text or a stream: window by window, the same however it is cut
 //!   view        the text as its reader sees it: escapes undone, look-alikes folded
 //!   rules       shapes of tokens and phrases: keys in one pass, patterns only where a key stands
+//!   encoded     base64 within it, looked through by the same rules
 //!   known       values that must not pass, in every spelling (forms) and in pieces (letters), by grams
 //!   entropy     as random as a key        hidden  characters that nobody sees
-//!   user_rules  a person's own rules, from gitleaks' configuration format
+//!   user_rules  a person's own rules, from gitleaks' configuration format; rule_files, all of them
 //! header      line breaks in a request's head
 //! rewrite     a text without what was found
 //! redact      log lines, with every known secret masked
 //! ```
 //! Pure: nothing here opens a file or a socket, and no value of a secret is ever in a message.
 
+mod encoded;
 mod entropy;
 mod finding;
 mod forms;
@@ -23,6 +25,7 @@ mod known;
 mod letters;
 mod redact;
 mod rewrite;
+mod rule_files;
 mod rules;
 mod scanner;
 mod user_rules;
@@ -33,6 +36,7 @@ pub use header::{HeadPart, head_injection};
 pub use known::KnownSecrets;
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
 pub use rewrite::{Shape, rewrite};
+pub use rule_files::{BadRuleFile, RuleFiles};
 pub use rules::{token_kinds, token_names};
 pub use scanner::{MOST_FINDINGS, Report, Scanner, Stream};
 pub use user_rules::{RulesError, UserRules};

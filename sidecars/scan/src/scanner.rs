@@ -8,13 +8,14 @@ use std::borrow::Borrow;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::encoded::{self, Starts};
 use crate::entropy::random_windows;
 use crate::finding::{Detector, Finding, Range64, Severity, settle};
 use crate::hidden;
 use crate::known::{KnownSecrets, PIECE};
 use crate::letters::{Letters, last, places};
+use crate::rule_files::RuleFiles;
 use crate::rules::{self, REACH, RuleSet};
-use crate::user_rules::UserRules;
 use crate::view::View;
 
 /// Bytes that a window owns.
@@ -30,7 +31,8 @@ pub struct Scanner {
     tokens: bool,
     entropy: bool,
     injection: bool,
-    user: Option<Arc<UserRules>>,
+    own: Option<Arc<RuleFiles>>,
+    harmless: Arc<[Box<[u8]>]>,
     reach: usize,
 }
 
@@ -66,7 +68,15 @@ impl Scanner {
 
     fn of(known: Arc<KnownSecrets>) -> Self {
         let reach = REACH.max(known.longest() + 8);
-        Self { known, tokens: false, entropy: false, injection: false, user: None, reach }
+        Self {
+            known,
+            tokens: false,
+            entropy: false,
+            injection: false,
+            own: None,
+            harmless: Arc::default(),
+            reach,
+        }
     }
 
     /// With `token_patterns` on or off.
@@ -89,8 +99,19 @@ impl Scanner {
 
     /// With a person's own rules.
     #[must_use]
-    pub fn with_rules(self, rules: Arc<UserRules>) -> Self {
-        Self { user: Some(rules), ..self }
+    pub fn with_rules(self, rules: Arc<RuleFiles>) -> Self {
+        Self { own: Some(rules), ..self }
+    }
+
+    /// With texts that are no finding by their shape: what stands in place of secrets. Known secrets are found all
+    /// the same.
+    #[must_use]
+    pub fn with_harmless(self, texts: &[String]) -> Self {
+        Self { harmless: texts.iter().map(|text| text.as_bytes().into()).collect(), ..self }
+    }
+
+    fn is_harmless(&self, found: &[u8]) -> bool {
+        self.harmless.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
     /// How many bytes at the end of `text` may be the beginning of a known secret whose rest is still to come.
@@ -103,6 +124,12 @@ impl Scanner {
     #[must_use]
     pub fn longest_secret(&self) -> usize {
         self.known.longest()
+    }
+
+    /// Whether a finding is none in a file at `path`, as the person's own rules say: for readers that have files.
+    #[must_use]
+    pub fn allows(&self, finding: &Finding, path: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| own.allows(finding, path))
     }
 
     /// Judges a whole text.
@@ -210,6 +237,8 @@ struct Judge<S> {
     more: bool,
     /// The last letters before the window as it is, and as it is without escapes, each with its place.
     carry: [Vec<(u8, u64)>; 2],
+    /// How the base64 goes on in which the next window begins.
+    base64: Option<Starts>,
 }
 
 /// A window, where it stands and what of it counts.
@@ -230,7 +259,7 @@ impl Frame<'_> {
 
 impl<S: Borrow<Scanner> + Clone> Judge<S> {
     fn new(scanner: S) -> Self {
-        Self { scanner, findings: Vec::new(), more: false, carry: [Vec::new(), Vec::new()] }
+        Self { scanner, findings: Vec::new(), more: false, carry: [Vec::new(), Vec::new()], base64: None }
     }
 
     fn report(self) -> Report {
@@ -262,9 +291,11 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
             Some(view) => {
                 let frame = Frame { view: &view, base, core: core.clone(), last };
                 self.look(&frame);
+                self.encoded(&frame);
                 self.pieces(1, &frame);
             }
             None => {
+                self.encoded(&Frame { view: &plain, base, core: core.clone(), last });
                 let [first, second] = &mut self.carry;
                 second.clone_from(first);
             }
@@ -302,24 +333,70 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         if scanner.injection {
             self.rules(rules::phrases(), Detector::Injection, frame);
         }
-        if let Some(user) = &scanner.user {
-            user.find(&frame.view.bytes, |id, range| {
-                if let Some(span) = frame.owned(&range) {
-                    self.plain_finding(
-                        id,
-                        Detector::TokenPatterns,
-                        Severity::Block,
-                        "matches a rule of your own",
-                        span,
-                    );
+        if let Some(own) = &scanner.own {
+            own.find(&frame.view.bytes, |id, range| {
+                if let Some(span) = frame.owned(&range)
+                    && !scanner.is_harmless(&frame.view.bytes[range])
+                {
+                    let words = format!("what your rule `{id}` looks for");
+                    self.plain_finding(id, Detector::OwnRules, Severity::Block, &words, span);
                 }
             });
         }
     }
 
+    /// Shapes in what stands in base64 in one view of the window.
+    fn encoded(&mut self, frame: &Frame<'_>) {
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
+        if !scanner.tokens && scanner.own.is_none() {
+            return;
+        }
+        let text = &frame.view.bytes;
+        // Where the next window begins.
+        let next = frame.core.end.saturating_sub(scanner.reach);
+        let next = made_from(frame.view, next);
+        let carried = self.base64.take();
+        for run in encoded::runs(text, carried) {
+            for decoded in run.decoded(text) {
+                if scanner.tokens {
+                    rules::tokens().find(&decoded.bytes, |found| {
+                        if let Some(span) = frame.owned(&decoded.source(&found.span))
+                            && !scanner.is_harmless(&decoded.bytes[found.span.clone()])
+                        {
+                            let words = format!("{} in base64", found.words);
+                            self.plain_finding(
+                                &found.id,
+                                Detector::TokenPatterns,
+                                found.severity,
+                                &words,
+                                span,
+                            );
+                        }
+                    });
+                }
+                if let Some(own) = &scanner.own {
+                    own.find(&decoded.bytes, |id, range| {
+                        if let Some(span) = frame.owned(&decoded.source(&range))
+                            && !scanner.is_harmless(&decoded.bytes[range])
+                        {
+                            let words = format!("what your rule `{id}` looks for, in base64");
+                            self.plain_finding(id, Detector::OwnRules, Severity::Block, &words, span);
+                        }
+                    });
+                }
+            }
+            self.base64 = self.base64.or(run.at(next));
+        }
+    }
+
     fn rules(&mut self, set: &RuleSet, detector: Detector, frame: &Frame<'_>) {
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
         set.find(&frame.view.bytes, |found| {
-            if let Some(span) = frame.owned(&found.span) {
+            if let Some(span) = frame.owned(&found.span)
+                && !scanner.is_harmless(&frame.view.bytes[found.span.clone()])
+            {
                 let preview = format!("{}, {} bytes", found.words, found.span.len());
                 let rule = found.id;
                 self.add(Finding { span, rule, detector, severity: found.severity, secret: None, preview });

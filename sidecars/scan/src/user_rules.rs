@@ -54,6 +54,16 @@ pub enum RulesError {
         /// What the compiler says.
         problem: String,
     },
+    /// Two rules of one id: a finding would not say which it is.
+    #[error("line {line}: rule {rule:?} is there already{}", .file.as_ref().map(|file| format!(", in {file}")).unwrap_or_default())]
+    Twice {
+        /// Where.
+        line: usize,
+        /// The id.
+        rule: String,
+        /// The other file it stands in; none: this one.
+        file: Option<String>,
+    },
     /// More than is read.
     #[error("the rules are too large: at most {LONGEST_TEXT} bytes and {MOST_RULES} rules are read")]
     TooLarge,
@@ -72,6 +82,8 @@ pub struct UserRules {
 
 struct Rule {
     id: Arc<str>,
+    /// Where it was written.
+    line: usize,
     description: String,
     regex: Regex,
     group: usize,
@@ -133,6 +145,11 @@ impl UserRules {
     /// The rules' ids with their descriptions.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.rules.iter().map(|rule| (&*rule.id, rule.description.as_str()))
+    }
+
+    /// The line in which `rule` begins.
+    pub(crate) fn line_of(&self, rule: &str) -> Option<usize> {
+        self.rules.iter().find(|known| &*known.id == rule).map(|rule| rule.line)
     }
 
     /// Whether findings of `rule` in a file at `path` are no findings: for readers that have files.
@@ -241,6 +258,10 @@ impl Reader<'_> {
         for (number, table) in tables.into_iter().enumerate() {
             let words = self.strings(table, "keywords", &format!("number {}", number + 1))?;
             if let Some(rule) = self.rule(table, number, words.is_empty())? {
+                if rules.iter().any(|known: &Rule| known.id == rule.id) {
+                    let (line, rule) = (rule.line, rule.id.to_string());
+                    return Err(RulesError::Twice { line, rule, file: None });
+                }
                 owners.extend(words.iter().map(|_| rules.len()));
                 keywords.extend(words);
                 rules.push(rule);
@@ -292,7 +313,8 @@ impl Reader<'_> {
         };
         let description = self.string(table, "description", &id)?.unwrap_or_default();
         let allows = self.allows(table, &id)?;
-        Ok(Some(Rule { id: id.into(), description, regex, group, entropy, always, allows }))
+        let line = line(self.text, table.span());
+        Ok(Some(Rule { id: id.into(), line, description, regex, group, entropy, always, allows }))
     }
 
     fn allows(&mut self, table: &Table, rule: &str) -> Result<Vec<Allow>, RulesError> {
@@ -355,7 +377,8 @@ impl Reader<'_> {
         let problem = |error: regex::Error| RulesError::Regex {
             line: line(self.text, item.and_then(Item::span)),
             rule: rule.to_owned(),
-            problem: error.to_string(),
+            // Its last line is the reason; those before it draw the place.
+            problem: error.to_string().lines().last().unwrap_or_default().replacen("error: ", "", 1),
         };
         let build = |unicode| RegexBuilder::new(pattern).unicode(unicode).size_limit(LARGEST_REGEX).build();
         // Go's classes are of ASCII, and such expressions are far smaller; those that name letters beyond are not.
@@ -453,6 +476,10 @@ paths = ['(^|/)fixtures/']
             ("[[rules]]\nid = \"a\"\nregex = 'a'\nsecretGroup = 1\n", "line 4: secretGroup of rule \"a\""),
             ("[[rules]]\nid = \"a\"\nregex = 'a'\nkeywords = [1]\n", "line 4: keywords of rule"),
             ("title = \n", "line 1: "),
+            (
+                "[[rules]]\nid = 'a'\nregex = 'a'\n[[rules]]\nid = 'a'\nregex = 'b'\n",
+                "line 4: rule \"a\" is there already",
+            ),
             ("rules = 3\n", "line 1: rules of rule"),
         ] {
             let error = UserRules::parse(text).expect_err(text).to_string();

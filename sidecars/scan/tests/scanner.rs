@@ -241,3 +241,77 @@ proptest! {
         }
     }
 }
+
+/// Of no kind that is issued, by its shape alone.
+const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
+
+#[test]
+fn a_token_is_found_one_level_of_base64_deep() {
+    let scanner = Scanner::outbound(known(&[]));
+    let login = format!("user:{TOKEN}");
+    let lines =
+        format!("# a file\n\n[gitlab]\ntoken = {TOKEN}\nhost = gitlab.example.org\nname = somebody\n");
+    let wrapped: Vec<String> = STANDARD
+        .encode(&lines)
+        .as_bytes()
+        .chunks(76)
+        .map(|line| String::from_utf8_lossy(line).into_owned())
+        .collect();
+    for (text, expected) in [
+        (format!("{{\"data\":\"{}\"}}", STANDARD.encode(TOKEN)), 1),
+        (format!("{{\"data\":\"{}\"}}", URL_SAFE_NO_PAD.encode(&login)), 1),
+        (format!("a=1&data={}", STANDARD.encode(&login).replace('=', "%3D").replace('+', "%2B")), 1),
+        (format!("data:text/plain;base64,{}", STANDARD.encode(&lines)), 1),
+        (wrapped.join("\n"), 1),
+        (serde_json::Value::from(wrapped.join("\r\n")).to_string(), 1),
+        (STANDARD.encode(format!("\0user\0{TOKEN}")), 1),
+        (STANDARD.encode(vec![0x80; 900].into_iter().chain(lines.bytes()).collect::<Vec<_>>()), 1),
+        // Two levels are two too many.
+        (STANDARD.encode(STANDARD.encode(&login)), 0),
+        (STANDARD.encode("nothing in here is a token of anybody at all"), 0),
+    ] {
+        let report = scanner.scan(text.as_bytes());
+        assert_eq!(report.findings.len(), expected, "{text}: {report:?}");
+        let made = rewrite(text.as_bytes(), &report.findings, Shape::Json);
+        assert_eq!(scanner.scan(&made).findings, [], "{}", String::from_utf8_lossy(&made));
+        let said = format!("{report:?}");
+        assert!(expected == 0 || said.contains("in base64"), "{said}");
+    }
+    let none = scanner.with_tokens(false);
+    assert_eq!(none.scan(STANDARD.encode(&login).as_bytes()).findings, []);
+}
+
+#[test]
+fn a_token_in_a_long_file_in_base64_is_found_wherever_it_is() {
+    let scanner = Scanner::outbound(known(&[]));
+    for place in [0, 48_900, 49_150, 49_151, 49_152, 60_001, 120_000] {
+        let mut file = b"some line of a file, and ".repeat(6000);
+        file.splice(place..place + TOKEN.len() + 1, format!(" {TOKEN}").bytes());
+        let text = format!("{{\"file\":\"{}\"}}", STANDARD.encode(&file));
+        let whole = scanner.scan(text.as_bytes());
+        assert_eq!(whole.findings.len(), 1, "{place}: {whole:?}");
+        let span = whole.findings[0].span;
+        assert!(span.start.abs_diff(9 + place as u64 * 4 / 3) < 8, "{place}: {span:?}");
+        assert_eq!(streamed(&scanner, text.as_bytes(), &[1; 3000]), whole);
+        assert_eq!(streamed(&scanner, text.as_bytes(), &[7777; 30]), whole);
+    }
+}
+
+#[test]
+fn what_stands_in_place_of_secrets_is_no_finding() {
+    let scanner = || Scanner::outbound(known(&[SECRET]));
+    let login = format!("user:{TOKEN}");
+    let texts = [TOKEN.to_owned(), format!("{{\"a\":\"{TOKEN}\"}}"), STANDARD.encode(&login)];
+    let harmless = scanner().with_harmless(&[TOKEN.to_owned()]);
+    for text in &texts {
+        assert_eq!(scanner().scan(text.as_bytes()).findings.len(), 1, "{text}");
+        assert_eq!(harmless.scan(text.as_bytes()).findings, [], "{text}");
+    }
+    // One that only begins like it is another, and a known secret is one whatever it is called.
+    assert_eq!(
+        harmless.scan(format!("{TOKEN}Q9").as_bytes()).findings.len(),
+        scanner().scan(format!("{TOKEN}Q9").as_bytes()).findings.len()
+    );
+    let mistaken = scanner().with_harmless(&[SECRET.to_owned()]);
+    assert_eq!(mistaken.scan(SECRET.as_bytes()).findings.len(), 1);
+}

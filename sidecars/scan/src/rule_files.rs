@@ -1,0 +1,109 @@
+//! All files of a person's own rules together.
+
+use std::ops::Range;
+
+use crate::finding::{Detector, Finding};
+use crate::user_rules::{RulesError, UserRules};
+
+/// The rules of every file, each with the allowlists of its own file.
+#[derive(Debug, Default)]
+pub struct RuleFiles(Vec<UserRules>);
+
+/// A file of rules that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {error}")]
+pub struct BadRuleFile {
+    /// The file, as it was named.
+    pub file: String,
+    /// Why, with the line.
+    pub error: RulesError,
+}
+
+impl RuleFiles {
+    /// Reads files, given by name and text.
+    ///
+    /// # Errors
+    /// [`BadRuleFile`] for the first that cannot be used; an id that an earlier file has counts as such.
+    pub fn parse<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, BadRuleFile> {
+        let mut read: Vec<(&str, UserRules)> = Vec::new();
+        for (file, text) in files {
+            let bad = |error| BadRuleFile { file: file.to_owned(), error };
+            let rules = UserRules::parse(text).map_err(bad)?;
+            for (other, known) in &read {
+                if let Some((rule, _)) = rules.names().find(|(id, _)| known.line_of(id).is_some()) {
+                    let line = rules.line_of(rule).unwrap_or_default();
+                    let file = Some((*other).to_owned());
+                    return Err(bad(RulesError::Twice { line, rule: rule.to_owned(), file }));
+                }
+            }
+            read.push((file, rules));
+        }
+        Ok(Self(read.into_iter().map(|(_, rules)| rules).collect()))
+    }
+
+    /// How many rules there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|rules| rules.names().count()).sum()
+    }
+
+    /// What was left out of each file, in their order, for the person who wrote it.
+    pub fn notes(&self) -> impl Iterator<Item = &[String]> {
+        self.0.iter().map(UserRules::notes)
+    }
+
+    /// Whether a finding is of one of these rules and none in a file at `path`: for readers that have files.
+    #[must_use]
+    pub fn allows(&self, finding: &Finding, path: &str) -> bool {
+        let of_it = |rules: &&UserRules| rules.line_of(&finding.rule).is_some();
+        finding.detector == Detector::OwnRules
+            && self.0.iter().filter(of_it).any(|rules| rules.allows_path(&finding.rule, path))
+    }
+
+    /// Every match in `text`, with the rule's id.
+    pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(&str, Range<usize>)) {
+        for rules in &self.0 {
+            rules.find(text, &mut found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{KnownSecrets, Scanner};
+
+    const ACME: &str = "[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\nkeywords = ['acme-']\n";
+    const OTHER: &str =
+        "[[rules]]\nid = 'other'\nregex = 'other-[0-9]{8}'\n[allowlist]\npaths = ['^tests/']\n";
+
+    #[test]
+    fn rules_of_all_files_are_found_and_each_has_the_allowlist_of_its_own() {
+        let rules = RuleFiles::parse([("a.toml", ACME), ("b.toml", OTHER)]).expect("rules");
+        assert_eq!(rules.count(), 2);
+        let rules = Arc::new(rules);
+        let known = Arc::new(KnownSecrets::new([]).expect("none"));
+        let scanner = Scanner::outbound(known).with_rules(Arc::clone(&rules));
+        let found = scanner.scan(b"acme-12345678 other-12345678 acme-1").findings;
+        let said: Vec<(&str, bool, bool)> = found
+            .iter()
+            .map(|finding| (&*finding.rule, rules.allows(finding, "tests/a"), rules.allows(finding, "src/a")))
+            .collect();
+        assert_eq!(said, [("acme", false, false), ("other", true, false)]);
+        assert!(found[0].preview.contains("`acme`"), "{}", found[0].preview);
+        // A shape of ours with the name of a rule of theirs is not theirs to allow.
+        let ours = Finding { detector: Detector::TokenPatterns, ..found[1].clone() };
+        assert!(!rules.allows(&ours, "tests/a"));
+    }
+
+    #[test]
+    fn an_id_that_another_file_has_names_both_and_the_line() {
+        let twice = format!("title = 'x'\n\n{ACME}");
+        let error = RuleFiles::parse([("a.toml", ACME), ("b.toml", &twice)]).expect_err("twice").to_string();
+        assert_eq!(error, "b.toml: line 3: rule \"acme\" is there already, in a.toml");
+        let error = RuleFiles::parse([("a.toml", ACME), ("b.toml", "[[rules]\n")]).expect_err("no TOML");
+        assert!(error.to_string().starts_with("b.toml: line 1: "), "{error}");
+    }
+}
