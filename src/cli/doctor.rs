@@ -5,7 +5,7 @@ use super::exit;
 use super::output::{Output, inert};
 use super::shapes::BackendHealth;
 use crate::backend::registry;
-use crate::host::{Host, Settings};
+use crate::host::{Host, OwnRules, Settings};
 
 /// Say what each backend lacks on this machine, and how to get it
 ///
@@ -16,6 +16,7 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         Settings::load(host)?;
+        say_rules(&OwnRules::load(host)?, output);
         host.open_runtime()?;
         let report = super::block_on(async {
             let mut report = Vec::new();
@@ -35,6 +36,18 @@ impl Doctor {
             output.print(&text(&report, output))?;
         }
         Ok(if report.iter().any(|backend| backend.usable) { exit::DONE } else { exit::BACKEND })
+    }
+}
+
+/// What is read of the person's own rules, and what is not.
+fn say_rules(own: &OwnRules, output: &Output) {
+    if own.files.is_empty() {
+        return;
+    }
+    let files: Vec<String> = own.files.iter().map(|file| inert(&file.name)).collect();
+    output.note(format!("rules of your own: {}, from {}", own.rules.count(), files.join(", ")));
+    for note in own.notes() {
+        output.warn(format!("rules/{}", inert(&note)));
     }
 }
 

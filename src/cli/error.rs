@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Manifest,
     /// `settings.yml` cannot be used.
     Settings,
+    /// A file of the person's own rules cannot be used.
+    Rules,
     /// A secret could not be had.
     Secret,
     /// No bottle has this slug.
@@ -60,7 +62,7 @@ impl CliError {
     pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
         let exit = match kind {
             Kind::Usage | Kind::Secret | Kind::NoSuchBottle => exit::USAGE,
-            Kind::Manifest | Kind::Settings => exit::MANIFEST,
+            Kind::Manifest | Kind::Settings | Kind::Rules => exit::MANIFEST,
             Kind::Backend => exit::BACKEND,
             Kind::Isolation => exit::ISOLATION,
             Kind::Interrupted => exit::INTERRUPTED,
@@ -139,6 +141,12 @@ impl From<crate::host::HostError> for CliError {
 impl From<crate::host::SettingsError> for CliError {
     fn from(error: crate::host::SettingsError) -> Self {
         Self::new(Kind::Settings, error.to_string()).about("settings.yml").hint_if(error.hint())
+    }
+}
+
+impl From<crate::host::OwnRulesError> for CliError {
+    fn from(error: crate::host::OwnRulesError) -> Self {
+        Self::new(Kind::Rules, error.to_string()).about("rules").hint(error.hint())
     }
 }
 

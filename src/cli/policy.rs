@@ -4,11 +4,13 @@
 //! would be) started with, and by what its scanner finds in URL and headers. What needs a connection, a body or
 //! the secrets themselves (addresses, certificates, known values) is not part of it.
 
+use std::sync::Arc;
+
 use bottle_contract::credential::strip;
 use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::{Form, OutboundDetector, Route, RouteTable, parse_routes};
-use bottle_scan::{Detector, HeadPart, KnownSecrets, Scanner, Severity, head_injection};
+use bottle_scan::{Detector, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
 use clap::{ArgGroup, Subcommand};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -18,7 +20,7 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, inert};
 use super::shapes::PolicyAnswer;
-use crate::host::Host;
+use crate::host::{Host, OwnRules};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::plan::{self, Flags, Plan, Workspace};
@@ -75,13 +77,14 @@ impl Check {
         let table = parse_routes(&plan.egress.routes, Form::Runtime)
             .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
         let headers: HeaderMap = self.headers.iter().cloned().collect();
+        let rules = Arc::new(OwnRules::load(host)?.rules);
         let bad = |error: BadUrl| CliError::usage(error.to_string()).about("URL");
         let decide = |findings: &Findings| {
             decide_url_with(&table, &self.method, &self.url, &headers, &|_| true, findings)
         };
         let mut verdict = decide(&Findings::none()).map_err(bad)?;
         if let Verdict::Allow(allowed) = &verdict {
-            let found = found(allowed, &headers)?;
+            let found = found(allowed, &headers, &rules)?;
             verdict = decide(&found).map_err(bad)?;
         }
         let answer = answer(&verdict, &table, &resolved.manifest);
@@ -157,6 +160,7 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
         resumed: false,
         log_keep: 0,
         limits: Default::default(),
+        waits: Default::default(),
     };
     // The label is the slug: nothing random is asked for.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
@@ -193,7 +197,11 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
 
 /// What the door would find in the host, path, query and headers that leave. The values that it knows are not
 /// known here, nor is the body.
-fn found(allowed: &Allowed<'_, '_>, headers: &HeaderMap) -> Result<Findings, CliError> {
+fn found(
+    allowed: &Allowed<'_, '_>,
+    headers: &HeaderMap,
+    rules: &Arc<RuleFiles>,
+) -> Result<Findings, CliError> {
     let route = allowed.route;
     if !route.inspect {
         return Ok(Findings::none());
@@ -208,6 +216,7 @@ fn found(allowed: &Allowed<'_, '_>, headers: &HeaderMap) -> Result<Findings, Cli
     let tokens = list.is_none_or(|list| list.contains(&OutboundDetector::TokenPatterns));
     let known = KnownSecrets::new([]).map_err(|error| CliError::new(Kind::State, error.to_string()))?;
     let scanner = Scanner::outbound(known.into()).with_tokens(tokens);
+    let scanner = if tokens { scanner.with_rules(Arc::clone(rules)) } else { scanner };
     let path = head_injection(HeadPart::Line, allowed.target.path.text.as_bytes());
     let query = allowed.target.query.as_ref();
     let query = query.and_then(|query| head_injection(HeadPart::Query, query.as_bytes()));

@@ -23,7 +23,7 @@ use super::start::{Agreed, LabelColor, backend, not_prepared, passes_input, pref
 use super::terminal;
 use super::which::Question;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
-use crate::host::{Host, Settings};
+use crate::host::{Host, OwnRules, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::Resumed;
@@ -108,6 +108,7 @@ impl Resume {
 impl Going {
     async fn resume(&self, host: &Host, signals: &mut Signals, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
+        OwnRules::load(host)?;
         let record = preserved(host, &self.slug).await?;
         // Manifests, and a workspace that has to be copied again, are those of where it was started.
         let host = &Host { cwd: record.cwd.clone(), ..host.clone() };
@@ -204,6 +205,7 @@ impl Going {
             resumed,
             log_keep: settings.log_keep,
             limits: settings.limits,
+            waits: settings.waits,
         };
         // It has its slug: nothing random is asked for.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)

@@ -69,10 +69,10 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     }),
     ("docker.door", "how a bottle reaches its door on an engine", |s| s.docker.door.word().to_owned()),
     ("docker.subnets", "where bottles' networks on an engine come from", |s| s.docker.subnets.to_string()),
-    ("docker.runtime", "what runs an agent's container", |s| {
+    ("docker.runtime", "what runs the containers", |s| {
         s.docker.runtime.clone().unwrap_or_else(|| "the engine's own".to_owned())
     }),
-    ("egress.body_limit", "the longest request that the door lets through", |s| {
+    ("egress.body_limit", "longest request let through", |s| {
         indicatif::HumanBytes(s.limits.body).to_string()
     }),
     ("egress.spool_quota", "bytes of long requests that wait on disk, encrypted", |s| {
@@ -84,6 +84,8 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("logs.keep", "bytes of the door's log that are kept of each bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),
+    ("supervise.git_timeout", "how long a push waits", |s| clock(s.waits.git_seconds)),
+    ("supervise.token_timeout", "how long a request waits", |s| clock(s.waits.token_seconds)),
     ("terminal.pass", "what an agent may do to your terminal beyond text", |s| {
         let pass = s.terminal_pass;
         let named = [
@@ -95,6 +97,14 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         listed(named.into_iter().filter(|(on, _)| *on).map(|(_, name)| name.to_owned()))
     }),
 ];
+
+fn clock(seconds: u64) -> String {
+    match (seconds % 3600, seconds % 60) {
+        (0, _) => format!("{}h", seconds / 3600),
+        (_, 0) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
 
 fn listed(words: impl Iterator<Item = String>) -> String {
     let words: Vec<String> = words.collect();

@@ -7,9 +7,11 @@ pub mod clock;
 pub mod disk;
 pub mod docker_settings;
 pub mod files;
+pub mod marked;
 pub mod process;
 pub mod process_host;
 pub mod roots;
+pub mod rules;
 pub mod secrets;
 pub mod settings;
 
@@ -19,6 +21,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use process_host::HostError;
+pub use rules::{OwnRules, OwnRulesError};
 pub use settings::{Settings, SettingsError};
 
 /// The person's machine as `bottle` sees it.

@@ -16,6 +16,7 @@ use super::Host;
 use super::docker_settings::{self, DockerSettings};
 use crate::manifest::resources::ByteSize;
 use crate::nearest::nearest;
+use crate::plan::Waits;
 
 /// What a person set, complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Settings {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
+    /// `supervise.token_timeout` and `supervise.git_timeout`.
+    pub waits: Waits,
     /// `docker`: how bottles stand on a container engine.
     pub docker: DockerSettings,
 }
@@ -45,6 +48,9 @@ const LOG_KEEP_MIN: u64 = 1 << 20;
 /// The least `egress.body_limit` and `egress.spool_quota`: what is held in memory anyway.
 const LIMIT_MIN: u64 = 1 << 20;
 
+/// The longest that a person is waited for. What waits holds a place among few, and its client is gone by then.
+const WAIT_MAX: u64 = 24 * 60 * 60;
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -54,6 +60,7 @@ impl Default for Settings {
             home_allow: Vec::new(),
             log_keep: LOG_KEEP,
             limits: Limits::default(),
+            waits: Waits::default(),
             docker: DockerSettings::default(),
         }
     }
@@ -175,7 +182,7 @@ struct Written {
     terminal: Terminal,
     logs: Logs,
     docker: docker_settings::Written,
-    supervise: Option<Spanned<Reserved>>,
+    supervise: Supervise,
     egress: Egress,
     keep_days: Option<Spanned<Reserved>>,
     home_allow: Vec<Spanned<PathBuf>>,
@@ -221,6 +228,15 @@ struct Egress {
     spool_quota: Option<Spanned<String>>,
 }
 
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Supervise {
+    token_timeout: Option<Spanned<String>>,
+    git_timeout: Option<Spanned<String>>,
+    call_wait: Option<Spanned<Reserved>>,
+    notify: Option<Spanned<Reserved>>,
+}
+
 /// Line, column and problem, and the next step.
 type Problem = (String, Option<String>);
 
@@ -229,7 +245,12 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         return Ok(Settings::default());
     }
     let written: Written = yaml::from_str(text).map_err(problem)?;
-    for (key, value) in [("supervise", written.supervise), ("keep_days", written.keep_days)] {
+    let supervise = written.supervise;
+    for (key, value) in [
+        ("supervise.call_wait", supervise.call_wait),
+        ("supervise.notify", supervise.notify),
+        ("keep_days", written.keep_days),
+    ] {
         if let Some(value) = value {
             let hint = format!("remove `{key}`; it has no effect in this version");
             return Err((at(&value, &format!("`{key}` is not available yet")), Some(hint)));
@@ -252,6 +273,13 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
         spool: bytes(written.egress.spool_quota, "egress.spool_quota", LIMIT_MIN, default.spool)?,
     };
+    let wait =
+        |text: Option<Spanned<String>>, key, default| text.map_or(Ok(default), |text| seconds(&text, key));
+    let default = Waits::default();
+    let waits = Waits {
+        token_seconds: wait(supervise.token_timeout, "supervise.token_timeout", default.token_seconds)?,
+        git_seconds: wait(supervise.git_timeout, "supervise.git_timeout", default.git_seconds)?,
+    };
     let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
     let terminal_pass = written.terminal.pass();
     let docker = written.docker.settle().map_err(|(place, why)| (at(&place, why), None))?;
@@ -262,6 +290,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         home_allow,
         log_keep,
         limits,
+        waits,
         docker,
     })
 }
@@ -280,6 +309,23 @@ fn byte_size(text: &Spanned<String>, key: &str, least: u64) -> Result<u64, Probl
         Ok(ByteSize(bytes)) if bytes >= least => Ok(bytes),
         Ok(_) => Err(problem(format!("must be at least {}", ByteSize(least)))),
         Err(error) => Err(problem(error.to_string())),
+    }
+}
+
+/// A number with `s`, `m` or `h` behind it.
+fn seconds(text: &Spanned<String>, key: &str) -> Result<u64, Problem> {
+    let problem = |why: String| (at(text, &format!("`{key}` {why}, as in `90s`, `5m` or `1h`")), None);
+    let digits = text.value.trim_end_matches(|character: char| !character.is_ascii_digit());
+    let unit = match &text.value[digits.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        _ => return Err(problem(format!("is no time: {:?}", text.value))),
+    };
+    let number = digits.parse::<u64>().map_err(|_| problem(format!("is no time: {:?}", text.value)))?;
+    match number.checked_mul(unit) {
+        Some(seconds @ 1..=WAIT_MAX) => Ok(seconds),
+        _ => Err(problem("must be from 1s to 24h".to_owned())),
     }
 }
 
@@ -325,6 +371,7 @@ mod tests {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nhome_allow: [~/x]\n\
+             supervise: {token_timeout: 90s, git_timeout: 1h}\n\
              docker: {door: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
         );
         assert_eq!(
@@ -336,6 +383,7 @@ mod tests {
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
+                waits: Waits { token_seconds: 90, git_seconds: 3600 },
                 docker: DockerSettings {
                     door: DockerDoor::Socket,
                     subnets: "10.9.0.0/20".parse().expect("a network"),
@@ -353,6 +401,11 @@ mod tests {
         assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
         let (problem, _) = parse("keep_days: 3\n").expect_err("an error");
         assert!(problem.contains("`keep_days` is not available yet"), "{problem}");
+        let (problem, _) = parse("supervise:\n  token_timeout: soon\n").expect_err("an error");
+        assert!(problem.starts_with("2:18: `supervise.token_timeout` is no time"), "{problem}");
+        let (problem, hint) = parse("supervise: {token-timeout: 5m}\n").expect_err("an error");
+        assert_eq!(hint.as_deref(), Some("did you mean `token_timeout`?"), "{problem}");
+        assert_eq!(parse("supervise: {git_timeout: 45s}\n").expect("settings").waits.git_seconds, 45);
         let (problem, _) = parse("detach_keys: ctrl-é\n").expect_err("an error");
         assert!(problem.contains("is no key"), "{problem}");
         for text in [
@@ -363,6 +416,14 @@ mod tests {
             "home_allow: [x/y]\n",
             "logs: {keep: 8}\n",
             "logs: {keep: 8k}\n",
+            "supervise: {token_timeout: soon}\n",
+            "supervise: {token_timeout: 0}\n",
+            "supervise: {token_timeout: -5s}\n",
+            "supervise: {git_timeout: 25h}\n",
+            "supervise: {git_timeout: 99999999999999999999h}\n",
+            "supervise: {git_timeout: 5 m}\n",
+            "supervise: {notify: ntfy}\n",
+            "supervise: 300\n",
             "docker: {door: window}\n",
             "docker: {subnets: 10.9.0.0/28}\n",
             "docker: {subnets: 10.9.0.1/16}\n",

@@ -66,6 +66,9 @@ pub struct LaunchOrder {
     pub prepared: Prepared,
     /// Values of [`Plan::secrets`], by id. One that is missing leaves its route at `credential-missing`.
     pub secrets: BTreeMap<String, SecretText>,
+    /// Values that nothing of the plan needs, and that must not leave all the same: see [`crate::host::marked`].
+    #[serde(default)]
+    pub marked: Vec<SecretText>,
     /// What its files are at the start.
     #[serde(default)]
     pub origin: Origin,
@@ -87,7 +90,14 @@ impl LaunchOrder {
     /// The order for a bottle that begins anew, its secrets being known now.
     #[must_use]
     pub fn new(plan: Plan, prepared: Prepared, secrets: BTreeMap<String, SecretText>) -> Self {
-        Self { plan: plan.settle(&secrets), prepared, secrets, origin: Origin::New, resumed: None }
+        Self {
+            plan: plan.settle(&secrets),
+            prepared,
+            secrets,
+            marked: Vec::new(),
+            origin: Origin::New,
+            resumed: None,
+        }
     }
 }
 

@@ -7,21 +7,18 @@ use bottle_channel::{Channel, Side};
 use bottle_contract::credential;
 use bottle_contract::names::Name;
 use bottle_contract::route::{self, Form};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use tokio::task::JoinHandle;
 
 use super::{LaunchError, Trust, Work};
-use crate::host::{addresses, roots};
+use crate::host::{OwnRules, addresses, roots};
 use crate::plan::{KnownHosts, PlannedKey, PlannedRepo, Value};
 
 /// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-
-/// How long a push waits for a person.
-const ASK_SECONDS: u64 = 300;
 
 /// As much of a file of host keys as is read.
 const KNOWN_HOSTS_MAX: u64 = 256 << 10;
@@ -104,9 +101,16 @@ fn gate(work: &Work<'_>, roots: &str) -> Result<GateProvision, LaunchError> {
     Ok(GateProvision {
         slug: plan.identity.slug.clone(),
         repos,
-        known_secrets: secrets.values().chain([&work.canary.value]).cloned().collect(),
+        known_secrets: secrets
+            .values()
+            .chain(&work.order.marked)
+            .chain([&work.canary.value])
+            .cloned()
+            .collect(),
+        placeholders: plan.placeholders.clone(),
+        rules: own_rules(work)?,
         upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
-        ask_seconds: plan.supervise.then_some(ASK_SECONDS),
+        ask_seconds: plan.supervise.then_some(plan.waits.git_seconds),
     })
 }
 
@@ -152,8 +156,10 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
         routes: Routes { revision: 1, yaml: plan.egress.routes.clone() },
         credentials,
         known_secrets: secrets_of_the_environment(work),
+        placeholders: plan.placeholders.clone(),
+        rules: own_rules(work)?,
         canary: Some(work.canary.value.clone()),
-        ask_seconds: plan.supervise.then_some(ASK_SECONDS),
+        ask_seconds: plan.supervise.then_some(plan.waits.token_seconds),
         upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
             Value::Literal(url) => Some(url.as_str().into()),
@@ -168,10 +174,16 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
     })
 }
 
+/// Read again, as the host's roots are: whoever started it was told what is wrong with them.
+fn own_rules(work: &Work<'_>) -> Result<Vec<RuleFile>, LaunchError> {
+    OwnRules::load(work.host).map(|own| own.files).map_err(|error| LaunchError::Host(error.to_string()))
+}
+
+/// What the bottle's variables and the person's marks name.
 fn secrets_of_the_environment(work: &Work<'_>) -> Vec<SecretText> {
     let values = work.order.plan.env.values().filter_map(|value| match value {
         Value::Secret(id) => work.order.secrets.get(id).cloned(),
         Value::Literal(_) => None,
     });
-    values.collect()
+    values.chain(work.order.marked.iter().cloned()).collect()
 }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
-    Unsettled, Value, Workspace, gate, image, slug,
+    Unsettled, Value, Waits, Workspace, gate, image, slug,
 };
 use crate::host::Host;
 use crate::manifest::egress::UpstreamProxy;
@@ -53,6 +53,8 @@ pub struct Flags {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
+    /// `supervise.token_timeout` and `supervise.git_timeout`.
+    pub waits: Waits,
 }
 
 /// Why there is no plan.
@@ -130,6 +132,8 @@ pub fn build(
         egress,
         repos,
         supervise: manifest.supervise.value,
+        waits: flags.waits,
+        placeholders: Vec::new(),
         unsettled,
         secrets: needs.into_list(),
         resources: resources(manifest),
@@ -393,6 +397,7 @@ mod tests {
             resumed: false,
             log_keep: 1 << 20,
             limits: Limits::default(),
+            waits: Waits::default(),
         };
         change(&mut flags);
         build(&host, &resolved.manifest, &flags, &mut |buffer| buffer.fill(1))

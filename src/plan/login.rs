@@ -45,6 +45,7 @@ impl Plan {
                 }
             }
             Some(Unsettled::CodexAccount { secret }) => {
+                self.placeholders.push(codex::stand_in_token(value(&secret)));
                 let file = codex::stand_in_login(value(&secret));
                 self.files.push(private(file.path, file.content));
             }
@@ -55,6 +56,7 @@ impl Plan {
     fn take_form(&mut self, slot: &str, form: LoginForm) {
         self.egress.routes = with_form(&self.egress.routes, slot, form.scheme, &form.header);
         for (name, placeholder) in form.env {
+            self.placeholders.push(placeholder.clone());
             // What the manifest says of a variable goes before.
             self.env.entry(name).or_insert(Value::Literal(placeholder));
         }

@@ -53,6 +53,12 @@ pub struct Plan {
     /// Whether a person can be asked while the bottle runs.
     #[serde(default)]
     pub supervise: bool,
+    /// How long they are waited for.
+    #[serde(default)]
+    pub waits: Waits,
+    /// What the agent holds in place of credentials: it opens nothing, so that it may go anywhere.
+    #[serde(default)]
+    pub placeholders: Vec<String>,
     /// What waits for the value of a secret: [`Plan::settle`].
     pub unsettled: Option<Unsettled>,
     /// Every secret of this launch, by name; the launch order carries the values.
@@ -66,6 +72,21 @@ pub struct Plan {
     /// The resolved manifest as [`crate::resolve::comparable`] has it; kept, so that a resume can say what
     /// changed since.
     pub manifest: String,
+}
+
+/// How long a person is waited for, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// `supervise.token_timeout`: by a request that holds what they have to allow.
+    pub token_seconds: u64,
+    /// `supervise.git_timeout`: by such a push.
+    pub git_seconds: u64,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { token_seconds: 300, git_seconds: 300 }
+    }
 }
 
 /// Who and where.

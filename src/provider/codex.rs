@@ -136,8 +136,9 @@ pub fn stand_in_login(account: &str) -> HomeFile {
     HomeFile::json(LOGIN_FILE, &login)
 }
 
-/// A token that is read and never checked inside.
-fn stand_in_token(account: &str) -> String {
+/// The token in it, which is read and never checked inside.
+#[must_use]
+pub fn stand_in_token(account: &str) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = json!({
         "email": "agent@bottle.invalid",

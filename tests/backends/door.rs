@@ -27,6 +27,8 @@ pub(crate) async fn provision(bottle: &Bottle<'_>, channel: &Channel) {
         routes: Routes { revision: 1, yaml: bottle.plan.egress.routes.clone() },
         credentials: Vec::new(),
         known_secrets: Vec::new(),
+        rules: Vec::new(),
+        placeholders: Vec::new(),
         canary: None,
         ask_seconds: None,
         limits: Default::default(),

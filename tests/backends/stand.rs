@@ -456,6 +456,8 @@ fn plan(slug: &str, backend: &str) -> Plan {
         },
         repos: Vec::new(),
         supervise: true,
+        waits: Default::default(),
+        placeholders: Vec::new(),
         unsettled: None,
         secrets: Vec::new(),
         resources: Resources::default(),

@@ -13,6 +13,7 @@
 //! - `streams`: nobody to ask, nobody who reads
 //! - `races`: two commands at one moment
 //! - `secrets`: credentials that cannot be had
+//! - `own_rules`: a person's own rules, and what they mark
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
@@ -53,6 +54,7 @@ mod measured;
 mod names;
 mod newcomer;
 mod notices;
+mod own_rules;
 mod picking;
 mod pulling;
 mod races;

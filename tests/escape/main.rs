@@ -20,6 +20,7 @@
 //!   sequences    what the person's terminal would obey
 //!   planted      links, pipes, devices and the like in everything that the host reads later
 //!   everywhere   the places of a machine and its engine where a secret could lie, searched again and again
+//!   described    what the person's own rules and marks keep in
 //!   secrets      a launch with secrets, looked for in all of them while it runs
 //! and
 //!   tools        what must not fail: programs of a developer, in a bottle
@@ -29,6 +30,7 @@
 //! backends'.
 
 mod attempts;
+mod described;
 mod everywhere;
 mod exhaustion;
 mod kernel;

@@ -94,6 +94,7 @@ fn flags(line: &str) -> Flags {
         resumed: false,
         log_keep: 1 << 20,
         limits: Default::default(),
+        waits: Default::default(),
     };
     while let Some(word) = words.next() {
         match word {

@@ -84,6 +84,8 @@ fn provision(site: &Site) -> Provision {
         routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some("real-key".into()) }],
         known_secrets: vec![],
+        rules: vec![],
+        placeholders: vec![],
         canary: None,
         ask_seconds: None,
         limits: Default::default(),

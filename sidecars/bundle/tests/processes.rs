@@ -200,6 +200,8 @@ fn provision() -> BundleRequest {
         routes: Routes { revision: 1, yaml: "routes:\n- host: api.example.com\n".into() },
         credentials: vec![],
         known_secrets: vec![],
+        rules: vec![],
+        placeholders: vec![],
         canary: None,
         ask_seconds: None,
         limits: Default::default(),

@@ -7,7 +7,7 @@ use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Provision;
 use bottle_queue::Questions;
-use bottle_scan::TooLarge;
+use bottle_scan::{BadRuleFile, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;
 
 use crate::bounds;
@@ -55,6 +55,8 @@ pub(crate) enum ProvisionError {
     Credential(#[from] BadCredential),
     #[error(transparent)]
     Secrets(#[from] TooLarge),
+    #[error("rules: {0}")]
+    Rules(#[from] BadRuleFile),
     #[error(transparent)]
     Report(#[from] ReportError),
 }
@@ -87,7 +89,9 @@ impl Egress {
             vault.values().chain(&passwords).chain(proxy).chain(canary).collect();
         let known: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
         let secrets: Vec<&Secret> = unapprovable.iter().chain(&known).copied().collect();
-        let inspector = Inspector::new(&unapprovable, &known)?;
+        let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
+        let inspector =
+            Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?;
         let asking = Asking::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);

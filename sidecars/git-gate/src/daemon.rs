@@ -21,7 +21,7 @@ use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;
 use bottle_harden::syscalls;
 use bottle_queue::Questions;
-use bottle_scan::{KnownSecrets, Redactor, Scanner};
+use bottle_scan::{KnownSecrets, Redactor, RuleFiles, Scanner};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -189,6 +189,8 @@ impl GateDaemon {
         let secrets: Vec<_> = provision.known_secrets.iter().map(|secret| &secret.0).collect();
         let known = KnownSecrets::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
         let redactor = Redactor::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
+        let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
+        let rules = RuleFiles::parse(rules).map_err(|error| format!("rules: {error}"))?;
         bottle_remarks::redact_with(move |line| redactor.redact(line).into_owned());
         let mut repos = BTreeMap::new();
         for repo in provision.repos {
@@ -199,7 +201,9 @@ impl GateDaemon {
         }
         let gate = Arc::new(Gate {
             repos,
-            scanner: Scanner::outbound(Arc::new(known)),
+            scanner: Scanner::outbound(Arc::new(known))
+                .with_rules(Arc::new(rules))
+                .with_harmless(&provision.placeholders),
             passage: Arc::clone(&self.passage),
             questions: self.questions.clone(),
             ask: provision.ask_seconds.map(Duration::from_secs),

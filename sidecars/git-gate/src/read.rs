@@ -317,12 +317,18 @@ impl Reader<'_> {
         if seen.bomb {
             return Err(format!("{shown} becomes more than anybody can look at when it is unpacked"));
         }
-        let plain = blocking(seen.plain);
+        let path = String::from_utf8_lossy(&path);
+        let here = |found: Vec<Finding>| {
+            let mut found = blocking(found);
+            found.retain(|finding| !self.scanner.allows(finding, &path));
+            found
+        };
+        let plain = here(seen.plain);
         if !plain.is_empty() {
             self.lines(id, &plain, &place(""), reading).await?;
         }
-        let wide = blocking(seen.wide).into_iter().map(|finding| (finding, ""));
-        let inside = blocking(seen.inside).into_iter().map(|finding| (finding, " (packed)"));
+        let wide = here(seen.wide).into_iter().map(|finding| (finding, ""));
+        let inside = here(seen.inside).into_iter().map(|finding| (finding, " (packed)"));
         for (finding, inside) in wide.chain(inside) {
             if plain.iter().any(|other| other.rule == finding.rule && inside.is_empty()) {
                 continue;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Side};
 use bottle_contract::queue::{Answer, Question, Response, Status, Tool};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, RuleFile};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
@@ -163,6 +163,13 @@ impl Scene {
             slug: "a-1".parse()?,
             repos: vec![self.repo(change)?],
             known_secrets: vec![SecretText::from(SECRET)],
+            rules: vec![RuleFile {
+                name: "acme.toml".to_owned(),
+                text:
+                    "[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\n[allowlist]\npaths = ['^fixtures/']\n"
+                        .to_owned(),
+            }],
+            placeholders: vec![],
             upstream_roots: String::new(),
             ask_seconds: Some(PATIENCE.as_secs()),
         }));
@@ -313,6 +320,12 @@ async fn attacks() -> Result<()> {
         ("it, encoded", "echo \"x$SECRET\" | base64 > f; git add .; git commit -qm x", "never passes"),
         ("it, marked", "echo \"$SECRET gitleaks:allow\" > f; git add .; git commit -qm x", "never passes"),
         (
+            "what a rule of the person's own looks for",
+            "echo acme-12345678 > f; git add .; git commit -qm x",
+            "your rule `acme`",
+        ),
+        ("a token in base64", "printf 'user: %s' $T | base64 > f; git add .; git commit -qm x", "in base64"),
+        (
             "a file by its name",
             "echo a=b > .env; git add -f .; git commit -qm x",
             "holds secrets by its name",
@@ -340,7 +353,10 @@ async fn attacks() -> Result<()> {
     ] {
         scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
     }
-    // And what is clean passes, until it would lose something.
+    // And what is clean passes, until it would lose something. The person's own rule knows a folder of samples.
+    scene.shell(&format!(
+        "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
+    ))?;
     scene.shell(&format!("{clean}; {push}"))?;
     scene.refused(
         "cd clone; git commit -q --amend --allow-empty -m other; git push -f origin HEAD:refs/heads/topic/x",

@@ -15,6 +15,7 @@ use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{Person, interactive};
 use crate::host::Host;
+use crate::host::marked::{self, Marked};
 use crate::host::process::ProcessId;
 use crate::host::secrets::{self, Ask, SecretError, Secrets};
 use crate::instance::{State, Store};
@@ -53,6 +54,23 @@ pub(super) async fn secrets(
         output.warn(warning);
     }
     Ok(secrets.values)
+}
+
+/// The values that [`marked::VARIABLE`] marks.
+pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<SecretText>, CliError> {
+    let Marked { values, names, short } = Marked::of(host, plan).map_err(|error| {
+        CliError::usage(error.to_string())
+            .about(marked::VARIABLE)
+            .hint("write beginnings of variables' names, as in `AWS_,STRIPE_`")
+    })?;
+    if !names.is_empty() {
+        output.note(format!("may not leave, by {}: the values of {}", marked::VARIABLE, names.join(", ")));
+    }
+    for name in short {
+        output
+            .warn(format!("the value of {name} is too short to be looked for: it would be found by chance"));
+    }
+    Ok(values)
 }
 
 /// Launches, showing how far it is; Ctrl-C undoes it.

@@ -25,7 +25,7 @@ use super::session::{Signals, Style};
 use super::terminal::{self, Decision};
 use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::cli::completions;
-use crate::host::{Host, Settings};
+use crate::host::{Host, OwnRules, Settings};
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
@@ -96,6 +96,7 @@ pub(super) enum LabelColor {
 impl Start {
     pub(crate) fn run(mut self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let settings = Settings::load(host)?;
+        OwnRules::load(host)?;
         super::block_on(async {
             let mut signals = catch()?;
             pick::missing(&mut self, host, &mut signals, output).await?;
@@ -191,6 +192,7 @@ impl Start {
             resumed: false,
             log_keep: settings.log_keep,
             limits: settings.limits,
+            waits: settings.waits,
         };
         let mut rng = rand::rng();
         plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)
@@ -232,10 +234,11 @@ impl Agreed {
         output: &Output,
     ) -> Result<u8, CliError> {
         let Self { backend, plan, said, origin, resumed } = self;
+        let marked = launch::marked(host, &plan, output)?;
         // Asked for before the images are built, which takes long and needs nobody.
         let secrets = launch::secrets(host, &plan, signals, output).await?;
         let prepared = prepare::prepare(&*backend, &plan, &said, signals, output).await?;
-        let order = LaunchOrder { origin, resumed, ..LaunchOrder::new(plan, prepared, secrets) };
+        let order = LaunchOrder { origin, resumed, marked, ..LaunchOrder::new(plan, prepared, secrets) };
         let channel = launch::launch(host, &order, signals, output).await?;
         let plan = order.plan;
         let slug = plan.identity.slug.clone();

@@ -52,6 +52,13 @@ pub struct Provision {
     /// Values that are known secrets though nothing injects them (environment); the redactor masks them in
     /// every log line, and none leaves unless a person says so.
     pub known_secrets: Vec<SecretText>,
+    /// The person's own rules for what may not leave. They were read before anything started; a daemon reads them
+    /// again, and takes none that it cannot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleFile>,
+    /// What the agent holds in place of credentials: it opens nothing and is never a finding by its shape.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placeholders: Vec<String>,
     /// A secret that opens nothing: who sends it away was told to look for secrets. Nobody can approve it.
     #[serde(default)]
     pub canary: Option<SecretText>,
@@ -73,6 +80,16 @@ pub struct Provision {
     pub log: LogLevel,
     /// `logs.keep`: bytes of log kept in the ring of files.
     pub log_keep: u64,
+}
+
+/// A file of rules in gitleaks' configuration format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleFile {
+    /// Its name, for messages.
+    pub name: String,
+    /// What it says.
+    pub text: String,
 }
 
 /// `egress.body_limit` and `egress.spool_quota`, in bytes.

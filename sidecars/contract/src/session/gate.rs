@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bundle::RuleFile;
 use super::guest::SecretText;
 use crate::names::{Name, Slug};
 
@@ -15,6 +16,12 @@ pub struct GateProvision {
     pub repos: Vec<GateRepo>,
     /// Values that never leave in a push: every secret of the launch.
     pub known_secrets: Vec<SecretText>,
+    /// See [`super::bundle::Provision::rules`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<RuleFile>,
+    /// What the agent holds in place of credentials: it opens nothing and is never a finding by its shape.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placeholders: Vec<String>,
     /// Roots trusted for https upstreams, PEM.
     pub upstream_roots: String,
     /// Seconds that a push waits for a person; absent when nobody is to be asked.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bottle_contract::decide;
 use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector};
 use bottle_contract::secret::Secret;
-use bottle_scan::{Detector, Finding, KnownSecrets, Scanner, Severity, TooLarge};
+use bottle_scan::{Detector, Finding, KnownSecrets, RuleFiles, Scanner, Severity, TooLarge};
 
 pub(crate) use decode::Coding;
 pub(crate) use rewritten::decoded;
@@ -46,17 +46,30 @@ const IN_KNOWN: usize = 1;
 const IN_PHRASES: usize = 2;
 
 impl Inspector {
-    /// Looks for `unapprovable` (credentials, the canary) and `known` values.
+    /// Looks for `unapprovable` (credentials, the canary) and `known` values, and for what a person's own `rules`
+    /// describe, which go with the shapes of tokens. What is `harmless`
+    /// has such a shape and is none.
     ///
     /// # Errors
     /// [`TooLarge`]: without all of them nothing may pass.
-    pub(crate) fn new(unapprovable: &[&Secret], known: &[&Secret]) -> Result<Self, TooLarge> {
+    pub(crate) fn new(
+        unapprovable: &[&Secret],
+        known: &[&Secret],
+        rules: RuleFiles,
+        harmless: &[String],
+    ) -> Result<Self, TooLarge> {
+        let rules = (rules.count() > 0).then(|| Arc::new(rules));
         let all = Arc::new(KnownSecrets::new(unapprovable.iter().chain(known).copied())?);
         let none = Arc::new(KnownSecrets::new([])?);
         let known = |flags: usize, flag: usize| Arc::clone(if flags & flag != 0 { &all } else { &none });
         let outbound = (0..8).map(|flags| {
-            let scanner = Scanner::outbound(known(flags, OUT_KNOWN)).with_tokens(flags & OUT_TOKENS != 0);
-            Arc::new(scanner.with_entropy(flags & OUT_ENTROPY != 0))
+            let tokens = flags & OUT_TOKENS != 0;
+            let scanner = Scanner::outbound(known(flags, OUT_KNOWN)).with_tokens(tokens);
+            let scanner = scanner.with_entropy(flags & OUT_ENTROPY != 0).with_harmless(harmless);
+            Arc::new(match rules.as_ref().filter(|_| tokens) {
+                Some(rules) => scanner.with_rules(Arc::clone(rules)),
+                None => scanner,
+            })
         });
         let inbound = (0..4).map(|flags| {
             let secrets = known(flags, IN_KNOWN);

@@ -191,7 +191,7 @@ fn routes(port: u16, route: &str, more: &str) -> String {
     )
 }
 
-fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
+pub(super) fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
     use bottle_contract::credential::{Binding, Scheme};
     let binding = Binding {
         slot: "key".into(),
@@ -204,6 +204,8 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
         routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some(REAL.into()) }],
         known_secrets: vec![],
+        rules: vec![],
+        placeholders: vec![],
         canary: None,
         ask_seconds: None,
         limits: Default::default(),

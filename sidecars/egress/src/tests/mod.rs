@@ -8,6 +8,7 @@ mod decisions;
 mod hostile;
 mod leaving;
 mod network;
+mod own_rules;
 mod protocols;
 mod returning;
 mod streams;

@@ -1,0 +1,87 @@
+//! What a person describes does not leave either, and what stands in place of credentials may.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bottle_contract::session::bundle::{Provision, RuleFile};
+
+use super::fixture::{DoorFixture, SITE, Wanted};
+use crate::egress::Egress;
+
+const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
+
+fn file(name: &str, text: &str) -> RuleFile {
+    RuleFile { name: name.to_owned(), text: text.to_owned() }
+}
+
+fn rules(provision: &mut Provision) {
+    provision.rules = vec![
+        file("acme.toml", "[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\nkeywords = ['acme-']\n"),
+        file("case.toml", "[[rules]]\nid = 'case'\nregex = 'CASE-[0-9]{4}'\n"),
+    ];
+    provision.placeholders = vec![TOKEN.to_owned(), "acme-00000000".to_owned()];
+}
+
+async fn sent(door: &DoorFixture, body: &str) -> (u16, String) {
+    let answer = door.curl(&["--data", body, &format!("https://{SITE}/v1")]).await;
+    (answer.status(), answer.text())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_of_a_persons_own_hold_at_the_door() {
+    let route = "dlp: {outbound_on_match: block}";
+    let door = DoorFixture::with(Wanted { route, change: rules, ..Wanted::default() }).await;
+    let packed = STANDARD.encode("this is for acme-12345678 and nobody else");
+    for body in ["acme-12345678", "{\"a\":\"see CASE-1234\"}", &packed, "a=%61cme-12345678"] {
+        let (status, said) = sent(&door, body).await;
+        assert_eq!(status, 403, "{body}: {said}");
+        assert!(said.contains("secret-found") && said.contains("your rule"), "{body}: {said}");
+        assert!(!said.contains("12345678"), "{said}");
+    }
+    // What the agent holds in place of a credential is none, by whatever rule it looks like one.
+    for body in ["acme-1234", "acme-00000000", TOKEN, &STANDARD.encode(format!("somebody:{TOKEN}"))] {
+        let (status, said) = sent(&door, body).await;
+        assert_eq!(status, 200, "{body}: {said}");
+    }
+    let off = "dlp: {outbound_on_match: block, outbound_detectors: [known_secrets]}";
+    let door = DoorFixture::with(Wanted { route: off, change: rules, ..Wanted::default() }).await;
+    assert_eq!(sent(&door, "acme-12345678").await.0, 200, "they go with the shapes of tokens");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_in_base64_does_not_leave() {
+    let route = "dlp: {outbound_on_match: block}";
+    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let said = STANDARD.encode(format!("token for somebody: {TOKEN}"));
+    let form = said.replace('=', "%3D").replace('+', "%2B");
+    for body in [format!("{{\"file\":\"{said}\"}}"), format!("a=1&file={form}"), said.clone()] {
+        let (status, said) = sent(&door, &body).await;
+        assert_eq!(status, 403, "{body}: {said}");
+        assert!(said.contains("in base64"), "{said}");
+    }
+    let answer = door.curl(&[&format!("https://{SITE}/v1?q={form}")]).await;
+    assert_eq!(answer.status(), 403);
+    let answer = door.curl(&["--header", &format!("X-Note: {said}"), &format!("https://{SITE}/v1")]).await;
+    assert_eq!(answer.status(), 403);
+    // Redacted where the route says so; what stands around it arrives.
+    let route = "dlp: {outbound_on_match: redact}";
+    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let body = format!("{{\"before\":1,\"file\":\"{said}\",\"after\":2}}");
+    let answer = door.curl(&["--json", &body, &format!("https://{SITE}/v1")]).await;
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_door_takes_no_rules_that_it_cannot_read() {
+    let door = DoorFixture::open().await;
+    let mut provision = super::fixture::provision(String::from("routes: []\n"), "", Default::default());
+    provision.rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
+    let config = crate::daemon::EgressConfig {
+        door: bottle_daemon::Door::Socket { folder: door.folder.path().to_owned() },
+        logs: door.folder.path().to_owned(),
+        identity: None,
+        machine: None,
+    };
+    let refused = Egress::provision(provision, &config, door.backlog.clone(), door.questions.clone());
+    let said = refused.err().expect("refused").to_string();
+    assert!(said.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{said}");
+}
