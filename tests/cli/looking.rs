@@ -99,6 +99,40 @@ fn policy_check_looks_at_what_would_leave() -> Result<()> {
     Ok(())
 }
 
+/// Lines of a door's log, as it writes them, and one written by hand.
+const RECORDED: &str = r#"{"event":"request","time":"2026-01-31T12:00:00.000Z","bottle":"one","host":"api.example.com","port":443,"method":"POST","path":"/v1/things","query":"x=1","verdict":"passed","status":200,"bytes":3,"milliseconds":1,"request":{"headers":[["x-note","hello"]],"body":"a"},"response":{"headers":[]}}
+{"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
+{"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
+{"event":"request","host":"elsewhere.example.org","port":443,"method":"GET","path":"/","verdict":"refused","reason":"host-not-allowed","bytes":0,"milliseconds":0}
+{"event":"request","host":"inner.example.com","port":443,"method":"GET","path":"/\u001b[2J","verdict":"refused","reason":"request-not-allowed","bytes":0,"milliseconds":0}
+{"event":"request","host":"inner.example.com","port":443,"method":"POST","path":"/","verdict":"refused","reason":"secret-found","bytes":0,"milliseconds":0}
+{"event":"request","host":"api.example.com","port":443,"method":"","path":"","verdict":"refused","reason":"port-not-allowed","bytes":0,"milliseconds":0}
+{"event":"lost","lines":3}
+
+{"host":"inner.example.com","method":"PUT","path":"/a","request":{"headers":[],"body":"token: glpat-Xk3Vw9QzR7tYp2LmNb5c"}}
+"#;
+
+#[test]
+fn policy_test_decides_again_what_was_recorded() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("wide", WIDE)?;
+    home.write("project/recorded", RECORDED)?;
+    let ask = |file: &'static str| ["policy", "test", file, "--agent", "hi", "--bottle", "wide"];
+    home.write("project/same", RECORDED.lines().next().unwrap_or_default())?;
+    home.write("project/wrong", "{\"host\":\"a\",\"method\":\"GET\",\"path\":\"/\"}\nnonsense\n")?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &ask("recorded"),
+            &[&ask("recorded")[..], &["--json"]].concat(),
+            &ask("same"),
+            &ask("wrong"),
+            &ask("absent"),
+        ],
+    )?);
+    Ok(())
+}
+
 #[test]
 fn data_is_one_json_document() -> Result<()> {
     let home = home()?;

@@ -1,8 +1,11 @@
-//! `bottle policy check`: would the door let this pass, and why.
+//! `bottle policy`: what would the door let pass, and why.
 //!
 //! The answer comes from the function that the door itself calls, by the routes that a bottle was (or
-//! would be) started with, and by what its scanner finds in URL and headers. What needs a connection, a body or
+//! would be) started with, and by what its scanner finds in what is shown of a request. What needs a connection or
 //! the secrets themselves (addresses, certificates, known values) is not part of it.
+
+mod check;
+mod replay;
 
 use std::sync::Arc;
 
@@ -12,13 +15,13 @@ use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::{Form, OutboundDetector, Route, RouteTable, parse_routes};
 use bottle_scan::{Detector, HeadPart, KnownSecrets, RuleFiles, Scanner, Severity, head_injection};
 use clap::{ArgGroup, Subcommand};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 
 use super::choice::{manifests, resolved};
 use super::completions;
 use super::error::{CliError, Kind};
-use super::exit;
-use super::output::{Output, inert};
+use super::ink::Ink;
+use super::output::Output;
 use super::shapes::PolicyAnswer;
 use crate::host::{Host, OwnRules};
 use crate::instance::record::Record;
@@ -30,20 +33,26 @@ use crate::resolve::{ResolvedManifest, Traced};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
     /// Ask whether the door would let a request pass, and why
-    Check(Check),
+    Check(check::Check),
+    /// Decide recorded requests again, and show which verdicts changed
+    ///
+    /// Exit code 1 when one did.
+    Test(replay::Test),
 }
 
-/// `policy check`.
+impl Policy {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self {
+            Self::Check(check) => check.run(host, output),
+            Self::Test(test) => test.run(host, output),
+        }
+    }
+}
+
+/// Whose door is asked.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
-pub(crate) struct Check {
-    /// The request's method
-    method: String,
-    /// The request's URL
-    url: String,
-    /// A header the request has; may be repeated
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
-    headers: Vec<(HeaderName, HeaderValue)>,
+struct Whose {
     /// Ask a bottle that is there; the one that runs, when there is only one
     #[arg(long, add = completions::bottles_there())]
     slug: Option<Slug>,
@@ -55,17 +64,16 @@ pub(crate) struct Check {
     bottles: Vec<Name>,
 }
 
-impl Policy {
-    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        match self {
-            Self::Check(check) => check.run(host, output),
-        }
-    }
+/// A door that is asked: its routes, where they were written, and the person's own rules.
+struct Asked {
+    table: RouteTable,
+    manifest: ResolvedManifest,
+    rules: Arc<RuleFiles>,
 }
 
-impl Check {
-    fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
-        let (agent, bottles, record) = self.whose(host)?;
+impl Whose {
+    fn asked(&self, host: &Host, output: &Output) -> Result<Asked, CliError> {
+        let (agent, bottles, record) = self.of(host)?;
         let resolved = resolved(&manifests(host), agent, bottles)?;
         let plan = plan_of(host, &resolved.manifest)?;
         if let Some(record) = record.filter(|record| record.manifest_hash != plan.manifest_hash) {
@@ -76,28 +84,11 @@ impl Check {
         }
         let table = parse_routes(&plan.egress.routes, Form::Runtime)
             .map_err(|error| CliError::new(Kind::Manifest, format!("the routes do not parse: {error}")))?;
-        let headers: HeaderMap = self.headers.iter().cloned().collect();
-        let rules = Arc::new(OwnRules::load(host)?.rules);
-        let bad = |error: BadUrl| CliError::usage(error.to_string()).about("URL");
-        let decide = |findings: &Findings| {
-            decide_url_with(&table, &self.method, &self.url, &headers, &|_| true, findings)
-        };
-        let mut verdict = decide(&Findings::none()).map_err(bad)?;
-        if let Verdict::Allow(allowed) = &verdict {
-            let found = found(allowed, &headers, &rules)?;
-            verdict = decide(&found).map_err(bad)?;
-        }
-        let answer = answer(&verdict, &table, &resolved.manifest);
-        if output.json {
-            output.print_json(&answer)?;
-        } else {
-            output.print(&text(&answer, &verdict, output))?;
-        }
-        Ok(exit::DONE)
+        Ok(Asked { table, manifest: resolved.manifest, rules: Arc::new(OwnRules::load(host)?.rules) })
     }
 
     /// Whose routes are asked: an agent with its bottles, and the record of the bottle that has them.
-    fn whose(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
+    fn of(&self, host: &Host) -> Result<(Name, Vec<Name>, Option<Record>), CliError> {
         if let Some(agent) = &self.agent {
             return Ok((agent.clone(), self.bottles.clone(), None));
         }
@@ -166,6 +157,37 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)
 }
 
+impl Asked {
+    /// What would become of a request.
+    fn answered(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &HeaderMap,
+        body: Option<&[u8]>,
+    ) -> Result<PolicyAnswer, CliError> {
+        let bad = |error: BadUrl| CliError::usage(error.to_string()).about("URL");
+        let decide = |findings: &Findings| {
+            decide_url_with(&self.table, method, url, headers, &|_| true, findings).map_err(bad)
+        };
+        let mut verdict = decide(&Findings::none())?;
+        if let Verdict::Allow(allowed) = &verdict {
+            let found = found(allowed, headers, body, &self.rules)?;
+            verdict = decide(&found)?;
+        }
+        Ok(answer(&verdict, &self.table, &self.manifest))
+    }
+}
+
+/// A verdict's word in its colour.
+fn word(verdict: &str, ink: Ink) -> String {
+    match verdict {
+        "refuse" => ink.red(verdict),
+        "ask" => ink.yellow(verdict),
+        _ => ink.green(verdict),
+    }
+}
+
 fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedManifest) -> PolicyAnswer {
     let of = |word, reason, sentence: String, route: Option<&Route>| {
         let written = route.and_then(|route| origin(manifest, route));
@@ -195,11 +217,12 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     }
 }
 
-/// What the door would find in the host, path, query and headers that leave. The values that it knows are not
-/// known here, nor is the body.
+/// What the door would find in the host, path, query and headers that leave, and in the body where it is known. The
+/// values that it knows are not known here.
 fn found(
     allowed: &Allowed<'_, '_>,
     headers: &HeaderMap,
+    body: Option<&[u8]>,
     rules: &Arc<RuleFiles>,
 ) -> Result<Findings, CliError> {
     let route = allowed.route;
@@ -220,7 +243,8 @@ fn found(
     let path = head_injection(HeadPart::Line, allowed.target.path.text.as_bytes());
     let query = allowed.target.query.as_ref();
     let query = query.and_then(|query| head_injection(HeadPart::Query, query.as_bytes()));
-    let all = scanner.scan(text.as_bytes()).findings.into_iter().chain(path).chain(query);
+    let body = body.map(|body| scanner.scan(body).findings).unwrap_or_default();
+    let all = scanner.scan(text.as_bytes()).findings.into_iter().chain(body).chain(path).chain(query);
     let blocks: Vec<_> = all.filter(|finding| finding.severity == Severity::Block).collect();
     let words = blocks.first().map(|finding| finding.preview.clone()).unwrap_or_default();
     let weighed = blocks.iter().map(|finding| match finding.detector {
@@ -247,29 +271,4 @@ fn passes(allowed: &Allowed<'_, '_>) -> String {
 
 fn origin<'m>(manifest: &'m ResolvedManifest, route: &Route) -> Option<&'m Traced<Route>> {
     manifest.egress.routes.iter().find(|traced| traced.value.host == route.host)
-}
-
-fn text(answer: &PolicyAnswer, verdict: &Verdict<'_, '_>, output: &Output) -> String {
-    let ink = output.ink();
-    let word = match (verdict, answer.reason.as_ref().and_then(|reason| serde_json::to_value(reason).ok())) {
-        (Verdict::Refuse(_), Some(reason)) => {
-            format!("{} {}", ink.red("refuse"), reason.as_str().unwrap_or_default())
-        }
-        (Verdict::Refuse(_), None) => ink.red("refuse"),
-        (Verdict::Ask(_), _) => ink.yellow("ask"),
-        (Verdict::Allow(_) | Verdict::Redact(_), _) => ink.green("allow"),
-    };
-    let mut lines = vec![word, format!("  {}", inert(&answer.sentence))];
-    if let (Some(route), Some(origin)) = (&answer.route, &answer.origin) {
-        lines.push(format!("  {} {route}  {}", ink.dim("route"), ink.dim(&inert(origin))));
-    }
-    lines.join("\n")
-}
-
-/// `Name: value`.
-fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
-    let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
-    let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is no header's name"))?;
-    let value = HeaderValue::from_str(value.trim()).map_err(|_| "this is no header's value".to_owned())?;
-    Ok((name, value))
 }

@@ -1,0 +1,57 @@
+//! `bottle policy check`: would the door let this pass, and why.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{Whose, word};
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::output::{Output, inert};
+use crate::cli::shapes::PolicyAnswer;
+use crate::host::Host;
+
+/// `policy check`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Check {
+    /// The request's method
+    method: String,
+    /// The request's URL
+    url: String,
+    /// A header the request has; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(HeaderName, HeaderValue)>,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+impl Check {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let asked = self.whose.asked(host, output)?;
+        let headers: HeaderMap = self.headers.iter().cloned().collect();
+        let answer = asked.answered(&self.method, &self.url, &headers, None)?;
+        if output.json {
+            output.print_json(&answer)?;
+        } else {
+            output.print(&text(&answer, output))?;
+        }
+        Ok(exit::DONE)
+    }
+}
+
+fn text(answer: &PolicyAnswer, output: &Output) -> String {
+    let ink = output.ink();
+    let reason = answer.reason.map(|reason| format!(" {}", reason.as_str())).unwrap_or_default();
+    let word = format!("{}{reason}", word(answer.verdict, ink));
+    let mut lines = vec![word, format!("  {}", inert(&answer.sentence))];
+    if let (Some(route), Some(origin)) = (&answer.route, &answer.origin) {
+        lines.push(format!("  {} {route}  {}", ink.dim("route"), ink.dim(&inert(origin))));
+    }
+    lines.join("\n")
+}
+
+/// `Name: value`.
+fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let (name, value) = text.split_once(':').ok_or("write `Name: value`")?;
+    let name = name.trim().parse::<HeaderName>().map_err(|_| format!("{name:?} is no header's name"))?;
+    let value = HeaderValue::from_str(value.trim()).map_err(|_| "this is no header's value".to_owned())?;
+    Ok((name, value))
+}

@@ -1,0 +1,333 @@
+//! `bottle policy test`: what the door would say today of requests that it answered before.
+//!
+//! A record is a line of the door's own log, as `bottle logs --egress` prints it, or written by hand in the same
+//! words: `host`, `method` and `path` are enough. The log is redacted, so that what was refused for what was in it
+//! counts as let pass by the routes: it is compared by them alone.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use bottle_contract::decide::Reason;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+
+use super::{Asked, Whose, word};
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::cli::layout::Table;
+use crate::cli::output::{Output, inert};
+use crate::host::Host;
+
+/// The longest record; the door writes none near it.
+const LONGEST: u64 = 1 << 20;
+
+/// Different changes that are shown.
+const MOST_CHANGES: usize = 1000;
+
+/// `policy test`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Test {
+    /// Recorded requests, a line each, as `bottle logs --egress` prints them; `-` is standard input
+    file: PathBuf,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+/// What is read of a record; the door's other fields are left out.
+#[derive(Debug, Deserialize)]
+struct Record {
+    host: String,
+    #[serde(default)]
+    port: Option<u16>,
+    method: String,
+    path: String,
+    #[serde(default)]
+    query: Option<String>,
+    #[serde(default)]
+    verdict: Option<String>,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    request: Option<Message>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Message {
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    #[serde(default)]
+    body: Option<String>,
+}
+
+/// The event of a line, where it is no request.
+#[derive(Deserialize)]
+struct Other {
+    event: String,
+}
+
+/// `bottle policy test --json`.
+#[derive(Debug, Default, Serialize)]
+struct Replayed {
+    /// Requests that were decided again.
+    replayed: usize,
+    /// Records of something that cannot be: connections without a request, what was taken out or noticed.
+    skipped: usize,
+    /// Different requests whose verdict is another now.
+    changed: Vec<Change>,
+    /// There are more than are listed.
+    more: bool,
+}
+
+/// A request whose verdict is another now.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Change {
+    /// The first line it stands in, from 1.
+    line: usize,
+    /// How often it is there.
+    times: usize,
+    method: String,
+    url: String,
+    was: Said,
+    now: Said,
+    /// Today's answer in words.
+    sentence: String,
+}
+
+/// A verdict, with its reason where it has one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Said {
+    verdict: String,
+    reason: Option<String>,
+}
+
+impl Test {
+    pub(super) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let asked = self.whose.asked(host, output)?;
+        let replayed = replay(&asked, reader(&self.file)?, &self.file)?;
+        if output.json {
+            output.print_json(&replayed)?;
+        } else {
+            show(&replayed, output)?;
+        }
+        Ok(if replayed.changed.is_empty() { exit::DONE } else { exit::FAILED })
+    }
+}
+
+fn reader(path: &Path) -> Result<Box<dyn BufRead>, CliError> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(BufReader::new(file))),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> CliError {
+    CliError::usage(format!("cannot read {}: {error}", path.display()))
+        .about(path.display())
+        .hint("name a file of recorded requests: `bottle logs --egress SLUG > FILE` writes one")
+}
+
+fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Replayed, CliError> {
+    let mut replayed = Replayed::default();
+    let mut text = Vec::new();
+    for number in 1.. {
+        text.clear();
+        let mut line = lines.by_ref().take(LONGEST + 1);
+        if line.read_until(b'\n', &mut text).map_err(|error| unreadable(path, &error))? == 0 {
+            break;
+        }
+        if text.trim_ascii().is_empty() {
+            continue;
+        }
+        let wrong = |why: &str| {
+            let place = format!("{}:{number}", path.display());
+            CliError::usage(format!("{place}: {why}"))
+                .about(path.display())
+                .hint("a record is a line of JSON with `host`, `method` and `path`, as `bottle logs --egress` prints it")
+        };
+        if text.len() as u64 > LONGEST {
+            return Err(wrong("is longer than 1 MiB"));
+        }
+        match record(&text) {
+            Ok(Some(record)) => replayed.put(number, &record, asked).map_err(|why| wrong(&why))?,
+            Ok(None) => replayed.skipped += 1,
+            Err(error) => return Err(wrong(&format!("is no record of a request: {error}"))),
+        }
+    }
+    Ok(replayed)
+}
+
+/// The request of a line; none where it tells of something else.
+fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
+    if serde_json::from_slice::<Other>(text).is_ok_and(|other| other.event != "request") {
+        return Ok(None);
+    }
+    let record: Record = serde_json::from_slice(text)?;
+    let decided = matches!(record.verdict.as_deref(), None | Some("passed" | "refused"));
+    let request = !record.method.is_empty() && !record.path.is_empty();
+    Ok(Some(record).filter(|record| decided && request && record.was().is_some()))
+}
+
+impl Record {
+    /// What the door said, as far as its routes did; none where a host's names did not agree, which no record
+    /// shows.
+    fn was(&self) -> Option<Said> {
+        let allow = Said { verdict: "allow".to_owned(), reason: None };
+        let Some(reason) = self.reason.as_deref().filter(|_| self.verdict.as_deref() == Some("refused"))
+        else {
+            return Some(allow);
+        };
+        match serde_json::from_value::<Reason>(reason.into()) {
+            Ok(Reason::AuthorityMismatch) => None,
+            Ok(reason) if !is_by_routes(reason) => Some(allow),
+            _ => Some(Said { verdict: "refuse".to_owned(), reason: Some(reason.to_owned()) }),
+        }
+    }
+
+    fn url(&self) -> String {
+        let (scheme, port) = match self.port {
+            Some(80) => ("http", String::new()),
+            None | Some(443) => ("https", String::new()),
+            Some(port) => ("https", format!(":{port}")),
+        };
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{scheme}://{}{port}{}{query}", self.host, self.path)
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let headers = self.request.iter().flat_map(|request| &request.headers);
+        let read = headers.filter_map(|(name, value)| {
+            Some((name.parse::<HeaderName>().ok()?, HeaderValue::from_str(value).ok()?))
+        });
+        read.collect()
+    }
+}
+
+/// Whether a refusal is by what the routes say of method, host and path.
+fn is_by_routes(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::AuthorityMismatch
+            | Reason::PathAmbiguous
+            | Reason::HostNotAllowed
+            | Reason::PortNotAllowed
+            | Reason::UseGitGate
+            | Reason::GitNotAllowed
+            | Reason::MethodRefused
+            | Reason::RequestNotAllowed
+    )
+}
+
+impl Replayed {
+    fn put(&mut self, line: usize, record: &Record, asked: &Asked) -> Result<(), String> {
+        let Some(was) = record.was() else { return Ok(()) };
+        let (url, headers) = (record.url(), record.headers());
+        let body = record.request.as_ref().and_then(|request| request.body.as_deref());
+        let (now, sentence) = asked
+            .answered(&record.method, &url, &headers, body.map(str::as_bytes))
+            .map_err(|error| error.message)
+            .map(|answer| {
+                (
+                    Said { verdict: answer.verdict.to_owned(), reason: answer.reason.map(word_of) },
+                    answer.sentence,
+                )
+            })?;
+        self.replayed += 1;
+        if was == now {
+            return Ok(());
+        }
+        let (method, url) = (record.method.clone(), url);
+        let same = |known: &&mut Change| {
+            known.method == method && known.url == url && known.was == was && known.now == now
+        };
+        if let Some(known) = self.changed.iter_mut().find(same) {
+            known.times += 1;
+        } else if self.changed.len() >= MOST_CHANGES {
+            self.more = true;
+        } else {
+            self.changed.push(Change { line, times: 1, method, url, was, now, sentence });
+        }
+        Ok(())
+    }
+}
+
+fn word_of(reason: Reason) -> String {
+    reason.as_str().to_owned()
+}
+
+fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
+    let ink = output.ink();
+    let shown = |said: &Said| {
+        let reason = said.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
+        format!("{}{}", word(&said.verdict, ink), inert(&reason))
+    };
+    let rows: Vec<Vec<String>> = replayed
+        .changed
+        .iter()
+        .map(|change| {
+            let request = inert(&format!("{} {}", change.method, change.url));
+            vec![request, shown(&change.was), shown(&change.now), change.times.to_string()]
+        })
+        .collect();
+    if !rows.is_empty() {
+        output.print_table(&Table { heading: &["REQUEST", "WAS", "NOW", "TIMES"], name: 0, rows: &rows })?;
+    }
+    let changed: usize = replayed.changed.iter().map(|change| change.times).sum();
+    let more = if replayed.more { " and more" } else { "" };
+    let skipped = match replayed.skipped {
+        0 => String::new(),
+        skipped => format!(", of no request: {skipped}"),
+    };
+    output.note(format!(
+        "decided again: {}, otherwise than before: {changed}{more}{skipped}",
+        replayed.replayed
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Record> {
+        record(text.as_bytes()).expect(text)
+    }
+
+    #[test]
+    fn a_record_says_what_the_routes_said() {
+        for (rest, was) in [
+            ("", Some("allow")),
+            (r#","verdict":"passed","status":200"#, Some("allow")),
+            (r#","verdict":"refused","reason":"host-not-allowed""#, Some("host-not-allowed")),
+            (r#","verdict":"refused","reason":"secret-found""#, Some("allow")),
+            (r#","verdict":"refused","reason":"upstream-untrusted""#, Some("allow")),
+            (r#","verdict":"refused","reason":"authority-mismatch""#, None),
+            (r#","verdict":"redacted""#, None),
+            (r#","verdict":"passed-unopened""#, None),
+        ] {
+            let line = format!(r#"{{"event":"request","host":"a.example","method":"GET","path":"/"{rest}}}"#);
+            let said = read(&line).and_then(|record| record.was());
+            let said = said.map(|said| said.reason.unwrap_or(said.verdict));
+            assert_eq!(said.as_deref(), was, "{rest}");
+        }
+        assert!(read(r#"{"event":"lost","lines":4}"#).is_none());
+        assert!(read(r#"{"event":"request","host":"a.example","port":443,"method":"","path":""}"#).is_none());
+        assert!(record(b"nonsense").is_err() && record(b"{}").is_err());
+    }
+
+    #[test]
+    fn a_record_is_a_url_again() {
+        for (rest, url) in [
+            ("", "https://a.example/b"),
+            (r#","port":443,"query":"c=d""#, "https://a.example/b?c=d"),
+            (r#","port":80"#, "http://a.example/b"),
+            (r#","port":8443"#, "https://a.example:8443/b"),
+        ] {
+            let line = format!(r#"{{"host":"a.example","method":"GET","path":"/b"{rest}}}"#);
+            assert_eq!(read(&line).expect("a record").url(), url);
+        }
+    }
+}
