@@ -100,6 +100,15 @@ fn its_template_does_a_task() -> Result<()> {
 }
 
 #[test]
+fn its_template_goes_on_without_tokens_that_its_commands_print() -> Result<()> {
+    let Some(pi) = agent("pi tokens", agents::pi())? else { return Ok(()) };
+    let scene = Scene::of_tokens(&Place::Linux(pi), &TEMPLATE)?;
+    scene.start_headless("pi")?;
+    scene.assert_redacted();
+    Ok(())
+}
+
+#[test]
 fn its_template_works_on_a_terminal_without_asking_anything_first() -> Result<()> {
     let Some(pi) = agent("pi terminal", agents::pi())? else { return Ok(()) };
     let scene = Scene::of_template(&Place::Linux(pi), &TEMPLATE)?;

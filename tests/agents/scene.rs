@@ -27,6 +27,13 @@ const SEARCH: &str = "echo leaks $( (env; cat /proc/[0-9]*/environ /proc/[0-9]*/
                       find /run /home /tmp /etc /dev/shm /workspace -type f -size -4M -exec cat {} +) \
                       2>/dev/null | tr '\\0' '\\n' | grep -ac 'sk-rea[l]-')";
 
+/// Prints tokens whole, and has none whole in itself.
+const TOKENS: &str = "printf 'one %s%s two %s%s three\\n' glpat- Xk3Vw9QzR7tYp2LmNb5c AKIA Q5T3X7YZ4WUJ2K6M";
+/// What it prints that may leave nowhere.
+const PRINTED: [&str; 2] = ["glpat-Xk3Vw9QzR7tYp2LmNb5c", "AKIAQ5T3X7YZ4WUJ2K6M"];
+/// The conversation goes on.
+const AFTER: &str = "echo sum $((6 * 7))";
+
 /// Variables that lead to the door's proxy.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
@@ -90,8 +97,17 @@ impl Scene {
     /// A home with the agent and the bottle of a template, its own route taken to the model, a prompt and a
     /// skill.
     pub(crate) fn of_template(place: &Place, template: &Template<'_>) -> Result<Self> {
+        Self::playing(place, template, &[WRITE, READ, SEARCH])
+    }
+
+    /// The same, with a task whose commands print what looks like somebody's token.
+    pub(crate) fn of_tokens(place: &Place, template: &Template<'_>) -> Result<Self> {
+        Self::playing(place, template, &[TOKENS, AFTER])
+    }
+
+    fn playing(place: &Place, template: &Template<'_>, commands: &[&str]) -> Result<Self> {
         let key = format!("{}sk-real-{:032x}", template.key, rand::random::<u128>());
-        let script = Script::new(&[WRITE, READ, SEARCH]);
+        let script = Script::new(commands);
         let address = match place {
             Place::Linux(_) => Ipv4Addr::LOCALHOST.into(),
             Place::Docker(machine) => *machine,
@@ -222,6 +238,22 @@ impl Scene {
         let proxy = if proxied { "proxy http://egress:9099." } else { "proxy none." };
         for effect in ["sum 42", "dir /workspace user 1000", proxy, "leaks 0"] {
             assert!(conversation.contains(effect), "{effect:?} is not in {conversation}");
+        }
+    }
+
+    /// The conversation went on to its end, and what its commands printed came without the tokens.
+    #[track_caller]
+    pub(crate) fn assert_redacted(&self) {
+        let calls: Vec<Seen> = self.llm.seen().into_iter().filter(|seen| seen.step.is_some()).collect();
+        let steps: Vec<Option<usize>> = calls.iter().map(|call| call.step).collect();
+        assert_eq!(steps, [0, 1, 2].map(Some), "the script's calls");
+        for call in &calls {
+            assert_eq!(call.status, 200, "{}", call.path);
+            let arrived = PRINTED.iter().find(|token| call.body.contains(**token));
+            assert_eq!(arrived, None, "it reached the model: {}", call.body);
+        }
+        for text in ["one [redacted] two [redacted] three", "sum 42"] {
+            assert!(calls[2].body.contains(text), "{text:?} is not in {}", calls[2].body);
         }
     }
 

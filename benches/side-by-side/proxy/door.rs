@@ -37,15 +37,39 @@ impl Drop for Running {
 impl Running {
     /// What the process holds in memory.
     pub(crate) fn resident_mib(&self) -> Result<f64> {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most that it has held.
+    pub(crate) fn peak_mib(&self) -> Result<f64> {
+        self.memory_mib("VmHWM:")
+    }
+
+    /// From here on the most is counted anew (proc(5), clear_refs).
+    pub(crate) fn forget_peak(&self) -> Result<()> {
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
+    }
+
+    fn memory_mib(&self, which: &'static str) -> Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).context(which)?;
         let kib: f64 = line.trim().trim_end_matches(" kB").trim().parse()?;
         Ok(kib / 1024.0)
     }
 }
 
+/// Secrets of the launch.
+const SECRETS: usize = 10;
+
+/// What the door looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detectors {
+    Default,
+    Off,
+}
+
 /// Starts and provisions it.
-pub(crate) async fn start(site: &Site) -> Result<Running> {
+pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> {
     let folder = tempfile::tempdir()?;
     let config = EgressConfig {
         door: Door::Socket { folder: folder.path().to_owned() },
@@ -61,29 +85,36 @@ pub(crate) async fn start(site: &Site) -> Result<Running> {
     ours.set_nonblocking(true)?;
     let io = UnixStream::from_std(ours)?;
     let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
-    let request = BundleRequest::Provision(Box::new(provision(site)));
+    let request = BundleRequest::Provision(Box::new(provision(site, detectors)));
     let answer = channel.open(&request).await?.receive::<BundleEvent>().await?;
     let BundleEvent::Ready { ca_certificate } = answer else { bail!("not ready: {answer:?}") };
     let peer = Peer::proxy(Place::Unix(folder.path().join("9099")), &ca_certificate)?;
     Ok(Running { peer, process, _channel: channel, _folder: folder })
 }
 
-fn provision(site: &Site) -> Provision {
+fn provision(site: &Site, detectors: Detectors) -> Provision {
     let binding = Binding {
         slot: "key".into(),
         host: HOST.into(),
         scheme: Scheme::Bearer,
         header: "authorization".into(),
     };
+    let dlp = match detectors {
+        Detectors::Default => "",
+        Detectors::Off => "  dlp: {outbound_detectors: false, inbound_detectors: false}\n",
+    };
+    // Of a hundred routes the last one is asked for.
+    let others: String = (1..100).map(|n| format!("- host: host-{n}.example.com\n")).collect();
     let yaml = format!(
-        "routes:\n- host: {HOST}\n  connect_to: '{}'\n  auth: {{scheme: Bearer, slot: key}}\n",
+        "routes:\n{others}- host: {HOST}\n  connect_to: '{}'\n  auth: {{scheme: Bearer, slot: key}}\n{dlp}",
         site.server.address()
     );
+    let known = (0..SECRETS).map(|n| format!("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc{n:02}").as_str().into());
     Provision {
         slug: "bench".parse().expect("a good slug"),
         routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some("real-key".into()) }],
-        known_secrets: vec![],
+        known_secrets: known.collect(),
         rules: vec![],
         placeholders: vec![],
         canary: None,

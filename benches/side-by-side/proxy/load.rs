@@ -1,13 +1,14 @@
 //! The load: as many requests as come back in a given time.
 
 use std::fmt;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use http::{Request, Response};
-use http_body_util::{BodyExt, Empty};
+use http::{HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -20,6 +21,12 @@ const CLIENTS: usize = 16;
 
 /// Connections that share them where one carries many.
 const SHARED: usize = 4;
+
+/// What is asked: 1 KiB of JSON, as the answer is.
+static BODY: LazyLock<String> = LazyLock::new(|| {
+    let words = "an agent asks a model something in words, and the words go on for a while; ".repeat(20);
+    format!("{{\"model\":\"m-1\",\"text\":\"{}\"}}", &words[..1024 - 25])
+});
 
 /// A way to ask.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +72,8 @@ impl Load {
 }
 
 enum Client {
-    Http1(http1::SendRequest<Empty<Bytes>>),
-    Http2(http2::SendRequest<Empty<Bytes>>),
+    Http1(http1::SendRequest<Full<Bytes>>),
+    Http2(http2::SendRequest<Full<Bytes>>),
     New,
 }
 
@@ -77,16 +84,16 @@ impl Client {
             match &mut self {
                 Self::Http1(sender) => {
                     sender.ready().await?;
-                    whole(sender.send_request(get("/v1/models")).await?).await?;
+                    whole(sender.send_request(post("/v1/messages", body())).await?).await?;
                 }
                 Self::Http2(sender) => {
                     sender.ready().await?;
-                    let uri = format!("https://{HOST}/v1/models");
-                    whole(sender.send_request(get(&uri)).await?).await?;
+                    let uri = format!("https://{HOST}/v1/messages");
+                    whole(sender.send_request(post(&uri, body())).await?).await?;
                 }
                 Self::New => {
                     let mut sender = http1(peer).await?;
-                    whole(sender.send_request(get("/v1/models")).await?).await?;
+                    whole(sender.send_request(post("/v1/messages", body())).await?).await?;
                 }
             }
             count += 1;
@@ -103,20 +110,43 @@ pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
     while Instant::now() < until {
         let started = Instant::now();
         sender.ready().await?;
-        whole(sender.send_request(get("/v1/models")).await?).await?;
+        whole(sender.send_request(post("/v1/messages", body())).await?).await?;
         times.push(started.elapsed().as_secs_f64());
     }
     Ok(crate::median(&mut times))
 }
 
-async fn http1(peer: &Peer) -> Result<http1::SendRequest<Empty<Bytes>>> {
+/// Connections that are open and ask nothing, for as long as the answer is held.
+pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + use<>>> {
+    let mut idle = Vec::new();
+    for _ in 0..count {
+        let mut sender = http1(peer).await?;
+        whole(sender.send_request(post("/v1/messages", body())).await?).await?;
+        idle.push(sender);
+    }
+    Ok(idle)
+}
+
+/// One request with a body of so many bytes.
+pub(crate) async fn large(peer: &Peer, bytes: usize) -> Result<()> {
+    let line = BODY.as_bytes();
+    let text: Vec<u8> = line.iter().copied().cycle().take(bytes).collect();
+    let mut sender = http1(peer).await?;
+    whole(sender.send_request(post("/large", text.into())).await?).await
+}
+
+fn body() -> Bytes {
+    Bytes::from_static(BODY.as_bytes())
+}
+
+async fn http1(peer: &Peer) -> Result<http1::SendRequest<Full<Bytes>>> {
     let tls = peer.connect(&peer.tls(b"http/1.1")?).await?;
     let (sender, connection) = http1::handshake(TokioIo::new(tls)).await?;
     tokio::spawn(connection);
     Ok(sender)
 }
 
-async fn http2(peer: &Peer) -> Result<http2::SendRequest<Empty<Bytes>>> {
+async fn http2(peer: &Peer) -> Result<http2::SendRequest<Full<Bytes>>> {
     let tls = peer.connect(&peer.tls(b"h2")?).await?;
     ensure!(tls.get_ref().1.alpn_protocol() == Some(b"h2"), "the peer speaks no HTTP/2");
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
@@ -124,12 +154,12 @@ async fn http2(peer: &Peer) -> Result<http2::SendRequest<Empty<Bytes>>> {
     Ok(sender)
 }
 
-fn get(uri: &str) -> Request<Empty<Bytes>> {
-    let mut request = Request::new(Empty::new());
-    *request.uri_mut() = uri.parse().unwrap_or_default();
-    let host = http::HeaderValue::from_static(HOST);
+fn post(uri: &str, body: Bytes) -> Request<Full<Bytes>> {
+    let mut request = Request::post(uri).body(Full::new(body)).unwrap_or_default();
+    let headers = request.headers_mut();
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if !uri.starts_with("https") {
-        request.headers_mut().insert(http::header::HOST, host);
+        headers.insert(http::header::HOST, HeaderValue::from_static(HOST));
     }
     request
 }

@@ -1,7 +1,7 @@
 //! The door beside mitmproxy: intercepted requests per second, and what it adds to a request's time.
 //!
-//! Both hold the same allowlist of one host and set the same header; both get the same load in turn, on
-//! the same machine, from the same generator, against the same site. The ratio counts, not the numbers:
+//! Both hold an allowlist, set the same header and look for tokens in what goes out; the door does more of that,
+//! and has a turn with its detectors off. Each gets the same load in turn, on the same machine, from the same generator, against the same site. The ratio counts, not the numbers:
 //! generator and site share the cores with the proxy, which costs the faster one more.
 //!
 //! The door is reached over its unix socket, as a bottle's guest reaches it, mitmproxy over loopback.
@@ -20,8 +20,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use door::Detectors;
 use load::Load;
 use peer::Peer;
+use site::Site;
 
 /// The host that everybody asks for.
 const HOST: &str = "api.example.com";
@@ -31,6 +33,12 @@ const ROUNDS: usize = 5;
 
 /// Length of a turn.
 const TURN: Duration = Duration::from_secs(2);
+
+/// Connections that ask nothing.
+const IDLE: usize = 256;
+
+/// A body that is held on disk until its verdict.
+const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
     // The door is this program again, as it is in the product.
@@ -49,20 +57,23 @@ fn main() -> ExitCode {
 
 async fn compare() -> Result<()> {
     let site = site::start()?;
-    let door = door::start(&site).await?;
+    let door = door::start(&site, Detectors::Default).await?;
+    let blind = door::start(&site, Detectors::Off).await?;
     let other = mitmproxy::start(&site).await?;
     let direct = Peer::direct(&site)?;
-    println!("door resident idle: {:.1} MiB", door.resident_mib()?);
-    println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON, intercepted TLS\n");
+    println!("door resident idle, 100 routes: {:.1} MiB (goal 20)", door.resident_mib()?);
+    println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, intercepted TLS\n");
     for (load, goal) in [(Load::KeptHttp1, "20 x"), (Load::KeptHttp2, "20 x"), (Load::NewConnections, "10 x")]
     {
-        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        let (mut ours, mut unread, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             ours.push(load.per_second(&door.peer, TURN).await?);
+            unread.push(load.per_second(&blind.peer, TURN).await?);
             theirs.push(load.per_second(&other.peer, TURN).await?);
         }
-        let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+        let [ours, unread, theirs] = [&mut ours, &mut unread, &mut theirs].map(|times| median(times));
         println!("{load}: door {ours:.0}/s, mitmproxy {theirs:.0}/s: {:.1} x (goal {goal})", ours / theirs);
+        println!("  without detectors {unread:.0}/s: {:.2} x (goal 0.85)", ours / unread);
     }
     let (mut through, mut without) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -75,6 +86,28 @@ async fn compare() -> Result<()> {
         through - without
     );
     println!("door resident after all that: {:.1} MiB", door.resident_mib()?);
+    memory(&site).await
+}
+
+/// What connections and a large body cost in memory, of a door that has done nothing before.
+async fn memory(site: &Site) -> Result<()> {
+    let door = door::start(site, Detectors::Default).await?;
+    // What every first request makes.
+    drop(load::idle(&door.peer, 1).await?);
+    let before = door.resident_mib()?;
+    let idle = load::idle(&door.peer, IDLE).await?;
+    let each = (door.resident_mib()? - before) * 1024.0 / IDLE as f64;
+    println!("{IDLE} idle connections: {each:.0} KiB each (goal 64)");
+    drop(idle);
+    door.forget_peak()?;
+    let before = door.resident_mib()?;
+    load::large(&door.peer, LARGE).await?;
+    println!(
+        "a body of {} MiB: {:.1} MiB before, {:.1} at the most (goal: flat)",
+        LARGE >> 20,
+        before,
+        door.peak_mib()?
+    );
     Ok(())
 }
 

@@ -33,6 +33,8 @@ impl Drop for Running {
 /// Installs it when it is not there, and starts it.
 pub(crate) async fn start(site: &Site) -> Result<Running> {
     let program = installed()?;
+    let version = Command::new(&program).arg("--version").output()?.stdout;
+    println!("peer: {}", String::from_utf8_lossy(&version).lines().next().unwrap_or_default());
     let folder = tempfile::tempdir()?;
     let roots = folder.path().join("roots.pem");
     site.authority.write_pem(&roots)?;

@@ -9,6 +9,7 @@ use bottle_test_support::server::{Server, handler};
 use bytes::Bytes;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use http_body_util::BodyExt;
 
 use crate::HOST;
 
@@ -23,7 +24,10 @@ pub(crate) fn start() -> Result<Site> {
     let authority = Authority::new("bench site")?;
     let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;
     let json = Bytes::from(format!("{{\"text\":\"{}\"}}", "x".repeat(1024 - 11)));
-    let answer = handler(Arc::new(json), |json, _request| async move {
+    let answer = handler(Arc::new(json), |json, request| async move {
+        // All of it, as servers do.
+        let mut body = request.into_body();
+        while let Some(Ok(_)) = body.frame().await {}
         let mut response = Response::new(whole(Bytes::clone(&json)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Some(response)
