@@ -6,7 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 /// Signs leaf certificates for fake servers. Nothing trusts it unless a test says so.
 pub struct Authority {
@@ -22,6 +24,10 @@ pub enum Leaf {
     Valid,
     /// It ended in 1991.
     Expired,
+    /// Nobody signed it but itself.
+    SelfSigned,
+    /// Sound, and shown behind its issuer's.
+    WrongOrder,
 }
 
 /// The protocols a server offers in its hello.
@@ -78,13 +84,24 @@ impl Authority {
             params.not_before = rcgen::date_time_ymd(1990, 1, 1);
             params.not_after = rcgen::date_time_ymd(1991, 1, 1);
         }
-        let certificate = params.signed_by(&key, &self.issuer).context("leaf certificate")?;
+        let certificate = match leaf {
+            Leaf::SelfSigned => params.self_signed(&key),
+            _ => params.signed_by(&key, &self.issuer),
+        };
+        let certificate = certificate.context("leaf certificate")?.der().clone();
         let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let chain = match leaf {
+            Leaf::WrongOrder => vec![CertificateDer::from_pem_slice(self.pem.as_bytes())?, certificate],
+            _ => vec![certificate],
+        };
+        // Unlike rustls's own, which looks whether key and certificate belong together.
+        let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
+        let shown = Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key)));
         let mut config =
             ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
                 .with_safe_default_protocol_versions()?
                 .with_no_client_auth()
-                .with_single_cert(vec![certificate.der().clone()], key)?;
+                .with_cert_resolver(shown);
         config.alpn_protocols = match alpn {
             Alpn::Both => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             Alpn::Http1 => vec![b"http/1.1".to_vec()],

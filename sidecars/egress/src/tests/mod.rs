@@ -4,6 +4,7 @@ mod client;
 mod fixture;
 
 mod asking;
+mod attacks;
 mod decisions;
 mod hostile;
 mod leaving;

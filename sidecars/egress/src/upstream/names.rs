@@ -45,6 +45,24 @@ impl Names {
         Self { system: Mutex::new(System::read(stamp())) }
     }
 
+    /// Asks one name server, and no file.
+    #[cfg(test)]
+    pub(crate) fn asking(server: std::net::SocketAddr) -> Self {
+        use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+        let mut connection = ConnectionConfig::udp();
+        connection.port = server.port();
+        let server = NameServerConfig::new(server.ip(), true, vec![connection]);
+        let config = ResolverConfig::from_parts(None, vec![], vec![server]);
+        let runtime = hickory_resolver::net::runtime::TokioRuntimeProvider::default();
+        let mut builder = TokioResolver::builder_with_config(config, runtime);
+        builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4Only;
+        builder.options_mut().cache_size = 0;
+        let resolver = builder.build().expect("a resolver").into();
+        let looked = Instant::now() + Duration::from_secs(3600);
+        let system = System { resolver: Some(resolver), hosts: None, stamp: stamp(), looked };
+        Self { system: Mutex::new(system) }
+    }
+
     /// The addresses of `name`, in the order to try them.
     ///
     /// # Errors

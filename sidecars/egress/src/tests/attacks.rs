@@ -1,0 +1,414 @@
+//! Ways around the decision: requests that two readers take for different ones, other methods, other names, other
+//! hosts' certificates. What must not arrive is looked for at the site.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bottle_contract::session::bundle::Provision;
+use bottle_test_support::authority::Alpn;
+use bottle_test_support::server::{Server, handler};
+use bottle_test_support::upstream::{Leaf, Site};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+use super::client::tunnel;
+use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use crate::upstream::dial::Dialer;
+use crate::upstream::names::Names;
+use crate::upstream::{Target, UpstreamError};
+
+const URL: &str = "https://api.example.com/ok";
+
+/// The one request that is allowed.
+const ONE: &str = "matches: [{paths: [{type: exact, value: /ok}]}]";
+
+fn assert_untouched(door: &DoorFixture, what: &str) {
+    for visit in door.site.visits() {
+        assert_eq!((visit.path.as_str(), visit.host.as_str()), ("/ok", SITE), "{what}: {visit:?}");
+        let evil = visit.headers.iter().any(|(name, value)| name.contains("evil") || value.contains("evil"));
+        assert!(!evil, "{what}: {visit:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_smuggled_in_another() {
+    let site = Site { tls: false, ..Site::named(&[SITE]) };
+    let route = "ports: [80]\n  matches: [{paths: [{type: exact, value: /ok}]}]";
+    let door = DoorFixture::with(Wanted { site, route, ..Wanted::default() }).await;
+    let smuggled = "GET /evil HTTP/1.1\r\nHost: api.example.com\r\nX-Evil: 1\r\n\r\n";
+    let post = "POST /ok HTTP/1.1\r\nHost: api.example.com\r\n";
+    let heads = [
+        format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n5c\r\n"),
+        format!("{post}Content-Length: 0\r\nContent-Length: 61\r\n\r\n"),
+        format!("{post}Content-Length: 0, 61\r\n\r\n"),
+        format!("{post}Content-Length: +0\r\n\r\n"),
+        format!("{post}Content-Length: 0x0\r\n\r\n"),
+        format!("{post}Content-Length: -1\r\n\r\n"),
+        format!("{post}Content-Length: 18446744073709551617\r\n\r\n"),
+        format!("{post}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"),
+        format!("{post}X: a\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("{post} X-Evil: folded\r\n\r\n"),
+        format!("{post}X: a\rX-Evil: 1\r\n\r\n"),
+        format!("{post}X: a\nX-Evil\n: 1\r\n\r\n"),
+        format!("{post}X: a\0X-Evil\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\n\r\n0;\nx\r\n\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n"),
+        format!("{post}Transfer-Encoding: chunked\r\n\r\n0\nX-Evil: trailer\r\n\r\n"),
+        "GET http://evil.example.org/ok HTTP/1.1\r\nHost: api.example.com\r\n\r\n".to_owned(),
+        "GET http://api.example.com/ok HTTP/1.1\r\nHost: evil.example.org\r\n\r\n".to_owned(),
+        "GET //evil.example.org/ok HTTP/1.1\r\nHost: api.example.com\r\n\r\n".to_owned(),
+        "GET /ok HTTP/1.1\r\nHost: api.example.com\r\nHost: evil.example.org\r\n\r\n".to_owned(),
+        "GET /ok HTTP/1.1\r\nHost: api.example.com@evil.example.org\r\n\r\n".to_owned(),
+        "GET /ok HTTP/1.1\r\nHost: api.example.com:80:80\r\n\r\n".to_owned(),
+        "GET /evil\r\n".to_owned(),
+        "GET /ok HTTP/1.1 HTTP/1.1\r\nHost: api.example.com\r\n\r\n".to_owned(),
+        "GET /ok\tHTTP/1.1\r\nHost: api.example.com\r\n\r\n".to_owned(),
+    ];
+    for port in [80, 9099] {
+        for head in &heads {
+            let mut socket = door.connect(port).await;
+            // The door may close before it has taken everything.
+            let _ = socket.write_all(format!("{head}{smuggled}").as_bytes()).await;
+            let _ = socket.shutdown().await;
+            let mut answer = Vec::new();
+            let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut answer)).await;
+            assert!(closed.is_ok(), "{port} {head:?}: {}", String::from_utf8_lossy(&answer));
+            assert_untouched(&door, head);
+        }
+    }
+    let before = door.site.visits().len();
+    assert_eq!(door.curl(&["http://api.example.com/ok"]).await.status(), 200);
+    assert_eq!(door.site.visits().len(), before + 1, "the control arrives");
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
+    [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// Headers as they stand, none of them in a table.
+fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
+    headers.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_by_what_http2_can_say_and_http1_cannot() {
+    // What the site is told is HTTP/1.1, where a line break would begin something.
+    let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
+    let door = DoorFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
+    let get: [(&str, &str); 4] =
+        [(":method", "GET"), (":scheme", "https"), (":authority", SITE), (":path", "/ok")];
+    let with = |more: &[(&'static str, &'static str)]| [&get[..], more].concat();
+    let instead = |name: &str, value: &'static str| {
+        let mut changed = get.to_vec();
+        changed.iter_mut().filter(|(known, _)| *known == name).for_each(|(_, old)| *old = value);
+        changed
+    };
+    for (control, headers) in [
+        (true, with(&[])),
+        (false, with(&[("x", "a\r\nX-Evil: 1")])),
+        (false, with(&[("x", "a\r\n\r\nGET /evil HTTP/1.1\r\nHost: api.example.com\r\n\r\n")])),
+        (false, with(&[("x\r\nx-evil", "1")])),
+        (false, with(&[("X-Evil", "1")])),
+        (false, with(&[("x evil", "1")])),
+        (false, with(&[("transfer-encoding", "chunked"), ("x-evil", "1")])),
+        (false, with(&[("connection", "x-evil"), ("x-evil", "1")])),
+        (false, with(&[("content-length", "50"), ("x-evil", "1")])),
+        (false, with(&[("host", "evil.example.org")])),
+        (false, with(&[(":path", "/evil")])),
+        (false, with(&[("x", "1"), (":path", "/evil")])),
+        (false, with(&[(":evil", "1")])),
+        (false, instead(":authority", "evil.example.org")),
+        (false, instead(":authority", "evil@api.example.com")),
+        (false, instead(":path", "/ok HTTP/1.1\r\nX-Evil: 1")),
+        (false, instead(":path", "//evil.example.org/ok")),
+        (false, instead(":path", "https://evil.example.org/ok")),
+        (false, instead(":path", "")),
+        (false, instead(":method", "GET /evil HTTP/1.1\r\n\r\nGET")),
+        (false, instead(":scheme", "http\r\nX-Evil: 1")),
+    ] {
+        let mut tls = tunnel(&door, SITE, &[b"h2"]).await;
+        let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b"")].concat();
+        // END_HEADERS and END_STREAM.
+        tls.write_all(&[hello, frame(1, 5, 1, &literal(&headers))].concat()).await.expect("write");
+        // To an answer's headers, the stream's reset or the connection's end.
+        let answered = async {
+            loop {
+                let mut head = [0; 9];
+                if tls.read_exact(&mut head).await.is_err() {
+                    return false;
+                }
+                let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+                if tls.read_exact(&mut payload).await.is_err() || head[3] == 3 || head[3] == 7 {
+                    return false;
+                }
+                if head[3] == 1 {
+                    return true;
+                }
+            }
+        };
+        let answered = timeout(Duration::from_secs(10), answered).await;
+        assert!(answered.is_ok(), "{headers:?} is neither answered nor refused");
+        assert_eq!(control && answered == Ok(true), control, "{headers:?}");
+        assert_untouched(&door, &format!("{headers:?}"));
+    }
+    assert!(!door.site.visits().is_empty(), "the control arrives");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_method_or_protocol_leads_around_the_decision() {
+    let more = "- host: plain.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:{site}'\n";
+    let site = Site { tls: false, ..Site::named(&["plain.example.com"]) };
+    let door = DoorFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    for arguments in [
+        &["-X", "TRACE", URL][..],
+        &["-X", "TRACK", URL],
+        &["-X", "trace", URL],
+        &["-H", "X-HTTP-Method-Override: TRACE", URL],
+        &["-X", "TRACE", "http://plain.example.com/ok"],
+    ] {
+        let answer = door.curl(arguments).await;
+        let reason = answer.header("x-bottle-reason");
+        assert_eq!((answer.status(), reason.as_deref()), (403, Some("method-refused")), "{arguments:?}");
+    }
+    assert!(door.site.visits().is_empty());
+    // An upgrade to HTTP/2 in plain is not made, and nothing of it goes on.
+    let answer = door.curl(&["--http2", "http://plain.example.com/ok"]).await;
+    assert_eq!(answer.status(), 200);
+    assert!(!answer.text().contains("101 Switching"), "{}", answer.text());
+    let visit = door.site.visits().pop().expect("a visit");
+    assert_eq!((visit.header("upgrade"), visit.header("http2-settings")), (None, None));
+    // Nor begun at once.
+    let headers =
+        [(":method", "GET"), (":scheme", "http"), (":authority", "plain.example.com"), (":path", "/evil")];
+    let ask =
+        [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b""), &frame(1, 5, 1, &literal(&headers))];
+    let mut socket = door.connect(80).await;
+    // The door may close before it has taken everything.
+    let _ = socket.write_all(&ask.concat()).await;
+    let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut Vec::new())).await;
+    assert!(closed.is_ok(), "it is still open");
+    assert!(!door.site.visits().iter().any(|visit| visit.path == "/evil"));
+    // The agent's own credential goes over port 80 no more than anywhere, and a route's cannot be asked for.
+    assert_eq!(
+        door.curl(&["-H", "Authorization: Bearer evil", "http://plain.example.com/ok"]).await.status(),
+        200
+    );
+    let visit = door.site.visits().pop().expect("a visit");
+    assert_eq!(visit.header("authorization"), None);
+    let refused = door.reload(2, &format!("ports: [80]\n  {AUTH}"), "").expect_err("refused");
+    assert!(refused.contains("80"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_is_no_way_to_a_host() {
+    let door = DoorFixture::open().await;
+    for (url, reasons) in [
+        ("https://192.0.2.1/", &["host-not-allowed"][..]),
+        ("https://[2001:db8::1]/", &["host-not-allowed"]),
+        ("https://127.0.0.1/", &["host-not-allowed"]),
+        ("https://169.254.169.254/latest/meta-data/", &["host-not-allowed"]),
+        ("http://169.254.169.254/latest/meta-data/", &["host-not-allowed"]),
+    ] {
+        let answer = door.curl(&["--insecure", url]).await;
+        let reason = answer.header("x-bottle-reason").unwrap_or_default();
+        assert!(answer.status() == 403 && reasons.contains(&reason.as_str()), "{url}: {reason}");
+    }
+    // Written in ways that some readers take for an address.
+    for host in ["3221225985", "0x7f000001", "0177.0.0.1", "127.1", "2130706433"] {
+        let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
+        let mut socket = door.connect(9099).await;
+        socket.write_all(ask.as_bytes()).await.expect("ask");
+        let plain = format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut other = door.connect(9099).await;
+        other.write_all(plain.as_bytes()).await.expect("ask");
+        let mut answer = String::new();
+        let read = timeout(Duration::from_secs(10), other.read_to_string(&mut answer)).await;
+        assert!(read.is_ok() && answer.starts_with("HTTP/1.1 4"), "{host}: {answer}");
+    }
+    assert!(door.site.visits().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_attackers_own_key_does_not_leave_with_a_request() {
+    let door = DoorFixture::with(Wanted::default()).await;
+    for header in [
+        "Authorization: Bearer evil-key",
+        "authorization: Basic ZXZpbDprZXk=",
+        "Proxy-Authorization: Basic ZXZpbDprZXk=",
+        "Cookie: session=evil-key",
+        "X-Api-Key: evil-key",
+        "Api-Key: evil-key",
+        "X-Auth-Token: evil-key",
+        "X-Goog-Api-Key: evil-key",
+        "PRIVATE-TOKEN: evil-key",
+    ] {
+        for version in ["--http1.1", "--http2"] {
+            assert_eq!(door.curl(&[version, "-H", header, URL]).await.status(), 200, "{header}");
+            assert_untouched(&door, header);
+        }
+    }
+    // By `key` alone go Google's, which have a shape.
+    for key in ["api_key=", "access_token=", "key=AIza", "token=", "API_KEY=", "api%5Fkey="] {
+        let answer = door.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
+        assert_eq!(answer.status(), 200, "{key}");
+        let visit = door.site.visits().pop().expect("a visit");
+        assert!(!visit.path.contains("evil"), "{key}: {}", visit.path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redirect_is_the_clients_to_follow() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let answer = handler(Arc::clone(&asked), |asked: Arc<AtomicUsize>, _: Request<Incoming>| async move {
+        asked.fetch_add(1, Ordering::SeqCst);
+        let to = "http://169.254.169.254/latest/meta-data/";
+        let body = bottle_test_support::body::whole("elsewhere");
+        Response::builder().status(302).header("location", to).body(body).ok()
+    });
+    let site = Server::start(0, None, answer).expect("a server");
+    let door = DoorFixture::open().await;
+    let more = format!("- host: plain.example.com\n  ports: [80]\n  connect_to: '{}'\n", site.address());
+    door.reload(2, AUTH, &more).expect("routes");
+    let url = "http://plain.example.com/ok";
+    assert_eq!(door.curl(&[url]).await.status(), 302);
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    // The client that does follow is refused there.
+    let followed = door.curl(&["--location", url]).await;
+    assert_eq!((followed.status(), asked.load(Ordering::SeqCst)), (403, 2));
+    assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
+}
+
+/// `{"a":"CANARY","filler":"some words, …"}` in brotli: not one of its bytes stands there as it is.
+const BROTLI: &str = "G30AIIzTpTZUuVgjVPrUulK92XxyVKIagGeIgENOwO8nitsC4cLTi4pq5f/NxHTjtFKg7vhZfXKS+LdX0XrLuDVuFs5DqDvpv6mgowHMyGoH4rFM1WxEyULhPKdl14A/";
+const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_in_brotli_does_not_leave() {
+    let change = |provision: &mut Provision| provision.canary = Some(CANARY.into());
+    let route = "dlp: {outbound_on_match: block}";
+    let door = DoorFixture::with(Wanted { route, change, ..Wanted::default() }).await;
+    let file = door.folder.path().join("body");
+    std::fs::write(&file, STANDARD.decode(BROTLI).expect("base64")).expect("file");
+    let data = format!("@{}", file.display());
+    let answer = door.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
+    assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("secret-found"), "{}", answer.text());
+    // Cut short, or called something else, it cannot be read and does not pass either.
+    std::fs::write(&file, &STANDARD.decode(BROTLI).expect("base64")[..60]).expect("file");
+    for coding in ["br", "gzip", "br, br"] {
+        let coding = format!("Content-Encoding: {coding}");
+        let answer = door.curl(&["-H", &coding, "--data-binary", &data, URL]).await;
+        assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("structure-refused"), "{coding}");
+    }
+    assert!(door.site.visits().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_that_are_put_together_wrongly_are_502() {
+    for leaf in [Leaf::SelfSigned, Leaf::WrongOrder] {
+        let site = Site { leaf, ..Site::named(&[SITE]) };
+        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let answer = door.curl(&[URL]).await;
+        let reason = answer.header("x-bottle-reason").unwrap_or_default();
+        assert_eq!((answer.status(), reason.as_str()), (502, "upstream-untrusted"), "{leaf:?}");
+        assert!(door.site.visits().is_empty());
+    }
+}
+
+/// A name server: every question is answered with the next of `answers`, the last one again and again.
+async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+    let address = socket.local_addr().expect("address");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut question = [0; 512];
+        while let Ok((length, peer)) = socket.recv_from(&mut question).await {
+            let end = 12 + question[12..length].iter().position(|byte| *byte == 0).expect("a name") + 5;
+            // IPv6: there is none.
+            let records = if question[end - 3] == 28 {
+                Vec::new()
+            } else {
+                let number = counted.fetch_add(1, Ordering::SeqCst);
+                answers[number.min(answers.len() - 1)].clone()
+            };
+            let count = u8::from(!records.is_empty()) * records.first().copied().unwrap_or_default();
+            let head = [&question[..2], &[0x81, 0x80, 0, 1, 0, count, 0, 0, 0, 0]].concat();
+            let answer = [&head, &question[12..end], records.get(1..).unwrap_or_default()].concat();
+            let _ = socket.send_to(&answer, peer).await;
+        }
+    });
+    (address, asked)
+}
+
+/// How many records, then they: an address for the name that was asked for.
+fn leads_to(address: [u8; 4]) -> Vec<u8> {
+    [&[1, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4][..], &address].concat()
+}
+
+/// Another name for it, and that one's address.
+fn is_called(name: &str, address: [u8; 4]) -> Vec<u8> {
+    let short = |length: usize| u8::try_from(length).expect("short");
+    let label = |label: &str| [&[short(label.len())], label.as_bytes()].concat();
+    let labels: Vec<u8> = name.split('.').flat_map(label).chain([0]).collect();
+    let length = short(labels.len());
+    let alias = [&[0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 0, 0, length][..], &labels].concat();
+    let target = [&labels[..], &[0, 1, 0, 1, 0, 0, 0, 0, 0, 4], &address].concat();
+    [vec![2], alias, target].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_that_lead_inside_are_refused_whenever_they_do() {
+    let own: IpAddr = "192.0.2.77".parse().expect("address");
+    let target = Target {
+        host: "rebinding.example.com".into(),
+        port: 9,
+        tls: false,
+        private: false,
+        connect_to: None,
+    };
+    for (what, answers, inside) in [
+        ("loopback", vec![leads_to([127, 0, 0, 1])], "127.0.0.1"),
+        ("private", vec![leads_to([10, 0, 0, 1])], "10.0.0.1"),
+        ("metadata", vec![leads_to([169, 254, 169, 254])], "169.254.169.254"),
+        ("the host's own", vec![leads_to([192, 0, 2, 77])], "192.0.2.77"),
+        ("an alias", vec![is_called("inside.corp.example", [10, 1, 2, 3])], "10.1.2.3"),
+        (
+            "first outside, then inside",
+            vec![leads_to([203, 0, 113, 7]), leads_to([127, 0, 0, 1])],
+            "127.0.0.1",
+        ),
+    ] {
+        let rebinds = answers.len() > 1;
+        let (server, asked) = name_server(answers).await;
+        let names = Names::asking(server);
+        let dialer = Dialer { names, host_addresses: vec![own], machine: None, proxy: None };
+        if rebinds {
+            // What was looked up is what is dialled: the second answer is not asked for on the way.
+            let addresses = dialer.names.look_up(&target.host).await.expect("addresses");
+            assert_eq!(
+                (addresses, asked.load(Ordering::SeqCst)),
+                (vec!["203.0.113.7".parse().expect("address")], 1)
+            );
+        }
+        match dialer.tcp(&target).await {
+            Err(UpstreamError::Forbidden { address, .. }) => {
+                assert_eq!(address.to_string(), inside, "{what}")
+            }
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+}
