@@ -18,6 +18,7 @@
 //! proposal   what an agent may propose, and how it is laid over the live routes
 //! queue      what is asked of a person, and the answer
 //! audit      decisions as chained lines
+//! usage      what an answer of a model cost, in tokens
 //! dns        the resolver's answers
 //! terminal   what an agent writes, made fit for a person's terminal
 //! yaml       how every document is read and written: strict, bounded, with positions
@@ -39,4 +40,5 @@ pub mod route;
 pub mod secret;
 pub mod session;
 pub mod terminal;
+pub mod usage;
 pub mod yaml;

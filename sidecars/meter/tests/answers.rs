@@ -1,0 +1,279 @@
+//! Whole answers as the three APIs give them: what is read of each, however it is cut into pieces, and what
+//! becomes of answers that break off or were never meant to be counted.
+#![allow(missing_docs)]
+
+use bottle_contract::usage::{Api, Tokens};
+use bottle_meter::{Meter, Reading};
+use proptest::prelude::*;
+
+const MESSAGE: &str = r#"{"id":"msg_01","type":"message","role":"assistant","model":"claude-sonnet-4-5-20250929",
+ "content":[{"type":"text","text":"{\"usage\":{\"input_tokens\":7}} and model"},
+  {"type":"tool_use","id":"toolu_01","name":"Bash","input":{"usage":{"input_tokens":999999},"model":"none"}}],
+ "stop_reason":"tool_use","stop_sequence":null,
+ "usage":{"input_tokens":4,"cache_creation_input_tokens":1830,"cache_read_input_tokens":20512,
+  "cache_creation":{"ephemeral_5m_input_tokens":1830,"ephemeral_1h_input_tokens":0},
+  "output_tokens":92,"service_tier":"standard","server_tool_use":{"web_search_requests":0}}}"#;
+
+const MESSAGE_EVENTS: &str = r#"event: message_start
+data: {"type":"message_start","message":{"model":"claude-sonnet-4-5-20250929","id":"msg_01","type":"message","role":"assistant","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":4,"cache_creation_input_tokens":1830,"cache_read_input_tokens":20512,"output_tokens":1}}}
+
+event: ping
+data: {"type": "ping"}
+
+event: content_block_start
+data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
+
+event: content_block_delta
+data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\"type\":\"message_stop\" and data: [DONE]"}}
+
+event: content_block_stop
+data: {"type":"content_block_stop","index":0}
+
+event: message_delta
+data: {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"input_tokens":4,"cache_creation_input_tokens":1830,"cache_read_input_tokens":20512,"output_tokens":92}}
+
+event: message_stop
+data: {"type":"message_stop"}
+
+"#;
+
+const COMPLETION: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1760000000,"model":"gpt-5.1-2025-11-13",
+ "choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function",
+  "function":{"name":"bash","arguments":"{\"usage\":{\"prompt_tokens\":7}}"}}]},"finish_reason":"tool_calls"}],
+ "usage":{"prompt_tokens":1340,"completion_tokens":77,"total_tokens":1417,
+  "prompt_tokens_details":{"cached_tokens":1024,"audio_tokens":0},
+  "completion_tokens_details":{"reasoning_tokens":50,"audio_tokens":0}},"service_tier":"default"}"#;
+
+const COMPLETION_EVENTS: &str = r#": OPENROUTER PROCESSING
+
+data: {"id":"gen-1","provider":"OpenAI","model":"openai/gpt-5.1","object":"chat.completion.chunk","created":1,"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}
+
+data: {"id":"gen-1","provider":"OpenAI","model":"openai/gpt-5.1","object":"chat.completion.chunk","created":1,"choices":[{"index":0,"delta":{"content":"{\"usage\":"},"finish_reason":null}],"usage":null}
+
+data: {"id":"gen-1","provider":"OpenAI","model":"openai/gpt-5.1","object":"chat.completion.chunk","created":1,"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}
+
+data: {"id":"gen-1","provider":"OpenAI","model":"openai/gpt-5.1","object":"chat.completion.chunk","created":1,"choices":[],"usage":{"prompt_tokens":1340,"completion_tokens":77,"total_tokens":1417,"cost":0.0021,"prompt_tokens_details":{"cached_tokens":1024}}}
+
+data: [DONE]
+
+"#;
+
+const RESPONSE: &str = r#"{"id":"resp_1","object":"response","created_at":1,"status":"completed","error":null,"model":"gpt-5.1-codex",
+ "output":[{"type":"reasoning","id":"rs_1","summary":[]},{"type":"function_call","name":"shell","arguments":"{}"}],
+ "tools":[{"type":"function","parameters":{"usage":{"input_tokens":5}}}],
+ "usage":{"input_tokens":9021,"input_tokens_details":{"cached_tokens":8960},"output_tokens":310,
+  "output_tokens_details":{"reasoning_tokens":256},"total_tokens":9331}}"#;
+
+const RESPONSE_EVENTS: &str = r#"event: response.created
+data: {"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","model":"gpt-5.1-codex","output":[],"usage":null}}
+
+event: response.output_text.delta
+data: {"type":"response.output_text.delta","sequence_number":1,"item_id":"msg_1","delta":"response.completed"}
+
+event: response.completed
+data: {"type":"response.completed","sequence_number":2,"response":{"id":"resp_1","object":"response","status":"completed","model":"gpt-5.1-codex","output":[{"type":"message","content":[{"type":"output_text","text":"response.completed"}]}],"usage":{"input_tokens":9021,"input_tokens_details":{"cached_tokens":8960},"output_tokens":310,"output_tokens_details":{"reasoning_tokens":256},"total_tokens":9331}}}
+
+"#;
+
+const ANSWERS: [(Api, &str, &str, [Option<u64>; 4]); 6] = [
+    (Api::Messages, MESSAGE, "claude-sonnet-4-5-20250929", [Some(4), Some(92), Some(20512), Some(1830)]),
+    (
+        Api::Messages,
+        MESSAGE_EVENTS,
+        "claude-sonnet-4-5-20250929",
+        [Some(4), Some(92), Some(20512), Some(1830)],
+    ),
+    (Api::ChatCompletions, COMPLETION, "gpt-5.1-2025-11-13", [Some(1340), Some(77), Some(1024), None]),
+    (Api::ChatCompletions, COMPLETION_EVENTS, "openai/gpt-5.1", [Some(1340), Some(77), Some(1024), None]),
+    (Api::Responses, RESPONSE, "gpt-5.1-codex", [Some(9021), Some(310), Some(8960), None]),
+    (Api::Responses, RESPONSE_EVENTS, "gpt-5.1-codex", [Some(9021), Some(310), Some(8960), None]),
+];
+
+fn tokens([input, output, cached, cache_written]: [Option<u64>; 4]) -> Tokens {
+    Tokens { input, output, cached, cache_written }
+}
+
+fn read<'p>(api: Api, pieces: impl IntoIterator<Item = &'p [u8]>, whole: bool) -> Option<Reading> {
+    let mut meter = Meter::new(api, false);
+    pieces.into_iter().for_each(|piece| meter.feed(piece));
+    meter.finish(whole)
+}
+
+fn at_once(api: Api, answer: &str) -> Option<Reading> {
+    read(api, [answer.as_bytes()], true)
+}
+
+#[test]
+fn every_shape_is_read() {
+    for (api, answer, model, numbers) in ANSWERS {
+        let reading = at_once(api, answer).unwrap_or_else(|| panic!("{answer}"));
+        let expected = Reading { model: Some(model.to_owned()), tokens: tokens(numbers), interrupted: false };
+        assert_eq!(reading, expected, "{answer}");
+        let crlf = answer.replace('\n', "\r\n");
+        assert_eq!(at_once(api, &crlf), Some(expected), "with other line ends: {answer}");
+    }
+}
+
+/// The sender of the last piece may wait for the record before it lets that piece go on.
+#[test]
+fn the_end_is_known_with_the_last_byte_that_matters() {
+    for (api, answer, ..) in ANSWERS {
+        let mut meter = Meter::new(api, false);
+        let end = answer.len() - 1;
+        meter.feed(&answer.as_bytes()[..end]);
+        assert!(!meter.has_ended(), "{answer}");
+        meter.feed(&answer.as_bytes()[end..]);
+        assert!(meter.has_ended(), "{answer}");
+    }
+}
+
+#[test]
+fn an_answer_that_breaks_off_keeps_what_was_seen_and_says_so() {
+    let until = |text: &str, words: &str| text[..text.find(words).expect("there")].to_owned();
+    for (api, answer, numbers) in [
+        (Api::Messages, until(MESSAGE_EVENTS, "event: ping"), [Some(4), Some(1), Some(20512), Some(1830)]),
+        (
+            Api::Messages,
+            until(MESSAGE_EVENTS, "2}}\n\nevent: message_stop"),
+            [Some(4), Some(1), Some(20512), Some(1830)],
+        ),
+        (
+            Api::Messages,
+            until(MESSAGE_EVENTS, "event: message_stop"),
+            [Some(4), Some(92), Some(20512), Some(1830)],
+        ),
+        (Api::Messages, until(MESSAGE, "\"output_tokens\""), [Some(4), None, Some(20512), Some(1830)]),
+        (Api::ChatCompletions, until(COMPLETION_EVENTS, "\"finish_reason\":\"stop\""), [None; 4]),
+        (Api::ChatCompletions, until(COMPLETION, "\"usage\""), [None; 4]),
+        (Api::Responses, until(RESPONSE_EVENTS, "event: response.completed"), [None; 4]),
+        (Api::Responses, until(RESPONSE, "310"), [Some(9021), None, Some(8960), None]),
+    ] {
+        for whole in [false, true] {
+            let reading = read(api, [answer.as_bytes()], whole).unwrap_or_else(|| panic!("{answer}"));
+            assert_eq!((reading.tokens, reading.interrupted), (tokens(numbers), true), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn an_end_that_lacks_only_form_is_an_end() {
+    let cut = |text: &str, bytes: usize| text[..text.len() - bytes].to_owned();
+    let done = COMPLETION_EVENTS.len() - COMPLETION_EVENTS.find("data: [DONE]").expect("there");
+    for (api, answer) in [
+        (Api::Messages, cut(MESSAGE_EVENTS, 2)),
+        (Api::Responses, cut(RESPONSE_EVENTS, 1)),
+        (Api::ChatCompletions, cut(COMPLETION_EVENTS, done)),
+    ] {
+        let interrupted = |whole| read(api, [answer.as_bytes()], whole).expect("an answer").interrupted;
+        assert!(!interrupted(true) && interrupted(false), "{answer}");
+    }
+}
+
+#[test]
+fn an_answer_that_says_no_numbers_is_one_all_the_same() {
+    let done = COMPLETION_EVENTS.find("data: {\"id\":\"gen-1\",\"provider\":\"OpenAI\",\"model\":\"openai/gpt-5.1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"choices\":[],").expect("there");
+    let without = format!("{}data: [DONE]\n\n", &COMPLETION_EVENTS[..done]);
+    let reading = at_once(Api::ChatCompletions, &without).expect("an answer");
+    assert_eq!((reading.tokens, reading.interrupted), (Tokens::default(), false));
+    let events_that_never_came = Meter::new(Api::Messages, true).finish(true).expect("an answer");
+    assert_eq!(events_that_never_came, Reading { interrupted: true, ..Reading::default() });
+}
+
+#[test]
+fn what_is_no_answer_of_a_model_is_not_counted() {
+    for answer in [
+        "",
+        "{}",
+        r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+        r#"{"error":{"message":"No auth","code":401}}"#,
+        r#"{"id":"20251122.1@mail.example","message":"Queued. Thank you."}"#,
+        r#"{"input_tokens":15}"#,
+        "<html><body>usage</body></html>",
+        "data: {\"type\":\"ping\"}\n\n",
+    ] {
+        for api in [Api::Messages, Api::ChatCompletions, Api::Responses] {
+            assert_eq!(at_once(api, answer), None, "{api:?} {answer}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_cannot_be_meant_are_not_taken() {
+    for (number, taken) in [
+        ("0", Some(0)),
+        ("1000000000", Some(1_000_000_000)),
+        ("1000000001", None),
+        ("99999999999999999999999999", None),
+        ("-1", None),
+        ("1e3", None),
+        ("1.5", None),
+        ("\"12\"", None),
+        ("null", None),
+        ("[12]", None),
+        ("", None),
+    ] {
+        let answer =
+            format!("{{\"type\":\"message\",\"usage\":{{\"input_tokens\":{number},\"output_tokens\":1}}}}");
+        let reading = at_once(Api::Messages, &answer).expect("an answer");
+        assert_eq!(reading.tokens, tokens([taken, Some(1), None, None]), "{number}");
+    }
+    // What is told again counts for all until there, whichever comes last.
+    let twice = "data: {\"usage\":{\"prompt_tokens\":9}}\n\ndata: {\"usage\":{\"prompt_tokens\":3}}\n\ndata: [DONE]\n\n";
+    assert_eq!(at_once(Api::ChatCompletions, twice).expect("an answer").tokens.input, Some(9));
+}
+
+#[test]
+fn the_name_of_a_model_is_plain_and_bounded() {
+    let model = |written: &str| {
+        let answer = format!("{{\"type\":\"message\",\"model\":\"{written}\"}}");
+        at_once(Api::Messages, &answer).expect("an answer").model
+    };
+    assert_eq!(model("a\\u002fb\\u001b[31m\\n\u{202e}"), Some("a/b?[31m??".to_owned()));
+    assert_eq!(model(""), None);
+    assert_eq!(model(&"x".repeat(129)), None);
+    assert_eq!(model("\\ud800"), None);
+}
+
+/// A single event of many megabytes: what follows it counts.
+#[test]
+fn no_event_is_too_long() {
+    let text = "lorem ipsum ".repeat(1 << 20);
+    let long = format!("data: {{\"type\":\"content_block_delta\",\"delta\":{{\"text\":\"{text}\"}}}}\n\n");
+    let (start, rest) = MESSAGE_EVENTS.split_at(MESSAGE_EVENTS.find("event: message_delta").expect("there"));
+    let reading = read(Api::Messages, [start, &long, rest].map(str::as_bytes), true).expect("an answer");
+    assert_eq!(reading.tokens.output, Some(92));
+    let response = RESPONSE.replacen("\"summary\":[]", &format!("\"summary\":[\"{text}\"]"), 1);
+    assert_eq!(at_once(Api::Responses, &response), at_once(Api::Responses, RESPONSE));
+}
+
+proptest! {
+    #[test]
+    fn the_same_record_wherever_the_borders_fall(which in 0..ANSWERS.len(), sizes in prop::collection::vec(1_usize..200, 1..40)) {
+        let (api, answer, ..) = ANSWERS[which];
+        let (mut rest, mut sizes) = (answer.as_bytes(), sizes.into_iter().cycle());
+        let mut pieces = Vec::new();
+        while !rest.is_empty() {
+            let (piece, after) = rest.split_at(sizes.next().expect("for ever").min(rest.len()));
+            pieces.push(piece);
+            rest = after;
+        }
+        prop_assert_eq!(read(api, pieces, true), at_once(api, answer));
+    }
+
+    #[test]
+    fn no_answer_panics_and_no_number_is_beyond_reason(
+        which in 0..ANSWERS.len(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..30), whole in any::<bool>(),
+    ) {
+        let (api, answer, ..) = ANSWERS[which];
+        let mut bytes = answer.as_bytes().to_vec();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        if let Some(Reading { tokens: Tokens { input, output, cached, cache_written }, .. }) = read(api, [&bytes[..]], whole) {
+            for number in [input, output, cached, cache_written].into_iter().flatten() {
+                prop_assert!(number <= 1_000_000_000);
+            }
+        }
+    }
+}
