@@ -8,7 +8,7 @@
 //!     committed-image the bottle's last whole snapshot ([`committed`])
 //!     manifest.yml    what it was started from, for a person to compare with
 //!     logs/           the agent's output, and what the program's own roles say, redacted
-//!     logs/guards/    the door's log ([`crate::backend::GUARD_LOGS`])
+//!     logs/guards/    the door's log, and what it counted and no keeper took ([`crate::backend::GUARD_LOGS`])
 //!     .preserve       there is work in it, or a snapshot: no cleanup takes it away
 //! ```
 //! A claim is one rename: the folder appears under its slug complete, with its lock held and its record
@@ -20,5 +20,6 @@ pub mod freeze;
 pub mod record;
 pub mod store;
 pub mod transcripts;
+pub mod usage;
 
 pub use store::{Claim, ClaimError, Listed, State, Store, Unlistable};

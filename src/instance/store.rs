@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use bottle_contract::names::Slug;
 use rustix::io::Errno;
 
-use super::committed;
 use super::record::{Record, SCHEMA, Status};
+use super::{committed, usage};
 use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
 use crate::host::{Host, disk, files};
 
@@ -316,6 +316,7 @@ impl Claim {
             // There was one, and somebody removed it.
             committed::forget(&self.folder)?;
         }
+        self.gather_usage()?;
         self.update(|record| {
             let kept = *origin == Origin::Kept;
             let before = std::mem::replace(record, new);
@@ -340,6 +341,7 @@ impl Claim {
     /// When the mark cannot be written.
     pub fn preserve(&self, layers: bool) -> io::Result<()> {
         self.mark_preserved()?;
+        self.gather_usage()?;
         self.update(|record| {
             record.status = Status::Preserved;
             record.kept = layers;
@@ -361,11 +363,27 @@ impl Claim {
         !matches!(committed::read(&self.folder), Ok(None))
     }
 
-    /// Removes the folder: the claim ends here, and the slug is free in one step.
+    /// Takes over what the bottle's door counted and no keeper did. The door has ended.
     ///
     /// # Errors
-    /// When something of it cannot be removed; what is left is found by cleanup.
+    /// When it cannot be written; it then stays in the folder.
+    pub fn gather_usage(&self) -> io::Result<()> {
+        let Record { slug, agent, .. } = self.record();
+        // The home holds the folder of all states.
+        let Some(home) = self.folder.ancestors().nth(2) else { return Ok(()) };
+        usage::gather(home, &self.folder, &slug, agent.as_str()).map_err(|error| {
+            let path = usage::path(home, &slug);
+            io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
+        })
+    }
+
+    /// Removes the folder: the claim ends here, and the slug is free in one step. What is to outlive it was taken
+    /// over before.
+    ///
+    /// # Errors
+    /// When something of it cannot be taken over or removed; what is left is found by cleanup.
     pub fn remove(self) -> io::Result<()> {
+        self.gather_usage()?;
         let name = format!("{BEGINNER}{}-{}", self.record().slug, std::process::id());
         let aside = self.folder.with_file_name(name);
         fs::rename(&self.folder, &aside)?;

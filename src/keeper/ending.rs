@@ -21,6 +21,7 @@ use bottle_contract::session::guest::{
     Changed, Exit, GuestEvent, GuestRequest, Logs, Overrun, SCROLLBACK, STDERR, STDOUT, Stop,
 };
 use jiff::Timestamp;
+use tokio::task::JoinHandle;
 
 use bottle_scan::Redactor;
 
@@ -60,6 +61,8 @@ pub(super) struct Scene<'a> {
     pub(super) guest: Channel,
     pub(super) bundle: Channel,
     pub(super) agent: Stream,
+    /// Writes down what the bundle counted.
+    pub(super) counting: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
 }
 
@@ -86,6 +89,10 @@ impl Scene<'_> {
             && (self.holds_work(since, looked).await || failed && conversation.worth_keeping);
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs: keep_logs };
         let left = self.remove_resources(keep).await;
+        // It ends with the bundle, when all is written that it was told of.
+        if tokio::time::timeout(PATIENCE, &mut self.counting).await.is_err() {
+            self.counting.abort();
+        }
         let slug = self.claim.record().slug;
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
         let (left, preserved) = finish(self.claim, exit, keeping, left);
@@ -253,6 +260,9 @@ struct Keeping {
 /// The folder's end: preserved, left with its logs, or gone. Answers what failed, and whether it is preserved.
 fn finish(claim: Claim, exit: Option<Exit>, keeping: Keeping, mut left: Vec<String>) -> (Vec<String>, bool) {
     let preserved = keeping.layers || keeping.snapshot;
+    // Its folder stays as long as it holds what was not written down.
+    let gathered = claim.gather_usage();
+    left.extend(gathered.err().map(|error| error.to_string()));
     let done = if preserved {
         let cleared = left.is_empty();
         let wrote = claim.update(|record| {

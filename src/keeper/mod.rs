@@ -15,7 +15,7 @@
 //! - `owner`: what happens to a running bottle, and the end of it
 //! - `jobs`: what takes a while beside it
 //! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
-//! - `notices`: what the person should hear of · `questions`: what is asked of them
+//! - `notices`: what the person should hear of · `questions`: what is asked of them · `usage`: what it cost
 
 pub mod client;
 mod clients;
@@ -26,6 +26,7 @@ mod owner;
 pub mod protocol;
 mod questions;
 mod transcript;
+mod usage;
 
 use std::process::ExitCode;
 use std::time::Duration;

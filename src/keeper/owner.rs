@@ -17,7 +17,7 @@ use super::ending::{self, End};
 use super::jobs::{self, Job};
 use super::notices::Notices;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
-use super::questions;
+use super::{questions, usage};
 use crate::backend::Backend;
 use crate::host::Host;
 use crate::instance::Claim;
@@ -78,6 +78,13 @@ impl Owned<'_> {
             bundle.clone(),
             shared.clone(),
         ));
+        let counting = tokio::spawn(usage::carry(
+            self.host.home.clone(),
+            slug.clone(),
+            self.claim.record().agent.to_string(),
+            bundle.clone(),
+            shared.clone(),
+        ));
         let first = self.first.channel.clone();
         tokio::spawn(serve_first(self.first, shared.clone()));
         let _ = report.message(&KeeperEvent::Running { slug }).await;
@@ -106,6 +113,7 @@ impl Owned<'_> {
             guest,
             bundle,
             agent,
+            counting,
             secrets: self.secrets,
         };
         let ended = scene.tear_down(end).await;

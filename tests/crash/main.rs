@@ -3,11 +3,14 @@
 //! What counts as left: a process that carries this home's label, anything in its runtime folder, any
 //! folder in its state, anything on an engine. The fake backend is struck at each of its steps; the Linux
 //! backend, where it can be used, at moments that nobody chose; Docker at every call that the engine hears.
+//!
+//! What a model's answers cost is counted all the same, once each: `usage`.
 
 mod docker;
 mod freezing;
 mod left;
 mod relay;
+mod usage;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bottle_channel::{Channel, Incoming, Request, Side, Stream};
+use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::report::backlog::Backlog;
@@ -108,6 +108,9 @@ impl Bundle {
                     let bundle = Arc::clone(self);
                     tokio::spawn(async move { bundle.questions.serve(request.accept()).await });
                 }
+                Ok(BundleRequest::Usage) => {
+                    tokio::spawn(Arc::clone(self).usage(request));
+                }
                 Ok(BundleRequest::Stop) => {
                     let stopped = self.stop(request.payload().clone()).await;
                     respond(request, &stopped).await;
@@ -146,6 +149,18 @@ impl Bundle {
                 self.backlog.put_back(event);
                 return;
             }
+        }
+    }
+
+    /// Leads the keeper to the daemon that counts: what it has not handed over stays with it alone.
+    async fn usage(self: Arc<Self>, request: Request) {
+        let Some(egress) = self.daemons.iter().find(|daemon| daemon.name == bottle_egress::daemon::NAME)
+        else {
+            return;
+        };
+        match egress.channel().open_bytes(request.payload().clone()) {
+            Ok(counts) => splice(request.accept(), counts).await,
+            Err(error) => request.refuse(&error.to_string()).await,
         }
     }
 

@@ -32,6 +32,16 @@ pub trait Serve {
     /// What a person is asked.
     fn questions(&self) -> &Questions;
 
+    /// Hands over what it counted, until nobody listens. Not every daemon counts.
+    fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        async move { keeper.reset("nothing is counted here").await }
+    }
+
+    /// Brings to its end what is under way, before the process ends. It has a moment for it.
+    fn settle(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
+
     /// Whether its part of the door is open.
     fn up(&self) -> bool;
 
@@ -54,6 +64,7 @@ pub async fn serve<S: Serve>(confined: Confined, door: &Door, daemon: S) -> anyh
     while let Some(request) = incoming.next().await {
         match request.parse::<BundleRequest>() {
             Ok(BundleRequest::Stop) => {
+                daemon.settle().await;
                 let _ = request.accept().message(&BundleEvent::Stopped).await;
                 channel.flush().await;
                 break;
@@ -64,6 +75,9 @@ pub async fn serve<S: Serve>(confined: Confined, door: &Door, daemon: S) -> anyh
             Ok(BundleRequest::Question) => {
                 let questions = daemon.questions().clone();
                 tokio::spawn(async move { questions.serve(request.accept()).await });
+            }
+            Ok(BundleRequest::Usage) => {
+                tokio::spawn(daemon.usage(request.accept()));
             }
             Ok(BundleRequest::Health) => answer(request, health(&daemon, &memory, &weaker)).await,
             Ok(asked) => {

@@ -120,3 +120,16 @@ pub(crate) const LOG_BODY_BYTES: usize = 16 * 1024;
 
 /// Files of the log's ring.
 pub(crate) const LOG_FILES: u64 = 4;
+
+/// Records of usage kept for a keeper that does not come: a night's answers of a busy agent are 5,000. A
+/// record is some 300 bytes.
+pub(crate) const USAGE_RECORDS: usize = 64 * 1024;
+
+/// Records handed over at once.
+pub(crate) const USAGE_BATCH: usize = 64;
+
+/// Bytes of the file of records that wait, behind which it is written anew without those that do not any more.
+pub(crate) const USAGE_FILE: u64 = 32 << 20;
+
+/// How long the end waits until a keeper has taken what was counted; a disk that is slow to write it.
+pub(crate) const USAGE_TAKEN_WITHIN: Duration = Duration::from_secs(1);

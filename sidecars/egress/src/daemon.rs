@@ -23,6 +23,7 @@ use crate::bounds;
 use crate::door::serve;
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
+use crate::usage::Outbox;
 
 /// Its name in health answers and events.
 pub const NAME: &str = "egress";
@@ -102,6 +103,7 @@ struct EgressDaemon {
     config: EgressConfig,
     backlog: Arc<Backlog>,
     questions: Questions,
+    outbox: Arc<Outbox>,
     egress: OnceLock<Arc<Egress>>,
 }
 
@@ -127,6 +129,15 @@ impl Serve for EgressDaemon {
 
     fn questions(&self) -> &Questions {
         &self.questions
+    }
+
+    fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
+        let outbox = Arc::clone(&self.outbox);
+        async move { outbox.serve(keeper).await }
+    }
+
+    async fn settle(&self) {
+        self.outbox.settle().await;
     }
 
     fn up(&self) -> bool {
@@ -155,7 +166,8 @@ async fn tell(backlog: Arc<Backlog>, mut stream: Stream) {
 impl EgressDaemon {
     fn new(config: EgressConfig) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        Self { config, backlog, questions: Questions::default(), egress: OnceLock::new() }
+        let outbox = Arc::new(Outbox::new(&config.logs, Arc::clone(&backlog)));
+        Self { config, backlog, questions: Questions::default(), outbox, egress: OnceLock::new() }
     }
 
     async fn provision(&self, provision: Provision) -> Result<BundleEvent, String> {
@@ -163,8 +175,9 @@ impl EgressDaemon {
             return Err("the egress daemon is provisioned already".to_owned());
         }
         let backlog = Arc::clone(&self.backlog);
-        let egress = Egress::provision(provision, &self.config, backlog, self.questions.clone())
-            .map_err(|error| error.to_string())?;
+        let asked = (self.questions.clone(), Arc::clone(&self.outbox));
+        let egress =
+            Egress::provision(provision, &self.config, backlog, asked).map_err(|error| error.to_string())?;
         serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();

@@ -24,6 +24,7 @@ use crate::upstream::dial::Dialer;
 use crate::upstream::names::Names;
 use crate::upstream::pool::Upstream;
 use crate::upstream::trust::{Trust, TrustError};
+use crate::usage::Outbox;
 use crate::vault::Vault;
 
 /// Everything that was provisioned, and what is made of it.
@@ -35,6 +36,7 @@ pub(crate) struct Egress {
     pub(crate) inspector: Inspector,
     pub(crate) spools: Spools,
     pub(crate) asking: Asking,
+    pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
     /// Places for requests under way.
     pub(crate) requests: Arc<Semaphore>,
@@ -70,7 +72,7 @@ impl Egress {
         provision: Provision,
         config: &EgressConfig,
         backlog: Arc<Backlog>,
-        questions: Questions,
+        (questions, outbox): (Questions, Arc<Outbox>),
     ) -> Result<Arc<Self>, ProvisionError> {
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
@@ -98,6 +100,17 @@ impl Egress {
         let reporter = Arc::new(Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?);
         let requests = Arc::new(Semaphore::new(bounds::REQUESTS));
         let leaves = Leaves::make(&slug)?;
-        Ok(Arc::new(Self { live, vault, leaves, upstream, inspector, spools, asking, reporter, requests }))
+        Ok(Arc::new(Self {
+            live,
+            vault,
+            leaves,
+            upstream,
+            inspector,
+            spools,
+            asking,
+            outbox,
+            reporter,
+            requests,
+        }))
     }
 }

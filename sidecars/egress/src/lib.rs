@@ -14,6 +14,7 @@
 //! - `upstream`: pinned addresses, verified certificates, connections kept.
 //! - `live`, `vault`: what can change while it runs, and what cannot.
 //! - [`report`]: refusals and logs, redacted.
+//! - `usage`: what answers of models cost, counted as they pass and kept until the keeper has it.
 //! - `bounds`: every limit and deadline.
 //!
 //! It decides nothing by itself: what passes is `bottle_contract::decide`'s word, which
@@ -29,6 +30,7 @@ pub mod report;
 mod request;
 mod tls;
 mod upstream;
+mod usage;
 mod vault;
 
 #[cfg(test)]

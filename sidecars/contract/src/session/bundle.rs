@@ -13,6 +13,7 @@ use crate::credential::Binding;
 use crate::decide::Reason;
 use crate::names::Slug;
 use crate::queue::Question;
+use crate::usage::Usage;
 
 /// The first frame of a stream towards the bundle. Each answers with one [`BundleEvent`], except
 /// `Events`, which goes on.
@@ -33,6 +34,9 @@ pub enum BundleRequest {
     /// [`crate::queue::Answer`] on the same stream answers. A stream that breaks before that leaves the
     /// question to the next one that waits. The stream is reset when nobody asks any more.
     Question,
+    /// What answers of models cost: [`BundleEvent::Used`] again and again, each answered by one [`Written`]
+    /// when it is on disk. What was not comes again, to whoever asks next.
+    Usage,
     /// Asks every daemon. Answers [`BundleEvent::Health`].
     Health,
     /// Closes the door and ends every daemon. Answers [`BundleEvent::Stopped`] first.
@@ -172,6 +176,11 @@ pub enum BundleEvent {
     Refused(Refused),
     /// See [`BundleRequest::Question`].
     Asked(Box<Question>),
+    /// See [`BundleRequest::Usage`].
+    Used {
+        /// In the order in which the answers were over; never none.
+        records: Vec<Usage>,
+    },
     /// A daemon ended; its part of the door is closed.
     Down {
         /// Its name.
@@ -185,6 +194,11 @@ pub enum BundleEvent {
     /// The door is closed and every daemon has ended.
     Stopped,
 }
+
+/// All records of the last [`BundleEvent::Used`] are on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Written {}
 
 /// One daemon's health.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -224,7 +224,8 @@ impl Reporter {
         text
     }
 
-    fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// A text as it may be told.
+    pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.redactor.redact(text)
     }
 }

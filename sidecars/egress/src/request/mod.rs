@@ -37,6 +37,7 @@ use crate::door::{Way, tunnel};
 use crate::egress::Egress;
 use crate::live::Current;
 use crate::report::Passed;
+use crate::usage::Counting;
 use arriving::Arriving;
 use body::Body;
 use forward::Outgoing;
@@ -90,6 +91,7 @@ async fn forwarded(
     let path_and_query = permit.path_and_query();
     let inbound = Inbound::of(egress, &permit);
     let messages = if permit.websocket { Messages::of(egress, &permit) } else { None };
+    let counting = Counting::of(&permit.asked);
     let Permit { asked, target, exchange, websocket, .. } = permit;
     let place = Arc::clone(&egress.requests).acquire_owned().await;
     let Ok(place) = place else {
@@ -112,6 +114,9 @@ async fn forwarded(
         forward::send(&egress.upstream, &target, outgoing).await
     };
     let mut response = sent.map_err(|error| error.refusal())?;
+    if let Some(counting) = counting {
+        response = counting.watch(egress, response);
+    }
     if let Some(inbound) = inbound {
         response = inbound.judge(egress, response).await?;
     }

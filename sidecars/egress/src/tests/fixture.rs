@@ -17,6 +17,7 @@ use crate::daemon::EgressConfig;
 use crate::door::serve;
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
+use crate::usage::Outbox;
 use bottle_daemon::Door;
 
 /// The host that tests ask for; nothing resolves it, every route to it says where to dial.
@@ -85,7 +86,8 @@ impl DoorFixture {
             machine: None,
         };
         let questions = Questions::default();
-        let egress = Egress::provision(provision, &config, Arc::clone(&backlog), questions.clone());
+        let outbox = Arc::new(Outbox::new(folder.path(), Arc::clone(&backlog)));
+        let egress = Egress::provision(provision, &config, Arc::clone(&backlog), (questions.clone(), outbox));
         let egress = egress.expect("provision");
         serve::open(&egress, &door).await.expect("open");
         let [proxy, plain, tls] = [

@@ -14,3 +14,4 @@ mod protocols;
 mod returning;
 mod streams;
 mod upstreams;
+mod usage;

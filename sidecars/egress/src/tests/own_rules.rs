@@ -1,5 +1,7 @@
 //! What a person describes does not leave either, and what stands in place of credentials may.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::bundle::{Provision, RuleFile};
@@ -81,7 +83,12 @@ async fn a_door_takes_no_rules_that_it_cannot_read() {
         identity: None,
         machine: None,
     };
-    let refused = Egress::provision(provision, &config, door.backlog.clone(), door.questions.clone());
+    let refused = Egress::provision(
+        provision,
+        &config,
+        door.backlog.clone(),
+        (door.questions.clone(), Arc::clone(&door.egress.outbox)),
+    );
     let said = refused.err().expect("refused").to_string();
     assert!(said.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{said}");
 }

@@ -114,6 +114,19 @@ async fn a_websocket_begins_only_when_upstream_says_so() {
     assert_eq!(door.refusal().await.host, "other.example.com");
 }
 
+/// The route that comes with codex names its POSTs alone; the attempt that it begins with gets the answer on which
+/// it asks again over plain HTTP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
+    let route =
+        "websocket: refuse\n  matches: [{methods: [POST], paths: [{type: exact, value: /v1/responses}]}]";
+    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+    let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/v1/responses"), tls).await;
+    assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
+    assert!(door.site.visits().is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_waits_for_100_continue_arrives_whole() {
     let door = DoorFixture::open().await;

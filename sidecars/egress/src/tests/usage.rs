@@ -1,0 +1,259 @@
+//! What answers cost: counted as they pass, in whatever coding, and handed over until somebody has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::{Channel, Side};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Written};
+use bottle_contract::session::{Hello, Role};
+use bottle_contract::usage::{Api, Tokens, Usage, WAITING_FILE};
+use bottle_test_support::authority::{Alpn, Authority, Leaf};
+use bottle_test_support::body::{Pace, paced, whole};
+use bottle_test_support::server::{Server, handler};
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use super::fixture::{AUTH, DoorFixture, SITE};
+
+const START: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"type\":\"message\",\"model\":\"m-1\",\
+                     \"usage\":{\"input_tokens\":11,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n";
+const DELTA: &str =
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":22}}\n\n";
+const STOP: &str = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n";
+const COMPLETION: &str =
+    r#"{"object":"chat.completion","model":"m-2","usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
+
+async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::body::Body> {
+    let path = request.uri().path().to_owned();
+    // The answer to a request that is read, as servers do.
+    let _ = request.into_body().collect().await;
+    let events = [START, DELTA, STOP].map(|text| Bytes::from_static(text.as_bytes()));
+    let slow = |cut_after| Pace { delay: Duration::from_millis(30), cut_after };
+    let stream = "text/event-stream";
+    let (kind, coding, body) = match path.as_str() {
+        "/v1/messages" => (stream, None, paced(events.to_vec(), slow(None))),
+        "/cut/v1/messages" => (stream, None, paced(events.to_vec(), slow(Some(1)))),
+        "/gzip/v1/messages" => {
+            let coded = gzip(events.concat().as_slice());
+            let pieces: Vec<Bytes> = coded.chunks(7).map(Bytes::copy_from_slice).collect();
+            (stream, Some("gzip"), paced(pieces, Pace::default()))
+        }
+        "/zstd/v1/chat/completions" => {
+            let level = ruzstd::encoding::CompressionLevel::Fastest;
+            let coded = ruzstd::encoding::compress_to_vec(COMPLETION.as_bytes(), level);
+            ("application/json", Some("zstd"), whole(coded))
+        }
+        "/forever/v1/messages" => {
+            let rest = (0..10_000).map(|_| Bytes::from_static(b": still there\n\n"));
+            let events = [Bytes::from_static(START.as_bytes())].into_iter().chain(rest);
+            (stream, None, paced(events.collect::<Vec<Bytes>>(), slow(None)))
+        }
+        "/refused/v1/messages" => {
+            let mut response = Response::new(whole("{\"type\":\"message\",\"usage\":{\"input_tokens\":1}}"));
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            return response;
+        }
+        "/mail/v1/messages" => ("application/json", None, whole("{\"id\":\"1\",\"message\":\"Queued.\"}")),
+        _ => ("application/json", None, whole(COMPLETION)),
+    };
+    let mut response = Response::new(body);
+    response.headers_mut().insert("content-type", HeaderValue::from_static(kind));
+    if let Some(coding) = coding {
+        response.headers_mut().insert("content-encoding", HeaderValue::from_static(coding));
+    }
+    response
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    writer.write_all(text).expect("write");
+    writer.finish().expect("finish")
+}
+
+struct Stand {
+    door: DoorFixture,
+    _site: Server,
+}
+
+async fn stand(route: &str) -> Stand {
+    let authority = Authority::new("usage").expect("authority");
+    let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
+    let site = handler(Arc::new(()), |_, request| async move { Some(answer(request).await) });
+    let site = Server::start(0, Some(tls), site).expect("server");
+    let port = site.address().port();
+    let door = DoorFixture::open().await;
+    Stand { door: DoorFixture::watched(door, authority.pem(), port, route).await, _site: site }
+}
+
+impl Stand {
+    async fn post(&self, path: &str) -> String {
+        let url = format!("https://{SITE}{path}");
+        let answer = self.door.curl(&["--compressed", "--data", "{}", &url]).await;
+        answer.text()
+    }
+
+    /// A keeper's stream, which it has to answer.
+    async fn keeper(&self) -> bottle_channel::Stream {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        let outbox = Arc::clone(&self.door.egress.outbox);
+        tokio::spawn(async move {
+            let role = Hello::of(Role::Egress);
+            let (_channel, mut incoming, _) =
+                Channel::establish(theirs, Side::Accepted, role).await.expect("hello");
+            while let Some(request) = incoming.next().await {
+                let outbox = Arc::clone(&outbox);
+                tokio::spawn(async move { outbox.serve(request.accept()).await });
+            }
+        });
+        let (channel, _incoming, _) =
+            Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)).await.expect("hello");
+        channel.open(&BundleRequest::Usage).await.expect("stream")
+    }
+
+    /// Everything that waits, taken.
+    async fn taken(&self, count: usize) -> Vec<Usage> {
+        let mut stream = self.keeper().await;
+        let mut all = Vec::new();
+        while all.len() < count {
+            all.extend(handed(&mut stream).await);
+            stream.message(&Written {}).await.expect("said");
+        }
+        // A stream that is dropped takes back what was not read yet.
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while self.waits() > 0 {
+            assert!(std::time::Instant::now() < until, "the file is emptied");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        all
+    }
+
+    /// Lines of the file of what waits.
+    fn waits(&self) -> usize {
+        let path = self.door.folder.path().join(WAITING_FILE);
+        std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
+    }
+}
+
+async fn handed(stream: &mut bottle_channel::Stream) -> Vec<Usage> {
+    let event = tokio::time::timeout(Duration::from_secs(10), stream.receive()).await.expect("in time");
+    match event.expect("an event") {
+        BundleEvent::Used { records } => records,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
+    Tokens { input: Some(input), output: Some(output), cached, cache_written: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
+    // With every detector, and with none that looks at answers.
+    for route in [AUTH, "dlp: {inbound_detectors: []}"] {
+        let stand = stand(route).await;
+        let streamed = [START, DELTA, STOP].concat();
+        for (path, text, interrupted, expected) in [
+            ("/v1/messages", streamed.as_str(), false, tokens(11, 22, Some(5))),
+            ("/gzip/v1/messages", &streamed, false, tokens(11, 22, Some(5))),
+            ("/v1/chat/completions", COMPLETION, false, tokens(3, 4, None)),
+            ("/zstd/v1/chat/completions", COMPLETION, false, tokens(3, 4, None)),
+        ] {
+            if path.starts_with("/zstd") {
+                // Not every curl reads it.
+                let url = format!("https://{SITE}{path}");
+                stand.door.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
+            } else {
+                assert!(stand.post(path).await.ends_with(text), "{path}");
+            }
+            let records = stand.taken(1).await;
+            assert_eq!(records.len(), 1, "{path}");
+            let record = &records[0];
+            assert_eq!((record.tokens, record.interrupted), (expected, interrupted), "{path}");
+            assert_eq!((record.host.as_str(), record.provider.as_str()), (SITE, SITE));
+            let api = if path.ends_with("messages") { Api::Messages } else { Api::ChatCompletions };
+            assert_eq!(record.api, api);
+            assert!(record.model.as_deref().is_some_and(|model| model.starts_with("m-")));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
+    let stand = stand(AUTH).await;
+    let url = format!("https://{SITE}/cut/v1/messages");
+    let answer = stand.door.curl(&["--data", "{}", &url]).await;
+    assert!(!answer.error().is_empty(), "the client sees it break off");
+    // The client goes away.
+    let url = format!("https://{SITE}/forever/v1/messages");
+    let answer = stand.door.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
+    assert!(answer.error().contains("timed out"), "{}", answer.error());
+    let records = stand.taken(2).await;
+    assert_eq!(records.len(), 2);
+    for record in records {
+        assert_eq!((record.tokens, record.interrupted), (tokens(11, 1, Some(5)), true));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_answer_of_a_model_makes_none() {
+    let stand = stand(AUTH).await;
+    for path in ["/refused/v1/messages", "/mail/v1/messages", "/v1/messages/count_tokens", "/v1/models"] {
+        stand.post(path).await;
+    }
+    let url = format!("https://{SITE}/v1/messages");
+    stand.door.curl(&[&url]).await;
+    assert_eq!(stand.waits(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_wait_on_disk_until_somebody_says_that_they_are_written() {
+    let stand = stand(AUTH).await;
+    for _ in 0..3 {
+        stand.post("/v1/chat/completions").await;
+    }
+    assert_eq!(stand.waits(), 3);
+    let mut first = stand.keeper().await;
+    let told: Vec<String> = handed(&mut first).await.into_iter().map(|usage| usage.id).collect();
+    assert_eq!(told.len(), 3);
+    // It dies before it says that it has them.
+    drop(first);
+    assert_eq!(stand.waits(), 3);
+    let again: Vec<String> = stand.taken(3).await.into_iter().map(|usage| usage.id).collect();
+    assert_eq!(again, told);
+    stand.post("/v1/chat/completions").await;
+    assert_eq!(stand.waits(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_under_way_when_the_door_ends_is_recorded() {
+    let stand = stand(AUTH).await;
+    let mut keeper = stand.keeper().await;
+    let url = format!("https://{SITE}/forever/v1/messages");
+    let seen = stand.door.folder.path().join("seen");
+    let arguments = ["--data", "{}", "--no-buffer", "--output", seen.to_str().expect("text"), url.as_str()];
+    let asked = stand.door.curl(&arguments);
+    let ends = async {
+        while !std::fs::read_to_string(&seen).unwrap_or_default().contains("still there") {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let settled = tokio::spawn({
+            let outbox = Arc::clone(&stand.door.egress.outbox);
+            async move { outbox.settle().await }
+        });
+        let records = handed(&mut keeper).await;
+        keeper.message(&Written {}).await.expect("said");
+        settled.await.expect("settled");
+        records
+    };
+    tokio::select! {
+        _ = asked => panic!("it goes on for ever"),
+        records = ends => {
+            assert_eq!(records.len(), 1);
+            assert_eq!((records[0].tokens, records[0].interrupted), (tokens(11, 1, Some(5)), true));
+        }
+    }
+    assert_eq!(stand.waits(), 0);
+}

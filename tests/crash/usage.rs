@@ -1,0 +1,222 @@
+//! Answers of a model are counted once each, whoever is killed meanwhile.
+//!
+//! The test is the agent: it asks through the bottle's own door, and the model's answers carry numbers that count
+//! up. So what is lost or counted twice shows.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bottle::host::home_hash;
+use bottle_test_support::home::TestHome;
+use serde_json::Value;
+
+use super::left::process_with;
+use super::{cleanup_leaves_nothing, start, status, wait_until};
+
+/// A model whose every answer says a number one higher than the last.
+struct Model {
+    address: SocketAddr,
+    answered: Arc<AtomicU64>,
+}
+
+impl Model {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = listener.local_addr().expect("address");
+        let answered = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&answered);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let counter = Arc::clone(&counter);
+                std::thread::spawn(move || answer(client, &counter));
+            }
+        });
+        Self { address, answered }
+    }
+
+    fn answered(&self) -> u64 {
+        self.answered.load(Ordering::SeqCst)
+    }
+}
+
+/// Answers one request with events; `/stuck` begins and never ends.
+fn answer(mut client: TcpStream, counter: &AtomicU64) {
+    let mut request = Vec::new();
+    let mut piece = [0; 1024];
+    while !request.ends_with(b"{}") {
+        match client.read(&mut piece) {
+            Ok(read) if read > 0 => request.extend_from_slice(&piece[..read]),
+            _ => return,
+        }
+    }
+    let number = counter.fetch_add(1, Ordering::SeqCst) + 1;
+    let stuck = request.starts_with(b"POST /stuck");
+    let start = format!(
+        "data: {{\"type\":\"message_start\",\"message\":{{\"model\":\"m\",\"usage\":{{\"input_tokens\":{number},\"output_tokens\":1}}}}}}\n\n"
+    );
+    let end = "data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\ndata: {\"type\":\"message_stop\"}\n\n";
+    let body = if stuck { start } else { start + end };
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let _ = client.write_all(format!("{head}{body}").as_bytes());
+    if stuck {
+        // Until the door goes away.
+        let _ = client.read(&mut piece);
+    }
+}
+
+struct Scene {
+    home: TestHome,
+    model: Model,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let model = Model::start();
+        let mut home = super::home();
+        home.without_cleanup();
+        let bottle = format!(
+            "---\nbackend: fake\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  routes:\n    \
+             - host: llm.example\n      ports: [80]\n      connect_to: \"{}\"\n---\n",
+            model.address
+        );
+        home.bottle("counted", &bottle).expect("bottle");
+        Self { home, model }
+    }
+
+    fn run(&self, arguments: &[&str]) {
+        let ended = self.home.program(arguments.iter().copied()).expect("program").run().expect("run");
+        let _ = ended.expect_code(0);
+    }
+
+    fn start_detached(&self) {
+        self.run(&["start", "sleeper", "--bottle", "counted", "--label", "one", "--yes", "--detach"]);
+    }
+
+    fn start_attached(&self) -> Child {
+        let client = start(&self.home, "counted", "one");
+        wait_until("the bottle runs", || status(&self.home, "one").as_deref() == Some("running"));
+        client
+    }
+
+    /// A connection through the door, with the request for a path on it.
+    fn request(&self, path: &str) -> UnixStream {
+        let runtime = self.home.runtime().join("bottle").join(home_hash(&self.home.bottle_home()));
+        let mut door = UnixStream::connect(runtime.join(".fake/one/door/9099")).expect("the door");
+        door.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+        let request = format!(
+            "POST http://llm.example{path} HTTP/1.1\r\nhost: llm.example\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
+        );
+        door.write_all(request.as_bytes()).expect("asked");
+        door
+    }
+
+    /// A question to the model, and its whole answer.
+    fn ask(&self) {
+        let mut text = String::new();
+        self.request("/v1/messages").read_to_string(&mut text).expect("an answer");
+        assert!(text.starts_with("HTTP/1.1 200") && text.contains("message_stop"), "{text}");
+    }
+
+    fn kill(&self, role: &str) {
+        process_with(&self.home, role).unwrap_or_else(|| panic!("no {role}")).kill();
+        wait_until("it is gone", || process_with(&self.home, role).is_none());
+    }
+
+    fn records(&self) -> Vec<Value> {
+        let path = self.home.bottle_home().join("usage/one.jsonl");
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+    }
+
+    /// Every answer has one record, and nothing else has one.
+    fn assert_counted(&self, when: &str) {
+        let mut numbers: Vec<u64> =
+            self.records().iter().map(|record| record["input"].as_u64().expect("a number")).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (1..=self.model.answered()).collect::<Vec<_>>(), "{when}");
+    }
+}
+
+#[test]
+fn a_keeper_killed_at_unchosen_moments_loses_and_doubles_nothing() {
+    let scene = Scene::new();
+    scene.start_detached();
+    for round in 0..12_u64 {
+        // Under way while the keeper is struck, and while there is none.
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| (0..8).for_each(|_| scene.ask()));
+            }
+            std::thread::sleep(Duration::from_micros(round * 3_700));
+            scene.kill("__keeper");
+            scene.ask();
+        });
+        // The next command adopts it.
+        scene.run(&["exec", "one", "--", "true"]);
+    }
+    scene.ask();
+    scene.run(&["stop", "one", "--time", "0"]);
+    scene.assert_counted("after twelve keepers");
+    assert!(scene.records().iter().all(|record| record["interrupted"] == false && record["output"] == 7));
+    assert_eq!(scene.records()[0]["agent"], "sleeper");
+    cleanup_leaves_nothing(&scene.home, "");
+    scene.assert_counted("after the cleanup");
+}
+
+#[test]
+fn what_an_orphan_costs_is_counted_when_it_is_cleaned_up() {
+    for also in [&[][..], &["__egress"], &["__bundle"]] {
+        let scene = Scene::new();
+        let client = scene.start_attached();
+        scene.ask();
+        scene.kill("__keeper");
+        (0..5).for_each(|_| scene.ask());
+        also.iter().for_each(|role| scene.kill(role));
+        let _ = super::said(client);
+        cleanup_leaves_nothing(&scene.home, &format!("{also:?}"));
+        scene.assert_counted(&format!("{also:?}"));
+    }
+}
+
+#[test]
+fn an_answer_that_the_bottles_end_cuts_is_counted_as_far_as_it_came() {
+    let scene = Scene::new();
+    scene.start_detached();
+    scene.ask();
+    let mut door = scene.request("/stuck/v1/messages");
+    let mut seen = Vec::new();
+    let mut piece = [0; 1024];
+    while !String::from_utf8_lossy(&seen).contains("message_start") {
+        let read = door.read(&mut piece).expect("the beginning");
+        assert!(read > 0, "it goes on");
+        seen.extend_from_slice(&piece[..read]);
+    }
+    scene.run(&["stop", "one", "--time", "0"]);
+    scene.assert_counted("after the stop");
+    let records = scene.records();
+    assert_eq!(
+        (records[1]["interrupted"].as_bool(), records[1]["output"].as_u64()),
+        (Some(true), Some(1)),
+        "{records:?}"
+    );
+}
+
+/// A file that cannot be written holds the bottle's folder back, and the next cleanup has it.
+#[test]
+fn a_disk_that_cannot_be_written_is_said_and_what_was_counted_comes_later() {
+    let scene = Scene::new();
+    scene.start_detached();
+    let usage = scene.home.bottle_home().join("usage");
+    std::fs::write(&usage, "something else has its place").expect("write");
+    scene.ask();
+    let stopped = scene.home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
+    assert!(stopped.stderr.contains("usage/one.jsonl"), "{}", stopped.stderr);
+    std::fs::remove_file(&usage).expect("remove");
+    cleanup_leaves_nothing(&scene.home, "");
+    scene.assert_counted("after the cleanup");
+}
