@@ -174,6 +174,10 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
     for path in &found.litter {
         let _ = writeln!(text, "{} {verb} removed: nobody uses it", path.display());
     }
+    for (slug, records) in &found.usage {
+        let counted = if *records == 1 { "1 record".to_owned() } else { format!("{records} records") };
+        let _ = writeln!(text, "{counted} of the usage of {slug} {verb} removed: older than `keep_days`");
+    }
     text
 }
 
@@ -191,6 +195,7 @@ fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> 
         snapshots: found.snapshots.iter().map(|unnamed| unnamed.snapshot.reference.clone()).collect(),
         unused: found.unused.iter().map(|(_, unused)| unused.clone()).collect(),
         files: found.litter.iter().map(|path| path.display().to_string()).collect(),
+        usage: found.usage.iter().map(|(slug, _)| slug.to_string()).collect(),
         left: found.left.clone(),
         errors: failures.to_vec(),
     }

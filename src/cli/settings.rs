@@ -81,6 +81,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("home_allow", "paths of your home that a bottle may see, read-only", |s| {
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
+    ("keep_days", "days for which what models cost stays on record", |s| s.keep_days.to_string()),
     ("logs.keep", "bytes of the door's log that are kept of each bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),

@@ -46,6 +46,8 @@ pub(crate) struct CleanupReport {
     pub(crate) unused: Vec<Unused>,
     /// Folders and sockets that nobody uses.
     pub(crate) files: Vec<String>,
+    /// Bottles' names of whose usage old records went.
+    pub(crate) usage: Vec<String>,
     /// What was left alone, and why.
     pub(crate) left: Vec<String>,
     /// What failed; everything else was done.

@@ -35,12 +35,17 @@ pub struct Settings {
     pub limits: Limits,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
+    /// `keep_days`: how long what a bottle's models cost stays on record.
+    pub keep_days: u32,
     /// `docker`: how bottles stand on a container engine.
     pub docker: DockerSettings,
 }
 
 /// `logs.keep` when nobody sets it.
 const LOG_KEEP: u64 = 64 << 20;
+
+/// `keep_days` when nobody sets it.
+const KEEP_DAYS: u32 = 90;
 
 /// The least `logs.keep`: a ring of files smaller than this would lose what just happened.
 const LOG_KEEP_MIN: u64 = 1 << 20;
@@ -61,6 +66,7 @@ impl Default for Settings {
             log_keep: LOG_KEEP,
             limits: Limits::default(),
             waits: Waits::default(),
+            keep_days: KEEP_DAYS,
             docker: DockerSettings::default(),
         }
     }
@@ -184,7 +190,7 @@ struct Written {
     docker: docker_settings::Written,
     supervise: Supervise,
     egress: Egress,
-    keep_days: Option<Spanned<Reserved>>,
+    keep_days: Option<Spanned<u32>>,
     home_allow: Vec<Spanned<PathBuf>>,
 }
 
@@ -246,16 +252,19 @@ fn parse(text: &str) -> Result<Settings, Problem> {
     }
     let written: Written = yaml::from_str(text).map_err(problem)?;
     let supervise = written.supervise;
-    for (key, value) in [
-        ("supervise.call_wait", supervise.call_wait),
-        ("supervise.notify", supervise.notify),
-        ("keep_days", written.keep_days),
-    ] {
+    for (key, value) in [("supervise.call_wait", supervise.call_wait), ("supervise.notify", supervise.notify)]
+    {
         if let Some(value) = value {
             let hint = format!("remove `{key}`; it has no effect in this version");
             return Err((at(&value, &format!("`{key}` is not available yet")), Some(hint)));
         }
     }
+    let keep_days = match written.keep_days {
+        Some(days) if days.value == 0 => {
+            return Err((at(&days, "`keep_days` must be at least 1"), None));
+        }
+        days => days.map_or(KEEP_DAYS, |days| days.value),
+    };
     let detach_keys = match written.detach_keys {
         None => Settings::default().detach_keys,
         Some(keys) if keys.value == "none" => None,
@@ -291,6 +300,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         log_keep,
         limits,
         waits,
+        keep_days,
         docker,
     })
 }
@@ -370,7 +380,7 @@ mod tests {
     fn everything_written_is_taken() {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
-             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nhome_allow: [~/x]\n\
+             logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h}\n\
              docker: {door: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
         );
@@ -384,6 +394,7 @@ mod tests {
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
                 waits: Waits { token_seconds: 90, git_seconds: 3600 },
+                keep_days: 7,
                 docker: DockerSettings {
                     door: DockerDoor::Socket,
                     subnets: "10.9.0.0/20".parse().expect("a network"),
@@ -399,8 +410,8 @@ mod tests {
         let (problem, hint) = parse("backend: linux\ndetach-keys: none\n").expect_err("an error");
         assert!(problem.starts_with("2:1: unknown key `detach-keys`"), "{problem}");
         assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
-        let (problem, _) = parse("keep_days: 3\n").expect_err("an error");
-        assert!(problem.contains("`keep_days` is not available yet"), "{problem}");
+        let (problem, _) = parse("supervise: {notify: ntfy}\n").expect_err("an error");
+        assert!(problem.contains("`supervise.notify` is not available yet"), "{problem}");
         let (problem, _) = parse("supervise:\n  token_timeout: soon\n").expect_err("an error");
         assert!(problem.starts_with("2:18: `supervise.token_timeout` is no time"), "{problem}");
         let (problem, hint) = parse("supervise: {token-timeout: 5m}\n").expect_err("an error");
@@ -415,6 +426,9 @@ mod tests {
             "- a\n",
             "home_allow: [x/y]\n",
             "logs: {keep: 8}\n",
+            "keep_days: 0\n",
+            "keep_days: -1\n",
+            "keep_days: long\n",
             "logs: {keep: 8k}\n",
             "supervise: {token_timeout: soon}\n",
             "supervise: {token_timeout: 0}\n",

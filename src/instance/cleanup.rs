@@ -10,13 +10,15 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::names::Slug;
+use jiff::{SignedDuration, Timestamp};
 
 use super::freeze;
 use super::record::{Record, Status};
 use super::store::{ClaimError, State, Store, Unlistable};
-use super::transcripts;
+use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
 use crate::host::Host;
+use crate::host::settings::Settings;
 
 /// What a cleanup would do.
 #[derive(Debug, Default)]
@@ -29,6 +31,8 @@ pub struct Found {
     pub unused: Vec<(&'static str, Unused)>,
     /// Folders of claims that never finished, and sockets nobody listens on.
     pub litter: Vec<PathBuf>,
+    /// Records of usage that are too old to be kept, by the bottle's name.
+    pub usage: Vec<(Slug, usize)>,
     /// What was left alone and why, a sentence each.
     pub left: Vec<String>,
     /// What could not be looked at; the rest was.
@@ -90,6 +94,7 @@ impl Found {
             && self.snapshots.is_empty()
             && self.unused.is_empty()
             && self.litter.is_empty()
+            && self.usage.is_empty()
     }
 }
 
@@ -157,7 +162,17 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
     let unfinished = transcripts::unfinished(&host.home).into_iter();
     let dead = unfinished.filter(|(slug, _)| !matches!(store.state(slug), Some(State::Alive(_))));
     found.litter.extend(dead.map(|(_, path)| path));
+    match kept_since(host).and_then(|then| Ok(usage::older_than(&host.home, then)?)) {
+        Ok(old) => found.usage = old,
+        Err(error) => found.errors.push(format!("records of usage: {error}")),
+    }
     Ok(found)
+}
+
+/// What is older than this is not kept, as `keep_days` has it.
+fn kept_since(host: &Host) -> anyhow::Result<Timestamp> {
+    let days = i64::from(Settings::load(host)?.keep_days);
+    Ok(Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * days))?)
 }
 
 /// Removes what [`find`] found; tries everything and reports every failure. Running it twice is no error.
@@ -191,6 +206,12 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             && error.kind() != std::io::ErrorKind::NotFound
         {
             failures.push(format!("{}: {error}", path.display()));
+        }
+    }
+    for (slug, _) in &found.usage {
+        let forgotten = kept_since(host).and_then(|then| Ok(usage::forget(&host.home, slug, then)?));
+        if let Err(error) = forgotten {
+            failures.push(format!("{}: {error}", usage::path(&host.home, slug).display()));
         }
     }
     failures

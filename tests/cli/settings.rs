@@ -11,7 +11,7 @@ fn a_wrong_setting_is_named_with_its_place() -> Result<()> {
     for settings in [
         "detach-keys: none\n",
         "detach_keys: hyper-x\n",
-        "keep_days: 3\n",
+        "keep_days: 0\n",
         "supervise: {token_timeout: soon}\n",
         "supervise: {git_timeout: 25h}\n",
         "supervise: {notify: ntfy}\n",
