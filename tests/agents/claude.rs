@@ -21,6 +21,7 @@ fn real_claude_does_a_task_with_an_api_key() -> Result<()> {
     scene.assert_played(0, HOST, true);
     scene.assert_prompted(".claude/skills");
     scene.assert_sent("x-api-key");
+    scene.assert_counted("task", HOST);
     scene.assert_key_not_on_disk();
     Ok(())
 }

@@ -28,6 +28,7 @@ fn real_codex_does_a_task_with_an_api_key() -> Result<()> {
     scene.assert_played(0, "api.openai.com", true);
     scene.assert_prompted(".codex/skills");
     scene.assert_sent("authorization");
+    scene.assert_counted("task", "api.openai.com");
     scene.assert_key_not_on_disk();
     Ok(())
 }
@@ -51,6 +52,7 @@ fn real_codex_does_a_task_with_the_login_of_this_machine() -> Result<()> {
     scene.home.env("CODEX_HOME", login.path());
     scene.start_headless("codex")?;
     scene.assert_played(0, "chatgpt.com", true);
+    scene.assert_counted("task", "chatgpt.com");
     scene.assert_sent("authorization");
     let calls = scene.llm.seen();
     let account = |name: &str, value: &str| (name, value) == ("chatgpt-account-id", "account-1");

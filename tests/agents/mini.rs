@@ -40,10 +40,20 @@ fn setting() -> Setting<'static> {
 fn a_headless_run_works_through_the_proxy_variables() -> Result<()> {
     let Some(mini) = agent("mini headless", agents::mini())? else { return Ok(()) };
     let scene = Scene::new(&mini, "mini", &setting())?;
-    let outcome =
-        scene.bottle(&["start", "mini", "--backend", "linux", "--yes", "-p", "Do the scripted task."])?;
+    let outcome = scene.bottle(&[
+        "start",
+        "mini",
+        "--backend",
+        "linux",
+        "--yes",
+        "--label",
+        "mini",
+        "-p",
+        "Do the scripted task.",
+    ])?;
     assert!(outcome.stdout.contains("sum 42"), "the agent's own output: {}", outcome.stdout);
     scene.assert_played(0, HOST, true);
+    scene.assert_counted("mini", HOST);
     scene.assert_key_not_on_disk();
     Ok(())
 }
@@ -84,6 +94,7 @@ fn a_detached_run_is_looked_into_and_a_second_agent_goes_the_transparent_way() -
     scene.wait_for_end()?;
     let steps = scene.llm.steps_served();
     assert_eq!(steps, [0, 1, 0, 1, 2, 3, 2, 3], "both agents played the whole script");
+    scene.assert_counted("held", HOST);
     scene.assert_key_not_on_disk();
     Ok(())
 }

@@ -54,10 +54,20 @@ fn plays(test: &str, format: &Format, proxied: bool) -> Result<()> {
         proxied,
     };
     let scene = Scene::new(&pi, "pi", &setting)?;
-    let outcome =
-        scene.bottle(&["start", "pi", "--backend", "linux", "--yes", "-p", "Do the scripted task."])?;
+    let outcome = scene.bottle(&[
+        "start",
+        "pi",
+        "--backend",
+        "linux",
+        "--yes",
+        "--label",
+        "pi",
+        "-p",
+        "Do the scripted task.",
+    ])?;
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
     scene.assert_played(0, format.host, proxied);
+    scene.assert_counted("pi", format.host);
     assert!(scene.llm.seen().iter().all(|seen| seen.streamed), "pi streams");
     scene.assert_key_not_on_disk();
     Ok(())
@@ -95,6 +105,7 @@ fn its_template_does_a_task() -> Result<()> {
     scene.assert_played(0, "api.anthropic.com", true);
     scene.assert_prompted(".pi/agent/skills");
     scene.assert_sent("x-api-key");
+    scene.assert_counted("task", "api.anthropic.com");
     scene.assert_key_not_on_disk();
     Ok(())
 }

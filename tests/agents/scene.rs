@@ -176,6 +176,39 @@ impl Scene {
         }
     }
 
+    /// The bottle's name has one record of usage for every call that the model answered, with the model's own
+    /// numbers, in the order of the calls.
+    #[track_caller]
+    pub(crate) fn assert_counted(&self, slug: &str, host: &str) {
+        let path = self.home.bottle_home().join("usage").join(format!("{slug}.jsonl"));
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let mut ids: Vec<&str> = records.iter().filter_map(|record| record["id"].as_str()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), records.len(), "{text}");
+        let mut counted: Vec<_> = records
+            .iter()
+            .map(|record| {
+                assert_eq!(
+                    (record["host"].as_str(), record["interrupted"].as_bool()),
+                    (Some(host), Some(false))
+                );
+                (record["model"].to_string(), record["input"].as_u64(), record["output"].as_u64())
+            })
+            .collect();
+        let mut answered: Vec<_> = self
+            .llm
+            .usage()
+            .into_iter()
+            .map(|used| (Value::from(used.model).to_string(), Some(used.input), Some(used.output)))
+            .collect();
+        // Two calls under way at once may end in either order.
+        counted.sort();
+        answered.sort();
+        assert_eq!(counted, answered, "{text}");
+    }
+
     /// Every credential that arrived stood in this header alone.
     #[track_caller]
     pub(crate) fn assert_sent(&self, header: &str) {

@@ -13,7 +13,7 @@ use super::conversation::{Api, Conversation};
 use super::fault::FaultKind;
 use super::script::Turn;
 use super::tool::ShellTool;
-use super::{Options, Seen, chat, messages, responses};
+use super::{Options, Seen, Used, chat, messages, responses};
 use crate::body::{Body, Pace, paced, whole};
 use crate::server::Answer;
 
@@ -100,9 +100,18 @@ pub(super) async fn answer(state: Arc<State>, request: Request<Incoming>) -> Ans
         streamed: conversation.as_ref().is_some_and(|c| c.streamed),
         step: conversation.as_ref().filter(|c| c.tool.is_some()).map(|c| c.results),
         status: response.status().as_u16(),
+        used: conversation.as_ref().filter(|_| response.status() == StatusCode::OK).map(used),
     };
     state.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     Some(response)
+}
+
+fn used(conversation: &Conversation) -> Used {
+    Used {
+        model: conversation.model.clone(),
+        input: conversation.input_tokens as u64,
+        output: messages::OUTPUT_TOKENS as u64,
+    }
 }
 
 fn respond(

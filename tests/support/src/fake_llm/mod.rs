@@ -95,6 +95,19 @@ pub struct Seen {
     pub step: Option<usize>,
     /// The status it got.
     pub status: u16,
+    /// What its answer said it cost, when it was one of the model.
+    pub used: Option<Used>,
+}
+
+/// What an answer said it cost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Used {
+    /// The model.
+    pub model: String,
+    /// Tokens read.
+    pub input: u64,
+    /// Tokens written.
+    pub output: u64,
 }
 
 /// A running fake model.
@@ -149,6 +162,12 @@ impl FakeLlm {
     #[must_use]
     pub fn seen(&self) -> Vec<Seen> {
         self.options.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What every answer of the model said it cost, in order of arrival of the requests.
+    #[must_use]
+    pub fn usage(&self) -> Vec<Used> {
+        self.seen().into_iter().filter_map(|seen| seen.used).collect()
     }
 
     /// The steps of the script that were asked for with the one key, in order.
