@@ -12,7 +12,7 @@ use bottle_test_support::skip;
 use bottle_test_support::upstream::Upstream;
 use serde_json::Value;
 
-use crate::home::{home, run};
+use crate::home::{home, run, snapshot, transcripts};
 
 /// How long something that happens by itself may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,7 +34,8 @@ fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {
         "works",
         &format!(
             "---\nbackend: linux\nagent_provider: {{template: command, command: [sleep, '600']}}\negress:\n  log: 2\n  \
-             ca_bundle: {}\n  routes:\n    - host: site.example\n      connect_to: \"{}\"\n---\n",
+             ca_bundle: {}\n  routes:\n    - host: site.example\n      connect_to: \"{}\"\n      \
+             dlp: {{outbound_on_match: block}}\n---\n",
             serde_json::json!(ca),
             site.address(),
         ),
@@ -103,7 +104,7 @@ fn until(read: &Receiver<String>, words: &[&str]) -> Result<Value> {
 fn what_the_door_decides_is_followed_until_the_bottle_ends() -> Result<()> {
     let test = "what_the_door_decides_is_followed_until_the_bottle_ends";
     let Some((home, site)) = with_a_route(test)? else { return Ok(()) };
-    let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow"])?;
+    let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow", "--json"])?;
     assert_eq!(ask(&home, "https://site.example/first")?, "200");
     assert_eq!(site.visits().len(), 1);
     let line = until(&read, &["site.example", "/first"])?;
@@ -113,6 +114,40 @@ fn what_the_door_decides_is_followed_until_the_bottle_ends() -> Result<()> {
     assert!(child.try_wait()?.is_none(), "it follows");
     let _ = run(&home, &["stop", "one", "--time", "0", "-q"])?.expect_code(0);
     assert_eq!(ended(&mut child)?, Some(0));
+    Ok(())
+}
+
+/// What the door decided, in words: every kind of verdict that a request can have, and a finding without its value.
+#[test]
+fn what_the_door_decided_is_told_in_words() -> Result<()> {
+    let Some((home, _site)) = with_a_route("what_the_door_decided_is_told_in_words")? else {
+        return Ok(());
+    };
+    let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
+    // What the probe asked for at the start is older.
+    let then = jiff::Timestamp::now().to_string();
+    let shown = ["logs", "one", "--egress", "--since", &then];
+    let read = |more: &[&str]| -> Result<String> {
+        Ok(run(&home, &[&shown[..], more].concat())?.expect_code(0).stdout)
+    };
+    for (lines, url, answer) in [
+        (1, "https://site.example/status/204", "204"),
+        (2, "https://blocked.example/a", "403"),
+        (3, &format!("https://site.example/x?note={token}"), "403"),
+    ] {
+        let answered = ask(&home, url)?;
+        assert!(answered.contains(answer), "{url}: {answered}");
+        // The line of a request is written when it is over.
+        let end = Instant::now() + PATIENCE;
+        while read(&[])?.lines().count() < lines {
+            ensure!(Instant::now() < end, "{}", read(&[])?);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert!(!read(&[])?.contains(token) && !read(&["--json"])?.contains(token));
+    let colours = read(&["--color", "always"])?;
+    assert!(colours.contains("\u{1b}[") && !read(&[])?.contains('\u{1b}'), "{colours}");
+    snapshot!(transcripts(&home, &[&shown, &["logs", "one", "--egress", "--tail", "1"]])?);
     Ok(())
 }
 
@@ -128,7 +163,8 @@ fn only_what_was_decided_since_then_is_shown() -> Result<()> {
     std::thread::sleep(Duration::from_millis(1100));
     assert_eq!(ask(&home, "https://site.example/after")?, "200");
     let shown = |since: &str| -> Result<(bool, bool)> {
-        let text = run(&home, &["logs", "one", "--egress", "--since", since])?.expect_code(0).stdout;
+        let text =
+            run(&home, &["logs", "one", "--egress", "--json", "--since", since])?.expect_code(0).stdout;
         for line in text.lines() {
             ensure!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
         }
@@ -143,7 +179,8 @@ fn only_what_was_decided_since_then_is_shown() -> Result<()> {
     assert_eq!(shown(&then)?, (false, true));
     assert_eq!(shown("2999-01-01T00:00:00Z")?, (false, false));
     // Followed, what is older stays out too.
-    let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow", "--since", &then])?;
+    let (mut child, read) =
+        follow(&home, &["logs", "one", "--egress", "--json", "--follow", "--since", &then])?;
     let line = read.recv_timeout(PATIENCE)?;
     assert!(line.contains("/after"), "{line}");
     child.kill()?;

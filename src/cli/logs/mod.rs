@@ -3,8 +3,9 @@
 //! Everything is shown inert, in a pipe too: text and line breaks, no escape sequence, whatever wrote it.
 //!
 //! - `plain`: bytes of a terminal → lines of text
-//! - `journal`: the door's ring of files, read in order and followed
+//! - `journal`: the door's ring of files, read in order and followed · `decision`: one line of it in words
 
+mod decision;
 mod journal;
 mod plain;
 
@@ -37,7 +38,8 @@ pub(crate) struct Logs {
     /// The bottle, as `bottle list` names it
     #[arg(add = completions::bottles_there())]
     slug: Slug,
-    /// The door's log: one JSON object a line (how much is written, `egress.log` in the bottle says)
+    /// The door's log, a line for each decision; with `--json` as the door wrote it (how much that is,
+    /// `egress.log` in the bottle says)
     #[arg(long)]
     egress: bool,
     /// Go on with what comes, until the bottle ends

@@ -73,6 +73,32 @@ impl Reason {
         }
     }
 
+    /// The same for a person, as a fragment that a finding may follow.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::AuthorityMismatch => "its names for the server do not agree",
+            Self::PathAmbiguous => "its path has no single meaning",
+            Self::HostNotAllowed => "no route names the host",
+            Self::PortNotAllowed => "the host's route has not this port",
+            Self::UseGitGate => "pushes go through the git gate",
+            Self::GitNotAllowed => "the host's route has no `git.fetch`",
+            Self::MethodRefused => "this method never passes",
+            Self::RequestNotAllowed => "the host's route does not match it",
+            Self::CredentialMissing => "the route's credential is not loaded",
+            Self::SecretFound => "a secret was found",
+            Self::StructureRefused => "it is not built as one that may pass",
+            Self::ApprovalRejected => "a person said no",
+            Self::ApprovalTimeout => "nobody answered in time",
+            Self::BodyTooLarge => "its body is too large",
+            Self::AddressForbidden => "the host leads to a forbidden address",
+            Self::InjectionFound => "the answer tries to take over its reader",
+            Self::BudgetSpent => "the budget is spent",
+            Self::UpstreamUnreachable => "the host could not be reached",
+            Self::UpstreamUntrusted => "the host's certificate does not hold",
+        }
+    }
+
     /// Whether it comes of what a request or an answer holds, not of where it goes.
     #[must_use]
     pub fn is_about_content(self) -> bool {

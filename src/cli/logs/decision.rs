@@ -1,0 +1,155 @@
+//! One line of the door's log as a person reads it.
+
+use bottle_contract::decide::Reason;
+use bottle_contract::names::HTTPS_PORT;
+use dialoguer::console::measure_text_width;
+use indicatif::HumanBytes;
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::cli::output::{Ink, one_line};
+
+/// Columns of the longest verdict, and of the longest method that is usual.
+const VERDICT: usize = 8;
+const METHOD: usize = 7;
+/// Columns after which what follows host and path begins, where those are not longer.
+const PLACE: usize = 44;
+
+/// What of a line a person is shown. Fields that another version may lack or add do not matter.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+enum Line {
+    Request(Box<Request>),
+    /// The disk was slower than the door.
+    Lost {
+        lines: u64,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+struct Request {
+    time: Timestamp,
+    host: String,
+    port: u16,
+    #[serde(default)]
+    method: String,
+    #[serde(default)]
+    path: String,
+    verdict: String,
+    reason: Option<Reason>,
+    found: Option<String>,
+    status: Option<u16>,
+    #[serde(default)]
+    bytes: u64,
+    #[serde(default)]
+    milliseconds: u64,
+}
+
+/// The line in columns and words; one that cannot be read as it is. Nothing of it does anything to a terminal.
+pub(super) fn shown(line: &str, ink: Ink) -> String {
+    match serde_json::from_str(line) {
+        Ok(Line::Request(request)) => request.shown(ink),
+        Ok(Line::Lost { lines }) => {
+            ink.yellow(&format!("{lines} lines were not written: the disk was slower than the door"))
+        }
+        Err(_) => one_line(line),
+    }
+}
+
+impl Request {
+    fn shown(&self, ink: Ink) -> String {
+        let time = ink.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+        let verdict = self.verdict(ink);
+        let method = padded(&one_line(&self.method), METHOD);
+        let words = one_line(&self.words());
+        let place = one_line(&self.place());
+        let place = if words.is_empty() { place } else { padded(&place, PLACE) };
+        format!("{time}  {verdict}  {method}  {place}  {words}").trim_end().to_owned()
+    }
+
+    fn verdict(&self, ink: Ink) -> String {
+        let word = match self.verdict.as_str() {
+            "passed-unopened" => "unopened",
+            other => other,
+        };
+        let text = padded(&one_line(word), VERDICT);
+        match word {
+            "refused" | "cut" => ink.red(&text),
+            "redacted" | "noticed" => ink.yellow(&text),
+            "passed" => ink.green(&text),
+            _ => text,
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.port {
+            0 | HTTPS_PORT => format!("{}{}", self.host, self.path),
+            port => format!("{}:{port}{}", self.host, self.path),
+        }
+    }
+
+    /// Why, or what came of it.
+    fn words(&self) -> String {
+        match (self.reason, &self.found, self.status) {
+            // A sentence of the reason and what was found.
+            (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),
+            (Some(reason), None, _) => reason.words().to_owned(),
+            (None, None, Some(status)) => {
+                format!("{status}, {} in {} ms", HumanBytes(self.bytes), self.milliseconds)
+            }
+            (None, None, None) => String::new(),
+        }
+    }
+}
+
+fn padded(text: &str, columns: usize) -> String {
+    let missing = columns.saturating_sub(measure_text_width(text));
+    format!("{text}{:missing$}", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = r#""event":"request","time":"2026-01-31T12:00:00.123Z","bottle":"b""#;
+
+    fn of(rest: &str) -> String {
+        shown(&format!("{{{HEAD},{rest}}}"), Ink::PLAIN)
+    }
+
+    #[test]
+    fn every_verdict_is_one_line_in_columns() {
+        let lines = [
+            r#""id":"x","host":"blocked.example","port":443,"method":"GET","path":"/a","verdict":"refused","reason":"host-not-allowed","bytes":0,"milliseconds":0"#,
+            r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"refused","reason":"secret-found","found":"The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.""#,
+            r#""host":"api.example.com","port":80,"method":"POST","path":"/v1","verdict":"redacted","found":"a GitHub token in the header x-note""#,
+            r#""host":"api.example.com","port":443,"method":"GET","path":"/a/path/that/is/longer/than/its/column/has/room/for","verdict":"passed","query":"q=1","status":200,"bytes":123456,"milliseconds":34"#,
+            r#""host":"pinned.example","port":443,"method":"","path":"","verdict":"passed-unopened""#,
+            r#""host":"page.example","port":443,"method":"GET","path":"/","verdict":"cut","found":"cut: a phrase in the answer","a-field-of-later":1"#,
+        ];
+        insta::assert_snapshot!(lines.map(of).join("\n"), @r"
+        2026-01-31 12:00:00Z  refused   GET      blocked.example/a                             no route names the host
+        2026-01-31 12:00:00Z  refused   POST     api.example.com/v1/messages                   The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.
+        2026-01-31 12:00:00Z  redacted  POST     api.example.com:80/v1                         a GitHub token in the header x-note
+        2026-01-31 12:00:00Z  passed    GET      api.example.com/a/path/that/is/longer/than/its/column/has/room/for  200, 120.56 KiB in 34 ms
+        2026-01-31 12:00:00Z  unopened           pinned.example
+        2026-01-31 12:00:00Z  cut       GET      page.example/                                 a phrase in the answer
+        ");
+        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Ink::PLAIN), @"7 lines were not written: the disk was slower than the door");
+    }
+
+    #[test]
+    fn hostile_text_stays_in_its_line_and_does_nothing() {
+        let line = of(
+            r#""host":"a\u001b[2Jb","port":443,"method":"G\nET","path":"/\u009b31m\r\nfake","verdict":"\u001b]0;x\u0007","found":"x\ny\tz""#,
+        );
+        assert!(line.starts_with("2026-01-31 12:00:00Z  "), "{line}");
+        assert!(!line.contains(|character: char| character.is_control()), "{line:?}");
+        for text in
+            ["not json \u{1b}[2J\n", "{}", r#"{"event":"request"}"#, r#"{"event":"later","x":"\u{9b}"}"#]
+        {
+            let line = shown(text, Ink::PLAIN);
+            assert!(!line.contains(|character: char| character.is_control()), "{line:?}");
+        }
+    }
+}
