@@ -4,6 +4,7 @@
 //! `tests/escape/broken.yaml` says what is taken out and who notices. The copy and what is built of it lie in
 //! `target/broken`; nothing there is ever run but by the tests.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -145,13 +146,33 @@ impl<'a> Room<'a> {
     /// Copies what differs, so that what did not change is not built again.
     fn fill(&self) -> Result<()> {
         let listed = output(Command::new("git").current_dir(self.root).args(["ls-files", "-z"]))?;
-        for file in String::from_utf8(listed.stdout)?.split_terminator('\0') {
+        let listed = String::from_utf8(listed.stdout)?;
+        // Without what is removed and not committed yet.
+        let files: BTreeSet<&str> =
+            listed.split_terminator('\0').filter(|file| self.root.join(file).is_file()).collect();
+        self.remove_but(&files, Path::new(""))?;
+        for file in files {
             let (from, to) = (self.root.join(file), self.tree.join(file));
-            // Removed, and not committed yet.
-            let Ok(wanted) = fs::read(&from) else { continue };
+            let wanted = fs::read(&from).with_context(|| format!("read {file}"))?;
             if fs::read(&to).ok().as_ref() != Some(&wanted) {
                 fs::create_dir_all(to.parent().context("a folder")?)?;
                 fs::copy(&from, &to).with_context(|| format!("copy {file}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what an earlier copy had and this one has not, in one folder and below.
+    fn remove_but(&self, files: &BTreeSet<&str>, folder: &Path) -> Result<()> {
+        let Ok(entries) = fs::read_dir(self.tree.join(folder)) else { return Ok(()) };
+        for entry in entries {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            let own = ["target", "dist"].iter().any(|own| path == Path::new(own));
+            if entry.file_type()?.is_dir() && !own {
+                self.remove_but(files, &path)?;
+            } else if !own && !path.to_str().is_some_and(|path| files.contains(path)) {
+                fs::remove_file(entry.path()).with_context(|| format!("remove {}", path.display()))?;
             }
         }
         Ok(())
