@@ -11,6 +11,7 @@ use bottle_contract::session::bundle::Provision;
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::carry;
 use bottle_test_support::upstream::Site;
+use tokio::sync::watch;
 
 use super::fixture::{DoorFixture, REAL, SITE, Wanted};
 
@@ -19,6 +20,15 @@ const OTHER_TOKEN: &str = "glpat-Qm8Ht4WxD1sUf6KjGv3z";
 
 /// A person who answers every question at once with `status`; counts them.
 async fn person(door: &DoorFixture, status: Status) -> Arc<AtomicUsize> {
+    person_after(door, status, watch::channel(true).1).await
+}
+
+/// The same, who answers nothing before `ready` says so.
+pub(super) async fn person_after(
+    door: &DoorFixture,
+    status: Status,
+    ready: watch::Receiver<bool>,
+) -> Arc<AtomicUsize> {
     let (ours, theirs) = tokio::io::duplex(1 << 16);
     let (keeper, daemon) = tokio::join!(
         Channel::establish(ours, Side::Dialed, Hello::of(Role::Keeper)),
@@ -42,7 +52,10 @@ async fn person(door: &DoorFixture, status: Status) -> Arc<AtomicUsize> {
             for secret in [TOKEN, OTHER_TOKEN, REAL] {
                 assert!(!format!("{question:?}").contains(secret), "{question:?}");
             }
+            let mut ready = ready.clone();
             async move {
+                // One that can never come any more is as good.
+                let _ = ready.wait_for(|ready| *ready).await;
                 Answer::Decided(Box::new(Response {
                     proposal_id: question.id,
                     status,

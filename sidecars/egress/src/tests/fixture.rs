@@ -71,6 +71,13 @@ impl DoorFixture {
         Self::provisioned(provision, site).await
     }
 
+    /// A door with these routes alone, to sites under these roots.
+    pub(super) async fn of_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
+        let mut provision = provision(yaml, roots, LogLevel::Off);
+        change(&mut provision);
+        Self::provisioned(provision, Upstream::start(&[SITE]).expect("fake site")).await
+    }
+
     async fn over(self, provision: Provision) -> Self {
         Self::provisioned(provision, self.site).await
     }
@@ -178,7 +185,11 @@ impl DoorFixture {
 
     /// New routes under `revision`.
     pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
-        let yaml = routes(self.site.address().port(), route, more);
+        self.replace(revision, routes(self.site.address().port(), route, more))
+    }
+
+    /// These routes under `revision`.
+    pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
         self.egress.live.replace(&Routes { revision, yaml })
     }
 }

@@ -12,6 +12,7 @@ mod network;
 mod own_rules;
 mod protocols;
 mod returning;
+mod soak;
 mod streams;
 mod upstreams;
 mod usage;

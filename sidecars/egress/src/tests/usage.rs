@@ -88,6 +88,24 @@ async fn stand(route: &str) -> Stand {
     Stand { door: DoorFixture::watched(door, authority.pem(), port, route).await, _site: site }
 }
 
+/// The stream of a door's keeper, which it has to answer.
+pub(super) async fn keeper_of(door: &DoorFixture) -> bottle_channel::Stream {
+    let (ours, theirs) = tokio::io::duplex(1 << 20);
+    let outbox = Arc::clone(&door.egress.outbox);
+    tokio::spawn(async move {
+        let role = Hello::of(Role::Egress);
+        let (_channel, mut incoming, _) =
+            Channel::establish(theirs, Side::Accepted, role).await.expect("hello");
+        while let Some(request) = incoming.next().await {
+            let outbox = Arc::clone(&outbox);
+            tokio::spawn(async move { outbox.serve(request.accept()).await });
+        }
+    });
+    let (channel, _incoming, _) =
+        Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)).await.expect("hello");
+    channel.open(&BundleRequest::Usage).await.expect("stream")
+}
+
 impl Stand {
     async fn post(&self, path: &str) -> String {
         let url = format!("https://{SITE}{path}");
@@ -97,20 +115,7 @@ impl Stand {
 
     /// A keeper's stream, which it has to answer.
     async fn keeper(&self) -> bottle_channel::Stream {
-        let (ours, theirs) = tokio::io::duplex(1 << 20);
-        let outbox = Arc::clone(&self.door.egress.outbox);
-        tokio::spawn(async move {
-            let role = Hello::of(Role::Egress);
-            let (_channel, mut incoming, _) =
-                Channel::establish(theirs, Side::Accepted, role).await.expect("hello");
-            while let Some(request) = incoming.next().await {
-                let outbox = Arc::clone(&outbox);
-                tokio::spawn(async move { outbox.serve(request.accept()).await });
-            }
-        });
-        let (channel, _incoming, _) =
-            Channel::establish(ours, Side::Dialed, Hello::of(Role::Bundle)).await.expect("hello");
-        channel.open(&BundleRequest::Usage).await.expect("stream")
+        keeper_of(&self.door).await
     }
 
     /// Everything that waits, taken.
