@@ -114,7 +114,8 @@ fn a_person_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
         is_heard(&mut pty, "all at once")
     })?;
 
-    // Somebody else ends it: the person is told, and has their terminal back.
+    // Somebody else ends it: the person is told, and has their terminal back. No snapshot has the last of it.
+    inside(&home, "echo three >>code")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
     pty.wait_for("`bottle resume one` goes on with it")?;
     pty.wait_exit()?;
