@@ -24,6 +24,8 @@ mod bounds;
 pub mod daemon;
 mod door;
 mod egress;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod inspect;
 mod live;
 pub mod report;

@@ -63,10 +63,7 @@ impl Messages {
 
     /// Passes messages both ways until either side ends, one is silent for too long, or something is hit.
     pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(bounds::MESSAGE_BYTES))
-            .max_frame_size(Some(bounds::MESSAGE_BYTES));
-        let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(config));
+        let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(bounded()));
         let (to_bottle, from_bottle) = socket(bottle, Role::Server).await.split();
         let (to_upstream, from_upstream) = socket(upstream, Role::Client).await.split();
         let (mut to_bottle, mut to_upstream) = (to_bottle, to_upstream);
@@ -155,8 +152,15 @@ impl Messages {
     }
 }
 
+/// How long messages and frames may be.
+pub(crate) fn bounded() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .max_message_size(Some(bounds::MESSAGE_BYTES))
+        .max_frame_size(Some(bounds::MESSAGE_BYTES))
+}
+
 /// What of a message is read by somebody.
-fn payload(message: &Message) -> Vec<u8> {
+pub(crate) fn payload(message: &Message) -> Vec<u8> {
     match message {
         Message::Text(text) => text.as_bytes().to_vec(),
         Message::Binary(data) | Message::Ping(data) | Message::Pong(data) => data.to_vec(),

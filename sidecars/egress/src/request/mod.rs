@@ -20,7 +20,7 @@ mod forward;
 mod headers;
 mod held;
 mod inbound;
-mod messages;
+pub(crate) mod messages;
 mod outbound;
 mod told;
 

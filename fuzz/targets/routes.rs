@@ -1,0 +1,13 @@
+//! Files of routes: what is read and written is read as the same, in both forms.
+#![no_main]
+
+use bottle_contract::route::{Form, parse_routes, render_routes};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    for form in [Form::Manifest, Form::Runtime] {
+        if let Ok(table) = parse_routes(text, form) {
+            let written = render_routes(&table);
+            assert_eq!(parse_routes(&written, form).as_ref(), Ok(&table), "{written}");
+        }
+    }
+});

@@ -1,0 +1,185 @@
+//! Entries for the fuzzers in `fuzz/`: what reads bytes of a bottle or of a site. Each panics when what it promises
+//! does not hold. Their corpora are run by this crate's tests too.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
+use bottle_contract::secret::Secret;
+use bottle_contract::session::bundle::{LogLevel, Provision, Routes};
+use bottle_daemon::{Door, Socket};
+use bottle_queue::Questions;
+use bottle_scan::{KnownSecrets, Scanner};
+use futures_util::StreamExt;
+use http::HeaderMap;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::Role;
+
+use crate::bounds;
+use crate::daemon::EgressConfig;
+use crate::door::io::DoorIo;
+use crate::door::serve;
+use crate::egress::Egress;
+use crate::inspect::{Coding, Decoding, Look};
+use crate::report::backlog::Backlog;
+use crate::request::messages;
+use crate::tls::hello::{self, Opening};
+use crate::usage::Outbox;
+
+/// How long an answer to a connection that says no more may take.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+
+/// The first bytes of a connection. TLS that is not opened goes on as it came.
+///
+/// # Panics
+/// When a byte is missing or another one.
+pub fn client_hello(bytes: &[u8]) {
+    block_on(async {
+        let (mut bottle, door) = UnixStream::pair().expect("a pair");
+        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
+        let say = async {
+            // A reader that goes away early is allowed to.
+            let _ = bottle.write_all(bytes).await;
+            let _ = bottle.shutdown().await;
+        };
+        let ((), opening) = tokio::join!(say, hello::read(DoorIo::new(Socket::Unix(door), place)));
+        let mut io = match opening {
+            Ok(Opening::Tls(hello)) => hello.unopened(),
+            Ok(Opening::Http(io)) => io,
+            Err(_) => return,
+        };
+        let mut back = Vec::new();
+        io.read_to_end(&mut back).await.expect("the rest");
+        assert_eq!(back, bytes);
+    });
+}
+
+/// Content codings, of which the first byte names up to two; the second says how long pieces are.
+///
+/// # Panics
+/// When the text depends on how it was cut.
+pub fn decoders(bytes: &[u8]) {
+    let [which, cut, coded @ ..] = bytes else { return };
+    let coding = |bits: u8| match bits & 7 {
+        0 => Some(Coding::Gzip),
+        1 => Some(Coding::Deflate),
+        2 => Some(Coding::Brotli),
+        3 => Some(Coding::Zstd),
+        _ => None,
+    };
+    let codings: Vec<Coding> = [*which, which >> 4].into_iter().filter_map(coding).collect();
+    let decoded = |size: usize| {
+        let (mut decoding, mut text) = (Decoding::new(&codings), Vec::new());
+        for piece in coded.chunks(size) {
+            let fed = decoding.feed(piece, &mut |more| {
+                text.extend_from_slice(more);
+                true
+            });
+            fed.ok()?;
+        }
+        decoding.is_whole().then_some(text)
+    };
+    assert_eq!(decoded(usize::from(*cut) + 1), decoded(coded.len().max(1)));
+}
+
+/// Frames of a WebSocket, as a bottle sends them, and what is looked for in its messages.
+pub fn messages(bytes: &[u8]) {
+    static SCANNER: LazyLock<Arc<Scanner>> = LazyLock::new(|| {
+        let known = KnownSecrets::new([&Secret::new("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc".to_owned())]);
+        Arc::new(Scanner::outbound(Arc::new(known.expect("a secret"))))
+    });
+    block_on(async {
+        let (mut bottle, door) = tokio::io::duplex(bytes.len().max(1));
+        bottle.write_all(bytes).await.expect("room for all");
+        bottle.shutdown().await.expect("the end");
+        let mut socket =
+            WebSocketStream::from_raw_socket(door, Role::Server, Some(messages::bounded())).await;
+        while let Some(Ok(message)) = socket.next().await {
+            let mut look = Look::new(&SCANNER, &[], &HeaderMap::new());
+            let _ = look.feed(&messages::payload(&message)).and_then(|()| look.finish());
+        }
+    });
+}
+
+/// A connection to a port of the door that the first byte chooses. One route, to nobody.
+///
+/// # Panics
+/// When it is not over soon after its last byte.
+pub fn connection(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    let port = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT][usize::from(which % 3)];
+    block_on(async {
+        let (folder, _egress) = open().await;
+        let mut socket = UnixStream::connect(folder.path().join(port.to_string())).await.expect("the door");
+        let _ = socket.write_all(bytes).await;
+        let _ = socket.shutdown().await;
+        let mut answer = Vec::new();
+        let answered = timeout(ANSWERED_WITHIN, socket.read_to_end(&mut answer)).await;
+        assert!(answered.is_ok(), "no end after {}", String::from_utf8_lossy(&answer));
+    });
+}
+
+async fn open() -> (TempDir, Arc<Egress>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let backlog = Arc::new(Backlog::new(bounds::EVENTS));
+    let door = Door::Socket { folder: folder.path().to_owned() };
+    let logs = folder.path().to_owned();
+    let config = EgressConfig { door: door.clone(), logs, identity: None, machine: None };
+    // Nobody listens there.
+    let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
+    let provision = Provision {
+        slug: "fuzz".parse().expect("a slug"),
+        routes: Routes { revision: 1, yaml: yaml.to_owned() },
+        credentials: vec![],
+        known_secrets: vec![],
+        rules: vec![],
+        placeholders: vec![],
+        canary: None,
+        ask_seconds: None,
+        limits: Default::default(),
+        upstream_roots: String::new(),
+        upstream_proxy: None,
+        host_addresses: vec![],
+        log: LogLevel::Off,
+        log_keep: 0,
+    };
+    let outbox = Arc::new(Outbox::new(folder.path(), Arc::clone(&backlog)));
+    let egress = Egress::provision(provision, &config, backlog, (Questions::default(), outbox));
+    let egress = egress.expect("provisioned");
+    serve::open(&egress, &door).await.expect("open");
+    (folder, egress)
+}
+
+fn block_on(work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(work);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn what_fuzzers_have_found_and_were_given_holds() {
+        for (target, run) in [
+            ("client_hello", client_hello as fn(&[u8])),
+            ("connection", connection),
+            ("decoders", decoders),
+            ("messages", messages),
+        ] {
+            let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+            let files: Vec<_> = std::fs::read_dir(&corpus).expect("a corpus").collect();
+            assert!(!files.is_empty(), "{target}");
+            for file in files {
+                run(&std::fs::read(file.expect("a file").path()).expect("bytes"));
+            }
+        }
+    }
+}
