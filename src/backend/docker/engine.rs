@@ -151,7 +151,8 @@ impl EngineError {
         ["Pool overlaps", "overlapping IPv4", "conflicts with network"].iter().any(|words| self.says(words))
     }
 
-    fn says(&self, words: &str) -> bool {
+    /// Whether a refusal has these words.
+    pub(super) fn says(&self, words: &str) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains(words))
     }
 

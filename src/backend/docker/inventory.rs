@@ -172,9 +172,10 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
     }
 }
 
-/// In use by a container that is going, or being removed by somebody else.
+/// In use by a container that is going, or being removed by somebody else; or one that ended by itself between the
+/// engine's look and its kill, which 20.10 tells as a failure of its own (500).
 fn is_momentary(error: &EngineError) -> bool {
-    matches!(error, EngineError::Refused { status: 403 | 409, .. })
+    matches!(error, EngineError::Refused { status: 403 | 409, .. }) || error.says("is not running")
 }
 
 /// Whether the thing exists; an error when it does and is not what the resource says.
@@ -292,6 +293,15 @@ fn is_id(resource: &Resource, names: &Names) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_going_is_asked_about_again() {
+        let refused = |status, message: &str| EngineError::Refused { status, message: message.to_owned() };
+        let ended = "Could not kill running container 0a, cannot remove - Container 0a is not running";
+        assert!(is_momentary(&refused(409, "removal is already in progress")));
+        assert!(is_momentary(&refused(500, ended)));
+        assert!(!is_momentary(&refused(500, "no space left on device")));
+    }
 
     #[test]
     fn only_an_engines_own_id_becomes_part_of_a_request() {
