@@ -1,8 +1,8 @@
 //! `bottle policy test`: what the door would say today of requests that it answered before.
 //!
-//! A record is a line of the door's own log, as `bottle logs --egress` prints it, or written by hand in the same
-//! words: `host`, `method` and `path` are enough. The log is redacted, so that what was refused for what was in it
-//! counts as let pass by the routes: it is compared by them alone.
+//! A record is a line of the door's own log, as `bottle logs --egress --json` prints it, or written by hand in
+//! the same words: `host`, `method` and `path` are enough. The log is redacted, so that what was refused for what
+//! was in it counts as let pass by the routes: it is compared by them alone.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -28,7 +28,7 @@ const MOST_CHANGES: usize = 1000;
 /// `policy test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Test {
-    /// Recorded requests, a line each, as `bottle logs --egress` prints them; `-` is standard input
+    /// Recorded requests, a line each, as `bottle logs --egress --json` prints them; `-` is standard input
     file: PathBuf,
     #[command(flatten)]
     whose: Whose,
@@ -127,7 +127,7 @@ fn reader(path: &Path) -> Result<Box<dyn BufRead>, CliError> {
 fn unreadable(path: &Path, error: &io::Error) -> CliError {
     CliError::usage(format!("cannot read {}: {error}", path.display()))
         .about(path.display())
-        .hint("name a file of recorded requests: `bottle logs --egress SLUG > FILE` writes one")
+        .hint("name a file of recorded requests: `bottle logs --egress --json SLUG > FILE` writes one")
 }
 
 fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Replayed, CliError> {
@@ -146,7 +146,7 @@ fn replay(asked: &Asked, mut lines: Box<dyn BufRead>, path: &Path) -> Result<Rep
             let place = format!("{}:{number}", path.display());
             CliError::usage(format!("{place}: {why}"))
                 .about(path.display())
-                .hint("a record is a line of JSON with `host`, `method` and `path`, as `bottle logs --egress` prints it")
+                .hint("a record is a line of JSON with `host`, `method` and `path`, as `bottle logs --egress --json` prints it")
         };
         if text.len() as u64 > LONGEST {
             return Err(wrong("is longer than 1 MiB"));
