@@ -79,30 +79,56 @@ where
     }
 }
 
-/// An answer's body; at its end the connection goes back to the pool.
-pub(crate) struct Returned {
-    body: Incoming,
-    back: Option<Back>,
-    ended: bool,
+/// Looks at a body that goes by.
+pub(crate) trait Watch {
+    /// The next piece of it.
+    fn piece(&mut self, _piece: &Bytes) {}
+
+    /// It is over, or given up: told once. `whole`: all of it came.
+    fn over(&mut self, _whole: bool) {}
 }
 
-impl Returned {
-    /// `back` is given when `body` was read to its end, and dropped (closing the connection) otherwise.
-    pub(crate) fn new(body: Incoming, back: Option<Back>) -> Self {
-        Self { body, back, ended: false }
+/// A body that goes on as it is while somebody looks at it.
+pub(crate) struct Watched<B: HttpBody, W: Watch> {
+    body: B,
+    watch: W,
+    is_over: bool,
+}
+
+impl<B: HttpBody, W: Watch> Watched<B, W> {
+    pub(crate) fn new(body: B, watch: W) -> Self {
+        Self { body, watch, is_over: false }
+    }
+
+    fn over(&mut self, whole: bool) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.watch.over(whole);
+        }
     }
 }
 
-impl HttpBody for Returned {
+impl<B, W> HttpBody for Watched<B, W>
+where
+    B: HttpBody<Data = Bytes> + Unpin,
+    W: Watch + Unpin,
+{
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        self.ended |= frame.is_none();
+        match &frame {
+            Some(Ok(frame)) => match frame.data_ref() {
+                Some(piece) => self.watch.piece(piece),
+                // Nothing comes behind trailers.
+                None => self.over(true),
+            },
+            Some(Err(_)) => self.over(false),
+            None => self.over(true),
+        }
         Poll::Ready(frame)
     }
 
@@ -115,12 +141,23 @@ impl HttpBody for Returned {
     }
 }
 
-impl Drop for Returned {
+impl<B: HttpBody, W: Watch> Drop for Watched<B, W> {
     fn drop(&mut self) {
         // A body with a known length is not polled again after its last byte.
-        if (self.ended || self.body.is_end_stream())
-            && let Some(back) = self.back.take()
-        {
+        let whole = self.body.is_end_stream();
+        self.over(whole);
+    }
+}
+
+/// An answer's body; at its end the connection goes back to the pool.
+pub(crate) type Returned = Watched<Incoming, Returning>;
+
+/// What is given back when the body was read to its end, and dropped (closing the connection) otherwise.
+pub(crate) struct Returning(pub(crate) Option<Back>);
+
+impl Watch for Returning {
+    fn over(&mut self, whole: bool) {
+        if let Some(back) = self.0.take().filter(|_| whole) {
             back.give();
         }
     }

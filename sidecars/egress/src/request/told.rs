@@ -3,18 +3,15 @@
 //! Bodies are looked at as they pass and never held up; only their beginning is kept, and only at log
 //! level `full`.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, HeaderName, Response};
 use http_body_util::BodyExt;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{Body, BodyError};
+use super::body::{Body, Watch, Watched};
 use crate::egress::Egress;
 use crate::report::{Passed, Seen};
 
@@ -57,7 +54,7 @@ impl Telling {
 
     fn watched(&self, body: Body, beginning: &Beginning) -> Body {
         let room = self.egress.reporter.body_bytes();
-        Watched { body, beginning: Arc::clone(beginning), room }.boxed_unsync()
+        Watched::new(body, Keeping { beginning: Arc::clone(beginning), room }).boxed_unsync()
     }
 
     /// Watches the answer to its end.
@@ -70,7 +67,7 @@ impl Telling {
                 body = self.watched(body, &self.response);
             }
         }
-        Response::from_parts(parts, Told { body, telling: self }.boxed_unsync())
+        Response::from_parts(parts, Watched::new(body, self).boxed_unsync())
     }
 }
 
@@ -100,65 +97,23 @@ fn shown(headers: &HeaderMap, hidden: Option<&HeaderName>) -> Vec<(String, Strin
     headers.map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
 }
 
-/// A body whose beginning is kept.
-struct Watched {
-    body: Body,
+/// Keeps the beginning of a body.
+struct Keeping {
     beginning: Beginning,
     room: usize,
 }
 
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            let mut kept = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = self.room.saturating_sub(kept.len());
-            kept.extend_from_slice(&data[..data.len().min(room)]);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Watch for Keeping {
+    fn piece(&mut self, piece: &Bytes) {
+        let mut kept = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.room.saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 }
 
-/// An answer's body that counts, and tells when it is dropped.
-struct Told {
-    body: Body,
-    telling: Telling,
-}
-
-impl HttpBody for Told {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            self.telling.passed.bytes += data.len() as u64;
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+/// Counts an answer's bytes; what is told is told when it is dropped.
+impl Watch for Telling {
+    fn piece(&mut self, piece: &Bytes) {
+        self.passed.bytes += piece.len() as u64;
     }
 }

@@ -21,7 +21,7 @@ use super::speak::{for_http1, for_http2, http1_over, http2_over, in_time, unsend
 use super::trust::Trust;
 use super::{Target, UpstreamError};
 use crate::bounds;
-use crate::request::body::{Body, Returned};
+use crate::request::body::{Body, Returned, Returning};
 
 /// Connections that may turn out to be closed before one request fails.
 const TRIES: usize = 8;
@@ -191,12 +191,12 @@ impl Upstream {
                 let request = for_http1(request, target).map_err(unsendable)?;
                 let response = in_time(sender.try_send_request(request)).await?;
                 let back = Back { upstream: Arc::clone(self), target: target.clone(), sender };
-                Ok(response.map(|body| Returned::new(body, Some(back))))
+                Ok(response.map(|body| Returned::new(body, Returning(Some(back)))))
             }
             Sender::Shared(mut sender) => {
                 let request = for_http2(request, target).map_err(unsendable)?;
                 let response = in_time(sender.try_send_request(request)).await;
-                Ok(response?.map(|body| Returned::new(body, None)))
+                Ok(response?.map(|body| Returned::new(body, Returning(None))))
             }
         }
     }

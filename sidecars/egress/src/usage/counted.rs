@@ -1,8 +1,6 @@
 //! An answer that is counted as it passes.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
 
 use bottle_contract::usage::{Api, Usage, provider_of};
 use bottle_meter::Meter;
@@ -10,14 +8,13 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::Outbox;
 use crate::egress::Egress;
 use crate::inspect::{Decoding, codings};
 use crate::report::Reporter;
 use crate::report::record::Asked;
-use crate::request::body::{Body, BodyError};
+use crate::request::body::{Body, Watch, Watched};
 
 /// A request whose answer may say what it cost.
 pub(crate) struct Counting {
@@ -48,7 +45,7 @@ impl Counting {
         });
         egress.outbox.watch(&open);
         let decoding = (!codings.is_empty()).then(|| Decoding::new(&codings));
-        Response::from_parts(parts, Counted { body, decoding, open }.boxed_unsync())
+        Response::from_parts(parts, Watched::new(body, Counted { decoding, open }).boxed_unsync())
     }
 }
 
@@ -102,14 +99,13 @@ impl Open {
 
 /// See the module.
 struct Counted {
-    body: Body,
     /// None: it is in plain.
     decoding: Option<Decoding>,
     open: Arc<Open>,
 }
 
-impl Counted {
-    fn look(&mut self, piece: &[u8]) {
+impl Watch for Counted {
+    fn piece(&mut self, piece: &Bytes) {
         let open = &self.open;
         match &mut self.decoding {
             None => open.feed(piece),
@@ -120,40 +116,8 @@ impl Counted {
             })),
         }
     }
-}
 
-impl HttpBody for Counted {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => match frame.data_ref() {
-                Some(piece) => self.look(piece),
-                None => self.open.end(true),
-            },
-            Some(Err(_)) => self.open.end(false),
-            None => self.open.end(true),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        // A body with a known length is not polled again after its last byte.
-        self.open.end(self.body.is_end_stream());
+    fn over(&mut self, whole: bool) {
+        self.open.end(whole);
     }
 }
