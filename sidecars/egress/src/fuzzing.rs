@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{LogLevel, Provision, Routes};
-use bottle_daemon::{Door, Socket};
-use bottle_queue::Questions;
+use bottle_daemon::Socket;
 use bottle_scan::{KnownSecrets, Scanner};
 use futures_util::StreamExt;
 use http::HeaderMap;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
@@ -20,16 +17,11 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::bounds;
-use crate::daemon::EgressConfig;
 use crate::door::io::DoorIo;
-use crate::door::serve;
-use crate::egress::Egress;
 use crate::inspect::{Coding, Decoding, Look};
-use crate::report::backlog::Backlog;
+use crate::opened::{self, Opened};
 use crate::request::messages;
 use crate::tls::hello::{self, Opening};
-use crate::usage::Outbox;
 
 /// How long an answer to a connection that says no more may take.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
@@ -114,45 +106,17 @@ pub fn connection(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     let port = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT][usize::from(which % 3)];
     block_on(async {
-        let (folder, _egress) = open().await;
-        let mut socket = UnixStream::connect(folder.path().join(port.to_string())).await.expect("the door");
+        // Nobody listens there.
+        let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
+        let door = Opened::with(opened::provision(yaml)).await;
+        let mut socket =
+            UnixStream::connect(door.folder.path().join(port.to_string())).await.expect("the door");
         let _ = socket.write_all(bytes).await;
         let _ = socket.shutdown().await;
         let mut answer = Vec::new();
         let answered = timeout(ANSWERED_WITHIN, socket.read_to_end(&mut answer)).await;
         assert!(answered.is_ok(), "no end after {}", String::from_utf8_lossy(&answer));
     });
-}
-
-async fn open() -> (TempDir, Arc<Egress>) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-    let door = Door::Socket { folder: folder.path().to_owned() };
-    let logs = folder.path().to_owned();
-    let config = EgressConfig { door: door.clone(), logs, identity: None, machine: None };
-    // Nobody listens there.
-    let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
-    let provision = Provision {
-        slug: "fuzz".parse().expect("a slug"),
-        routes: Routes { revision: 1, yaml: yaml.to_owned() },
-        credentials: vec![],
-        known_secrets: vec![],
-        rules: vec![],
-        placeholders: vec![],
-        canary: None,
-        ask_seconds: None,
-        limits: Default::default(),
-        upstream_roots: String::new(),
-        upstream_proxy: None,
-        host_addresses: vec![],
-        log: LogLevel::Off,
-        log_keep: 0,
-    };
-    let outbox = Arc::new(Outbox::new(folder.path(), Arc::clone(&backlog)));
-    let egress = Egress::provision(provision, &config, backlog, (Questions::default(), outbox));
-    let egress = egress.expect("provisioned");
-    serve::open(&egress, &door).await.expect("open");
-    (folder, egress)
 }
 
 fn block_on(work: impl Future<Output = ()>) {

@@ -28,6 +28,8 @@ mod egress;
 pub mod fuzzing;
 mod inspect;
 mod live;
+#[cfg(any(test, feature = "fuzzing"))]
+mod opened;
 pub mod report;
 mod request;
 mod tls;

@@ -12,13 +12,9 @@ use bottle_test_support::upstream::{Site, Upstream};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixStream};
 
-use crate::bounds;
-use crate::daemon::EgressConfig;
-use crate::door::serve;
 use crate::egress::Egress;
+use crate::opened::{self, Opened};
 use crate::report::backlog::Backlog;
-use crate::usage::Outbox;
-use bottle_daemon::Door;
 
 /// The host that tests ask for; nothing resolves it, every route to it says where to dial.
 pub(super) const SITE: &str = "api.example.com";
@@ -83,20 +79,7 @@ impl DoorFixture {
     }
 
     async fn provisioned(provision: Provision, site: Upstream) -> Self {
-        let folder = tempfile::tempdir().expect("folder");
-        let backlog = Arc::new(Backlog::new(bounds::EVENTS));
-        let door = Door::Socket { folder: folder.path().to_owned() };
-        let config = EgressConfig {
-            door: door.clone(),
-            logs: folder.path().to_owned(),
-            identity: None,
-            machine: None,
-        };
-        let questions = Questions::default();
-        let outbox = Arc::new(Outbox::new(folder.path(), Arc::clone(&backlog)));
-        let egress = Egress::provision(provision, &config, Arc::clone(&backlog), (questions.clone(), outbox));
-        let egress = egress.expect("provision");
-        serve::open(&egress, &door).await.expect("open");
+        let Opened { egress, backlog, questions, folder } = Opened::with(provision).await;
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
             relay(folder.path().join(HTTP_PORT.to_string())).await,
@@ -204,7 +187,7 @@ fn routes(port: u16, route: &str, more: &str) -> String {
     )
 }
 
-pub(super) fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
+fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
     use bottle_contract::credential::{Binding, Scheme};
     let binding = Binding {
         slot: "key".into(),
@@ -213,20 +196,12 @@ pub(super) fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
         header: "authorization".into(),
     };
     Provision {
-        slug: "test".parse().expect("slug"),
-        routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some(REAL.into()) }],
-        known_secrets: vec![],
-        rules: vec![],
-        placeholders: vec![],
-        canary: None,
-        ask_seconds: None,
-        limits: Default::default(),
         upstream_roots: roots.to_owned(),
-        upstream_proxy: None,
         host_addresses: vec!["192.0.2.77".parse().expect("address")],
         log,
         log_keep: 1 << 20,
+        ..opened::provision(&yaml)
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::bundle::{Provision, RuleFile};
+use bottle_queue::Questions;
 
 use super::fixture::{DoorFixture, SITE, Wanted};
-use crate::egress::Egress;
+use crate::opened;
+use crate::report::backlog::Backlog;
 
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 
@@ -74,21 +76,11 @@ async fn a_token_in_base64_does_not_leave() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_door_takes_no_rules_that_it_cannot_read() {
-    let door = DoorFixture::open().await;
-    let mut provision = super::fixture::provision(String::from("routes: []\n"), "", Default::default());
-    provision.rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
-    let config = crate::daemon::EgressConfig {
-        door: bottle_daemon::Door::Socket { folder: door.folder.path().to_owned() },
-        logs: door.folder.path().to_owned(),
-        identity: None,
-        machine: None,
-    };
-    let refused = Egress::provision(
-        provision,
-        &config,
-        door.backlog.clone(),
-        (door.questions.clone(), Arc::clone(&door.egress.outbox)),
-    );
+    let rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
+    let provision = Provision { rules, ..opened::provision("routes: []\n") };
+    let folder = tempfile::tempdir().expect("folder");
+    let refused =
+        opened::provisioned(provision, folder.path(), &Arc::new(Backlog::new(8)), &Questions::default());
     let said = refused.err().expect("refused").to_string();
     assert!(said.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{said}");
 }

@@ -1,0 +1,73 @@
+//! A door that is open in a folder of its own: for this crate's tests and for the fuzzers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bottle_contract::session::bundle::{LogLevel, Provision, Routes};
+use bottle_daemon::Door;
+use bottle_queue::Questions;
+use tempfile::TempDir;
+
+use crate::bounds;
+use crate::daemon::EgressConfig;
+use crate::door::serve;
+use crate::egress::{Egress, ProvisionError};
+use crate::report::backlog::Backlog;
+use crate::usage::Outbox;
+
+/// See the module.
+pub(crate) struct Opened {
+    pub(crate) egress: Arc<Egress>,
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) questions: Questions,
+    /// Where its sockets and logs are.
+    pub(crate) folder: TempDir,
+}
+
+impl Opened {
+    /// Provisions a door and opens it.
+    pub(crate) async fn with(provision: Provision) -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let (backlog, questions) = (Arc::new(Backlog::new(bounds::EVENTS)), Questions::default());
+        let egress = provisioned(provision, folder.path(), &backlog, &questions).expect("provision");
+        serve::open(&egress, &door_in(folder.path())).await.expect("open");
+        Self { egress, backlog, questions, folder }
+    }
+}
+
+/// The same door while nothing listens.
+pub(crate) fn provisioned(
+    provision: Provision,
+    folder: &Path,
+    backlog: &Arc<Backlog>,
+    questions: &Questions,
+) -> Result<Arc<Egress>, ProvisionError> {
+    let config =
+        EgressConfig { door: door_in(folder), logs: folder.to_owned(), identity: None, machine: None };
+    let outbox = Arc::new(Outbox::new(folder, Arc::clone(backlog)));
+    Egress::provision(provision, &config, Arc::clone(backlog), (questions.clone(), outbox))
+}
+
+fn door_in(folder: &Path) -> Door {
+    Door::Socket { folder: folder.to_owned() }
+}
+
+/// Routes, and nothing else: no credential, no secret, nobody to ask, no log.
+pub(crate) fn provision(yaml: &str) -> Provision {
+    Provision {
+        slug: "test".parse().expect("slug"),
+        routes: Routes { revision: 1, yaml: yaml.to_owned() },
+        credentials: vec![],
+        known_secrets: vec![],
+        rules: vec![],
+        placeholders: vec![],
+        canary: None,
+        ask_seconds: None,
+        limits: Default::default(),
+        upstream_roots: String::new(),
+        upstream_proxy: None,
+        host_addresses: vec![],
+        log: LogLevel::Off,
+        log_keep: 0,
+    }
+}
