@@ -7,7 +7,6 @@ pub mod clock;
 pub mod disk;
 pub mod docker_settings;
 pub mod files;
-pub mod marked;
 pub mod process;
 pub mod process_host;
 pub mod roots;

@@ -10,13 +10,12 @@ use std::path::PathBuf;
 use bottle_contract::session::bundle::Limits;
 use bottle_contract::terminal::Pass;
 use bottle_contract::yaml::{self, Position, Reserved, Spanned, YamlError};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Host;
 use super::docker_settings::{self, DockerSettings};
 use crate::manifest::resources::ByteSize;
 use crate::nearest::nearest;
-use crate::plan::Waits;
 
 /// What a person set, complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +42,21 @@ pub struct Settings {
 
 /// `logs.keep` when nobody sets it.
 const LOG_KEEP: u64 = 64 << 20;
+
+/// How long a person is waited for, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// `supervise.token_timeout`: by a request that holds what they have to allow.
+    pub token_seconds: u64,
+    /// `supervise.git_timeout`: by such a push.
+    pub git_seconds: u64,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self { token_seconds: 300, git_seconds: 300 }
+    }
+}
 
 /// `keep_days` when nobody sets it.
 const KEEP_DAYS: u32 = 90;

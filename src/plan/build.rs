@@ -13,9 +13,10 @@ use sha2::{Digest, Sha256};
 use super::secrets::{Needs, source_of, source_of_env};
 use super::{
     AgentProcess, CodexPart, DockerfileError, Egress, Identity, Plan, PlannedFile, Resources, SecretSource,
-    Unsettled, Value, Waits, Workspace, gate, image, slug,
+    Unsettled, Value, Workspace, gate, image, slug,
 };
 use crate::host::Host;
+use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;

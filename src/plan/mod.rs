@@ -7,6 +7,7 @@ pub mod build;
 mod gate;
 mod image;
 mod login;
+pub mod marked;
 mod secrets;
 mod slug;
 
@@ -24,6 +25,7 @@ use bottle_contract::session::bundle::{Limits, LogLevel};
 use bottle_contract::session::guest::Size;
 use serde::{Deserialize, Serialize};
 
+use crate::host::settings::Waits;
 use crate::manifest::provider::Template;
 
 /// What will be launched.
@@ -72,21 +74,6 @@ pub struct Plan {
     /// The resolved manifest as [`crate::resolve::comparable`] has it; kept, so that a resume can say what
     /// changed since.
     pub manifest: String,
-}
-
-/// How long a person is waited for, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waits {
-    /// `supervise.token_timeout`: by a request that holds what they have to allow.
-    pub token_seconds: u64,
-    /// `supervise.git_timeout`: by such a push.
-    pub git_seconds: u64,
-}
-
-impl Default for Waits {
-    fn default() -> Self {
-        Self { token_seconds: 300, git_seconds: 300 }
-    }
 }
 
 /// Who and where.

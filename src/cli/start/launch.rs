@@ -15,12 +15,12 @@ use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{Person, interactive};
 use crate::host::Host;
-use crate::host::marked::{self, Marked};
 use crate::host::process::ProcessId;
 use crate::host::secrets::{self, Ask, SecretError, Secrets};
 use crate::instance::{State, Store};
 use crate::keeper::client::{self, Launched};
 use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchOrder, Phase};
+use crate::plan::marked::{self, Marked};
 use crate::plan::{Plan, Workspace};
 
 /// How long an interrupted launch may take to undo what it made.

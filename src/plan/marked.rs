@@ -3,14 +3,14 @@
 //! The same values stand in files of a project, in shell histories, in what an agent is told: whoever marks them
 //! has the guards know them wherever they come from.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use bottle_contract::secret::Secret;
 use bottle_contract::session::guest::SecretText;
 use bottle_scan::SHORTEST_ANYWHERE;
 
-use super::Host;
-use crate::plan::{Plan, Value};
+use super::{Plan, Value};
+use crate::host::Host;
 
 /// The variable.
 pub const VARIABLE: &str = "BOTTLE_SENSITIVE_PREFIXES";
@@ -55,7 +55,7 @@ impl Marked {
             Value::Secret(_) => None,
         });
         let mut marked = Self::default();
-        let mut seen: BTreeMap<&str, ()> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         let mut bytes = 0;
         for (name, value) in theirs.chain(own).filter(|(name, _)| has(name)) {
             let value = value.trim();
@@ -66,7 +66,7 @@ impl Marked {
             if !marked.names.iter().any(|known| known == name) {
                 marked.names.push(name.to_owned());
             }
-            if seen.insert(value, ()).is_none() {
+            if seen.insert(value) {
                 bytes += value.len();
                 marked.values.push(SecretText(Secret::new(value.to_owned())));
             }
