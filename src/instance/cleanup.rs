@@ -208,13 +208,23 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
             failures.push(format!("{}: {error}", path.display()));
         }
     }
-    for (slug, _) in &found.usage {
-        let forgotten = kept_since(host).and_then(|then| Ok(usage::forget(&host.home, slug, then)?));
-        if let Err(error) = forgotten {
+    forget_usage(host, &found.usage, &mut failures);
+    failures
+}
+
+fn forget_usage(host: &Host, old: &[(Slug, usize)], failures: &mut Vec<String>) {
+    if old.is_empty() {
+        return;
+    }
+    let then = match kept_since(host) {
+        Ok(then) => then,
+        Err(error) => return failures.push(format!("records of usage: {error}")),
+    };
+    for (slug, _) in old {
+        if let Err(error) = usage::forget(&host.home, slug, then) {
             failures.push(format!("{}: {error}", usage::path(&host.home, slug).display()));
         }
     }
-    failures
 }
 
 async fn look_at_dead(

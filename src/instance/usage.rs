@@ -72,7 +72,7 @@ impl UsageFile {
         let path = path(home, slug);
         let folder = home.join("usage");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let mut file = OpenOptions::new().create(true).read(true).append(true).mode(0o600).open(&path)?;
+        let mut file = locked(&path)?;
         // Without it a loss of power may take the name back.
         File::open(&folder)?.sync_all()?;
         let length = file.metadata()?.len();

@@ -36,13 +36,31 @@ pub(super) async fn raise(
     let roots = roots
         .await
         .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
-    let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision(work, &roots)?));
+    let told = Told::of(work, &roots)?;
+    let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision(work, &told)?));
     let authority = ready.await.map_err(|_| LaunchError::bundle("was not ready in time"))??;
     if !work.order.plan.repos.is_empty() {
-        let opened = tokio::time::timeout(READY_WITHIN, open_gate(&channel, gate(work, &roots)?));
+        let opened = tokio::time::timeout(READY_WITHIN, open_gate(&channel, gate(work, told)?));
         opened.await.map_err(|_| LaunchError::bundle("did not open the git gate in time"))??;
     }
     Ok((channel, Trust { authority, roots }))
+}
+
+/// What every guard is told, read once.
+struct Told {
+    /// Trusted upstream: this machine's, and the bottle's own.
+    upstream_roots: String,
+    /// Read again, as the host's roots are: whoever started it was told what is wrong with them.
+    rules: Vec<RuleFile>,
+}
+
+impl Told {
+    fn of(work: &Work<'_>, roots: &str) -> Result<Self, LaunchError> {
+        let extra = work.order.plan.egress.ca_bundle.as_deref().map(roots::bundle);
+        let extra = extra.transpose().map_err(LaunchError::Host)?;
+        let own = OwnRules::load(work.host).map_err(|error| LaunchError::Host(error.to_string()))?;
+        Ok(Self { upstream_roots: format!("{roots}{}", extra.unwrap_or_default()), rules: own.files })
+    }
 }
 
 async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchError> {
@@ -71,7 +89,7 @@ async fn open_gate(channel: &Channel, provision: GateProvision) -> Result<(), La
 }
 
 /// What the git gate is given: the keys, and all that must not leave in a push.
-fn gate(work: &Work<'_>, roots: &str) -> Result<GateProvision, LaunchError> {
+fn gate(work: &Work<'_>, told: Told) -> Result<GateProvision, LaunchError> {
     let plan = &work.order.plan;
     let secrets = &work.order.secrets;
     let value = |id: &String, name: &Name| {
@@ -97,7 +115,6 @@ fn gate(work: &Work<'_>, roots: &str) -> Result<GateProvision, LaunchError> {
             stale_ok: repo.stale_ok,
         });
     }
-    let extra = plan.egress.ca_bundle.as_deref().map(roots::bundle).transpose().map_err(LaunchError::Host)?;
     Ok(GateProvision {
         slug: plan.identity.slug.clone(),
         repos,
@@ -108,8 +125,8 @@ fn gate(work: &Work<'_>, roots: &str) -> Result<GateProvision, LaunchError> {
             .cloned()
             .collect(),
         placeholders: plan.placeholders.clone(),
-        rules: own_rules(work)?,
-        upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
+        rules: told.rules,
+        upstream_roots: told.upstream_roots,
         ask_seconds: plan.supervise.then_some(plan.waits.git_seconds),
     })
 }
@@ -141,9 +158,8 @@ fn known_hosts(repo: &PlannedRepo, known: &KnownHosts) -> Result<String, LaunchE
     Ok(text)
 }
 
-fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
+fn provision(work: &Work<'_>, told: &Told) -> Result<Provision, LaunchError> {
     let plan = &work.order.plan;
-    let extra = plan.egress.ca_bundle.as_deref().map(roots::bundle).transpose().map_err(LaunchError::Host)?;
     let secrets = &work.order.secrets;
     let table = route::parse_routes(&plan.egress.routes, Form::Runtime)
         .map_err(|error| LaunchError::Host(format!("the plan's routes do not parse: {error}")))?;
@@ -157,10 +173,10 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
         credentials,
         known_secrets: secrets_of_the_environment(work),
         placeholders: plan.placeholders.clone(),
-        rules: own_rules(work)?,
+        rules: told.rules.clone(),
         canary: Some(work.canary.value.clone()),
         ask_seconds: plan.supervise.then_some(plan.waits.token_seconds),
-        upstream_roots: format!("{roots}{}", extra.unwrap_or_default()),
+        upstream_roots: told.upstream_roots.clone(),
         upstream_proxy: plan.egress.upstream_proxy.as_ref().and_then(|value| match value {
             Value::Literal(url) => Some(url.as_str().into()),
             Value::Secret(id) => secrets.get(id).cloned(),
@@ -172,11 +188,6 @@ fn provision(work: &Work<'_>, roots: &str) -> Result<Provision, LaunchError> {
         log_keep: plan.egress.log_keep,
         limits: plan.egress.limits,
     })
-}
-
-/// Read again, as the host's roots are: whoever started it was told what is wrong with them.
-fn own_rules(work: &Work<'_>) -> Result<Vec<RuleFile>, LaunchError> {
-    OwnRules::load(work.host).map(|own| own.files).map_err(|error| LaunchError::Host(error.to_string()))
 }
 
 /// What the bottle's variables and the person's marks name.
