@@ -183,6 +183,11 @@ pub(crate) fn findings(usable: bool) -> Vec<Finding> {
     findings
 }
 
+/// All of that in one line, for whoever asks whether it has changed.
+pub(super) fn facts() -> String {
+    format!("{:?}", Facts::read())
+}
+
 /// The fix for a setup that failed, when a person can do something about it.
 pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     let errno = failure.errno.map(Errno::from_raw_os_error)?;

@@ -39,6 +39,7 @@ pub(super) mod seccomp;
 mod sources;
 pub(crate) mod spec;
 pub(crate) mod sys;
+mod worked;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -55,6 +56,7 @@ use self::groups::{Controller, Groups};
 use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{ImageSpec, Inside, OwnFolders, SandboxSpec};
+use self::worked::Worked;
 use super::local::freeze::{IMAGES, images_in_use};
 use super::local::inventory::{resource, text};
 use super::local::labels::Role;
@@ -312,6 +314,13 @@ impl Backend for LinuxBackend {
         Check { usable: tried.is_ok(), findings }
     }
 
+    async fn check_use(&self) -> Check {
+        if Worked::on(&self.host).did() {
+            return Check { usable: true, findings: Vec::new() };
+        }
+        self.check().await
+    }
+
     fn fits(&self, plan: &Plan) -> Result<(), BackendError> {
         if let Some(asked) = needs_engine(&plan.image) {
             return Err(BackendError {
@@ -365,7 +374,7 @@ impl Backend for LinuxBackend {
         let layers = self.scope.layers_in(site.state);
         let image = self.image_under(site, &layers, prepared)?;
         let spec = self.spec(site, &layers, image.as_ref(), prepared)?;
-        match (self.start(site, spec).await, &image) {
+        let started = match (self.start(site, spec).await, &image) {
             (Err(error), Some(image))
                 if error.kind == BackendErrorKind::Unsupported && *site.origin == Origin::New =>
             {
@@ -374,7 +383,13 @@ impl Backend for LinuxBackend {
                 self.start(site, self.spec(site, &layers, Some(image), prepared)?).await
             }
             (started, _) => started,
+        };
+        let worked = Worked::on(&self.host);
+        match &started {
+            Ok(()) => worked.remember(),
+            Err(_) => worked.forget(),
         }
+        started
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
