@@ -2,7 +2,8 @@
 //! all the while, new routes every second. No verdict is wrong, no secret arrives, every answer of a model is
 //! counted once, and nothing grows.
 //!
-//! Run by `.ci/run soak`: it takes longer than all other tests of this crate together.
+//! `.ci/run soak` runs all of it, `.ci/run` a shorter day of `BOTTLE_SOAK_REQUESTS`. In a process of its own, whose
+//! memory is looked at.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use super::usage::keeper_of;
 const BOTTLES: usize = 3;
 /// Agents of a bottle that ask at the same time.
 const AGENTS: usize = 4;
+/// Unless `BOTTLE_SOAK_REQUESTS` says another number.
 const REQUESTS: usize = 200_000;
 /// Requests that wait for a person, over all bottles.
 const HELD: usize = 50;
@@ -56,8 +58,9 @@ struct Bottle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes: `.ci/run soak`"]
+#[ignore = "minutes, and looks at the memory of its process: `.ci/run`"]
 async fn a_day_of_several_bottles() {
+    let requests = wanted();
     let authority = Authority::new("soak").expect("authority");
     let names = [SITE, BLOCKING, REDACTING, ASKING];
     let tls = authority.server_config(&names, Leaf::Valid, Alpn::Both).expect("config");
@@ -81,9 +84,10 @@ async fn a_day_of_several_bottles() {
     let done = Arc::new(AtomicUsize::new(0));
     let mut agents = Vec::new();
     for (number, bottle) in bottles.iter().cycle().take(BOTTLES * AGENTS).enumerate() {
-        agents.push(tokio::spawn(agent(Arc::clone(bottle), number as u64, Arc::clone(&done))));
+        let share = requests / (BOTTLES * AGENTS);
+        agents.push(tokio::spawn(agent(Arc::clone(bottle), number as u64, share, Arc::clone(&done))));
     }
-    while done.load(Ordering::Relaxed) < REQUESTS / 10 {
+    while done.load(Ordering::Relaxed) < requests / 10 {
         assert!(!agents.iter().any(tokio::task::JoinHandle::is_finished), "an agent ended early");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -107,12 +111,17 @@ async fn a_day_of_several_bottles() {
     assert!(files_at_end <= files + 64, "{files} descriptors were open, now {files_at_end}");
     let model: u64 = bottles.iter().map(|bottle| bottle.answered.load(Ordering::SeqCst)).sum();
     say(&format!(
-        "{REQUESTS} requests in {:.0} s, {HELD} held meanwhile, {model} answers of models counted once; memory {} MiB \
+        "{requests} requests in {:.0} s, {HELD} held meanwhile, {model} answers of models counted once; memory {} MiB \
          when warm, {} at the end",
         took.as_secs_f64(),
         warm >> 20,
         end >> 20
     ));
+}
+
+fn wanted() -> usize {
+    let said = std::env::var("BOTTLE_SOAK_REQUESTS").ok();
+    said.map_or(REQUESTS, |said| said.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
 /// On the real standard error, which a test that passes shows too.
@@ -236,7 +245,7 @@ struct Agent {
     redacting: http1::SendRequest<TestBody>,
 }
 
-async fn agent(bottle: Arc<Bottle>, seed: u64, done: Arc<AtomicUsize>) {
+async fn agent(bottle: Arc<Bottle>, seed: u64, requests: usize, done: Arc<AtomicUsize>) {
     let mut dice = rand::rngs::StdRng::seed_from_u64(seed);
     let mut agent = Agent {
         site: client::http2(&bottle.door, SITE).await,
@@ -244,7 +253,7 @@ async fn agent(bottle: Arc<Bottle>, seed: u64, done: Arc<AtomicUsize>) {
         redacting: client::http1(&bottle.door, REDACTING).await,
     };
     let text = "a line of prose that an agent sends to a model, and nothing else in it\n".repeat(14);
-    for _ in 0..REQUESTS / (BOTTLES * AGENTS) {
+    for _ in 0..requests {
         agent.ask(&bottle, &mut dice, &text).await;
         done.fetch_add(1, Ordering::Relaxed);
     }
