@@ -27,11 +27,31 @@ pub(crate) struct Opened {
 impl Opened {
     /// Provisions a door and opens it.
     pub(crate) async fn with(provision: Provision) -> Self {
+        let closed = Self::closed(provision);
+        closed.open().await;
+        closed
+    }
+
+    /// The same, and names are looked up there.
+    #[cfg(test)]
+    pub(crate) async fn resolving(provision: Provision, server: std::net::SocketAddr) -> Self {
+        let mut closed = Self::closed(provision);
+        let egress = Arc::get_mut(&mut closed.egress).expect("nobody else has it yet");
+        let upstream = Arc::get_mut(&mut egress.upstream).expect("nor this");
+        upstream.set_names(crate::upstream::names::Names::asking(server));
+        closed.open().await;
+        closed
+    }
+
+    fn closed(provision: Provision) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let (backlog, questions) = (Arc::new(Backlog::new(bounds::EVENTS)), Questions::default());
         let egress = provisioned(provision, folder.path(), &backlog, &questions).expect("provision");
-        serve::open(&egress, &door_in(folder.path())).await.expect("open");
         Self { egress, backlog, questions, folder }
+    }
+
+    async fn open(&self) {
+        serve::open(&self.egress, &door_in(self.folder.path())).await.expect("open");
     }
 }
 

@@ -1,7 +1,10 @@
 //! Ways around the decision: requests that two readers take for different ones, other methods, other names, other
 //! hosts' certificates. What must not arrive is looked for at the site.
 
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::bundle::Provision;
 use bottle_test_support::authority::Alpn;
 use bottle_test_support::server::{Server, handler};
+use bottle_test_support::skip;
 use bottle_test_support::upstream::{Leaf, Site};
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -410,5 +414,98 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
             }
             other => panic!("{what}: {other:?}"),
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listed_name_that_leads_inside_is_refused_at_the_door() {
+    const NAME: &str = "rebinding.example.com";
+    for answer in [
+        leads_to([127, 0, 0, 1]),
+        leads_to([10, 0, 0, 1]),
+        leads_to([169, 254, 169, 254]),
+        leads_to([192, 0, 2, 77]),
+        is_called("inside.corp.example", [10, 1, 2, 3]),
+    ] {
+        let (server, asked) = name_server(vec![answer.clone()]).await;
+        let yaml = format!("routes:\n- host: {NAME}\n  ports: [80, 443]\n");
+        let own: fn(&mut Provision) =
+            |provision| provision.host_addresses = vec!["192.0.2.77".parse().expect("address")];
+        let door = DoorFixture::resolving(yaml, server, own).await;
+        for scheme in ["http", "https"] {
+            let said = door.curl(&[&format!("{scheme}://{NAME}/")]).await;
+            let reason = said.header("x-bottle-reason").unwrap_or_default();
+            assert_eq!((said.status(), reason.as_str()), (403, "address-forbidden"), "{scheme} {answer:?}");
+        }
+        assert!(asked.load(Ordering::SeqCst) > 0, "the name server was asked");
+    }
+}
+
+/// Has OpenSSL make what this program's own libraries refuse to make.
+fn openssl(folder: &Path, arguments: &[&str]) {
+    let made = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
+    assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// The files of a certificate: a key of so many bits, signed by the folder's authority with this digest.
+fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
+    let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
+    let subject = format!("/CN={SITE}");
+    openssl(folder, &["genrsa", "-out", &key, bits]);
+    openssl(folder, &["req", "-new", "-key", &key, "-subj", &subject, "-out", &request]);
+    std::fs::write(folder.join("names"), format!("subjectAltName=DNS:{SITE}\n")).expect("names");
+    let signer = ["-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7", "-days", "2", "-extfile", "names"];
+    let signed = [&["x509", "-req", "-in", &request, "-out", &certificate, digest], &signer[..]].concat();
+    openssl(folder, &signed);
+}
+
+/// OpenSSL's own server with that certificate, and its port.
+fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
+    let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
+    let mut server = Command::new("openssl")
+        .args(["s_server", "-accept", "127.0.0.1:0", "-www", "-cipher", "DEFAULT:@SECLEVEL=0"])
+        .args(["-key", &key, "-cert", &certificate])
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("openssl");
+    let lines = BufReader::new(server.stdout.take().expect("output")).lines();
+    let ready = lines.map_while(Result::ok).find(|line| line.starts_with("ACCEPT"));
+    let port = ready.as_deref().and_then(|line| line.rsplit(':').next()?.trim().parse().ok());
+    (server, port.unwrap_or_else(|| panic!("openssl s_server says no port: {ready:?}")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weak_certificates_are_502() {
+    if Command::new("openssl").arg("version").output().is_err() {
+        skip::aloud(
+            "weak certificates",
+            &"there is no openssl, which makes what this program's own libraries refuse to",
+        );
+        return;
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let root = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca.pem"];
+    openssl(folder.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
+    let roots = std::fs::read_to_string(folder.path().join("ca.pem")).expect("root");
+    for (name, bits, digest, holds) in [
+        // The control: the same server, and nothing weak.
+        ("sound", "2048", "-sha256", true),
+        ("short-key", "1024", "-sha256", false),
+        ("sha1", "2048", "-sha1", false),
+        ("md5", "2048", "-md5", false),
+    ] {
+        certificate(folder.path(), name, bits, digest);
+        let (mut server, port) = served_by_openssl(folder.path(), name);
+        let yaml = format!("routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n");
+        let door = DoorFixture::of_routes(&roots, yaml, |_| {}).await;
+        let answer = door.curl(&[URL]).await;
+        let (status, reason) = (answer.status(), answer.header("x-bottle-reason"));
+        server.kill().expect("killed");
+        server.wait().expect("ended");
+        let expected = if holds { (200, None) } else { (502, Some("upstream-untrusted".to_owned())) };
+        assert_eq!((status, reason), expected, "{name}");
     }
 }

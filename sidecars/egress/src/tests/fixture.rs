@@ -78,8 +78,20 @@ impl DoorFixture {
         Self::provisioned(provision, self.site).await
     }
 
+    /// A door with these routes whose bundle asks this name server, and nobody else.
+    pub(super) async fn resolving(yaml: String, server: SocketAddr, change: fn(&mut Provision)) -> Self {
+        let site = Upstream::start(&[SITE]).expect("fake site");
+        let mut provision = provision(yaml, site.ca_pem(), LogLevel::Off);
+        change(&mut provision);
+        Self::around(Opened::resolving(provision, server).await, site).await
+    }
+
     async fn provisioned(provision: Provision, site: Upstream) -> Self {
-        let Opened { egress, backlog, questions, folder } = Opened::with(provision).await;
+        Self::around(Opened::with(provision).await, site).await
+    }
+
+    async fn around(opened: Opened, site: Upstream) -> Self {
+        let Opened { egress, backlog, questions, folder } = opened;
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
             relay(folder.path().join(HTTP_PORT.to_string())).await,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bottle_contract::decide::Reason;
+use bottle_test_support::skip;
 use bottle_test_support::upstream::{Leaf, Site};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -50,7 +51,7 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
     let named = std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| hosts.contains("ip6-localhost"));
     for url in ["https://192.0.2.77/", "https://ip6-localhost/", "http://ip6-localhost/"] {
         if url.contains("ip6") && !named {
-            skipped("this machine's /etc/hosts names no ip6-localhost");
+            skip::aloud("addresses that are forbidden", &"this machine's /etc/hosts names no ip6-localhost");
             continue;
         }
         // The name in the tunnel is the client's; whether its own checks pass is not the point here.
@@ -61,11 +62,6 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
             "{url}"
         );
     }
-}
-
-#[allow(clippy::print_stderr, reason = "a skipped test says why")]
-fn skipped(why: &str) {
-    eprintln!("skipped: {why}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -65,6 +65,12 @@ impl Upstream {
         &self.dialer
     }
 
+    /// Has another name server asked.
+    #[cfg(test)]
+    pub(crate) fn set_names(&mut self, names: super::names::Names) {
+        self.dialer.names = names;
+    }
+
     /// Sends `request` to `target` and returns when the head of its answer is there.
     ///
     /// A kept connection that turns out to be closed before anything was sent costs another try, never
