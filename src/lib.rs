@@ -8,11 +8,13 @@
 //!                     immutable  undo themselves
 //! ```
 //! `cli` is the only one that reads flags and prints; `keeper` is the process that owns a running
-//! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine.
+//! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine, and only `forge` a
+//! forge.
 
 mod archive;
 pub mod backend;
 pub mod cli;
+pub mod forge;
 pub mod host;
 pub mod instance;
 pub mod keeper;

@@ -17,6 +17,7 @@ use super::terminal::{self, Person};
 use crate::backend::{Snapshot, Unused, registry};
 use crate::host::Host;
 use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
+use crate::instance::deploy_keys::DeployKey;
 use crate::instance::{State, Store};
 
 /// An agent's time to end by itself when all bottles are ended at once.
@@ -160,6 +161,9 @@ fn lines(found: &Found, living: &[Slug], verb: &str) -> String {
             "{} {verb} {what}: it {} ({}, {counted})",
             orphan.slug, orphan.why, orphan.backend
         );
+        for key in &orphan.deploy_keys {
+            let _ = writeln!(text, "the deploy key {} {verb} revoked", key.describe());
+        }
     }
     for Unnamed { backend, snapshot } in &found.snapshots {
         let Snapshot { slug, reference, .. } = snapshot;
@@ -187,6 +191,7 @@ fn shape(found: &Found, living: &[Slug], failures: &[String], dry_run: bool) -> 
         backend: orphan.backend.clone(),
         why: orphan.why.clone(),
         work_kept: orphan.keeps == Keeps::Work,
+        deploy_keys: orphan.deploy_keys.iter().map(DeployKey::describe).collect(),
     };
     CleanupReport {
         dry_run,

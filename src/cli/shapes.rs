@@ -62,6 +62,8 @@ pub(crate) struct Leftover {
     pub(crate) why: String,
     /// Whether it was stopped and kept instead, for the work in it.
     pub(crate) work_kept: bool,
+    /// Its keys on forges that were revoked, or could not be: `errors` says which.
+    pub(crate) deploy_keys: Vec<String>,
 }
 
 /// `bottle commit --json`.

@@ -1,7 +1,8 @@
 //! Finding and removing what belongs to no living bottle.
 //!
 //! Two sources are held side by side: the state folders of this home, and what each backend finds by its
-//! own labels. So a resource whose record was lost and a record whose resources are gone are both found.
+//! own labels. So a resource whose record was lost and a record whose resources are gone are both found. Deploy keys
+//! are known by the records alone: one that cannot be revoked keeps its record.
 //! Left alone: living bottles, detached bottles whose guest still lives (the next command adopts them),
 //! preserved work, the snapshot that a bottle's state names, records of a newer program, and everything of
 //! other homes.
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
+use super::deploy_keys::{self, DeployKey, Tokens};
 use super::freeze;
 use super::record::{Record, Status};
 use super::store::{ClaimError, State, Store, Unlistable};
@@ -52,6 +54,8 @@ pub struct Orphan {
     pub keeps: Keeps,
     /// What its backend made.
     pub resources: Vec<Resource>,
+    /// What is to be revoked on forges.
+    pub deploy_keys: Vec<DeployKey>,
     /// Whether it has a state folder.
     pub has_state: bool,
 }
@@ -116,7 +120,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
                 let left = of_backend.get(record.backend.as_str()).cloned().unwrap_or_default();
                 let left: Vec<_> =
                     left.into_iter().filter(|r| keeps != Keeps::Work || r.kind != LAYERS).collect();
-                if !left.is_empty() {
+                if !left.is_empty() || !record.deploy_keys.is_empty() {
                     found.orphans.push(orphan(
                         &record,
                         "left something over when it was preserved",
@@ -148,6 +152,7 @@ pub async fn find(host: &Host, backends: &[Box<dyn Backend>]) -> Result<Found, U
             backend: backend.to_owned(),
             keeps: Keeps::Nothing,
             resources,
+            deploy_keys: Vec::new(),
             has_state: false,
         }));
     }
@@ -186,7 +191,7 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
         }
     }
     for orphan in &found.orphans {
-        if let Err(failure) = remove_orphan(&store, backends, orphan).await {
+        if let Err(failure) = remove_orphan(host, &store, backends, orphan).await {
             failures.push(format!("{}: {failure}", orphan.slug));
         }
     }
@@ -274,7 +279,11 @@ async fn look_at_dead(
         None => false,
     };
     let keeps = Keeps::of(work, has_snapshot(store, record));
-    let why = if ended { "ended; only its logs are left" } else { "has no keeper" };
+    let why = match (ended, record.deploy_keys.is_empty()) {
+        (true, true) => "ended; only its logs are left",
+        (true, false) => "ended; a deploy key of it is left",
+        (false, _) => "has no keeper",
+    };
     found.orphans.push(orphan(record, why, keeps, resources));
 }
 
@@ -344,22 +353,44 @@ fn orphan(record: &Record, why: &str, keeps: Keeps, resources: Vec<Resource>) ->
         backend: record.backend.clone(),
         keeps,
         resources,
+        deploy_keys: record.deploy_keys.clone(),
         has_state: true,
     }
 }
 
-async fn remove_orphan(store: &Store, backends: &[Box<dyn Backend>], orphan: &Orphan) -> anyhow::Result<()> {
+async fn remove_orphan(
+    host: &Host,
+    store: &Store,
+    backends: &[Box<dyn Backend>],
+    orphan: &Orphan,
+) -> anyhow::Result<()> {
     // Held to the end, so that neither an adoption nor another cleanup works on the same bottle.
     let claim = if orphan.has_state { Some(store.adopt(&orphan.slug)?) } else { None };
     let works = orphan.keeps == Keeps::Work;
     let doomed: Vec<Resource> =
         orphan.resources.iter().filter(|r| !works || r.kind != LAYERS).rev().cloned().collect();
     named(backends, &orphan.backend)?.remove(&doomed).await?;
+    // After what used them. The record goes last: it alone says what is still to be revoked.
+    let keys = match &claim {
+        Some(claim) => deploy_keys::revoke(host, claim, &Tokens::default()).await,
+        None => Vec::new(),
+    };
     match (claim, orphan.keeps) {
-        (None, _) => Ok(()),
-        (Some(claim), Keeps::Nothing) => Ok(claim.remove()?),
-        (Some(claim), Keeps::Work | Keeps::Snapshot) => Ok(claim.preserve(works)?),
+        (None, _) => {}
+        (Some(claim), Keeps::Work | Keeps::Snapshot) => claim.preserve(works)?,
+        (Some(claim), Keeps::Nothing) if keys.is_empty() => claim.remove()?,
+        (Some(claim), Keeps::Nothing) => claim.update(|record| {
+            record.status = Status::Ended;
+            record.resources.clear();
+        })?,
     }
+    if keys.is_empty() { Ok(()) } else { Err(still_registered(&keys)) }
+}
+
+/// Keys that could not be revoked, and what becomes of them.
+fn still_registered(keys: &[String]) -> anyhow::Error {
+    let again = "the next `bottle cleanup` tries again, with the token from where the manifest had it";
+    anyhow::anyhow!("{}; {again}", keys.join("; "))
 }
 
 async fn enumerate(

@@ -16,6 +16,7 @@
 
 pub mod cleanup;
 pub mod committed;
+pub mod deploy_keys;
 pub mod freeze;
 pub mod record;
 pub mod store;

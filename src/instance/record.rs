@@ -7,6 +7,7 @@ use bottle_contract::session::guest::Exit;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::deploy_keys::DeployKey;
 use crate::backend::Resource;
 use crate::host::clock;
 
@@ -68,6 +69,9 @@ pub struct Record {
     /// Files and folders inside with the agent's conversations.
     #[serde(default)]
     pub transcript: Vec<String>,
+    /// Keys on forges that are to be revoked with it.
+    #[serde(default)]
+    pub deploy_keys: Vec<DeployKey>,
     /// What guards its door, as it was last known to the keeper.
     #[serde(default)]
     pub services: Vec<Service>,
@@ -117,7 +121,7 @@ impl Record {
     /// Whether the bottle ended and left nothing but its logs.
     #[must_use]
     pub fn has_only_logs(&self) -> bool {
-        self.status == Status::Ended && self.resources.is_empty()
+        self.status == Status::Ended && self.resources.is_empty() && self.deploy_keys.is_empty()
     }
 
     /// Whether a bottle without a keeper goes on by itself until somebody asks for it: one that was launched, was

@@ -325,6 +325,7 @@ impl Claim {
             record.cwd = before.cwd;
             record.started_at = before.started_at;
             record.resources = before.resources;
+            record.deploy_keys = before.deploy_keys;
             record.kept = kept;
             if kept {
                 record.workspace_ready = before.workspace_ready;
@@ -514,6 +515,7 @@ mod tests {
             pulled_at: None,
             kept: false,
             transcript: Vec::new(),
+            deploy_keys: Vec::new(),
             services: Vec::new(),
             agent_exit: None,
             manifest_hash: String::new(),

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use super::protocol::{KeeperEvent, KeeperRequest, LaunchOrder};
 use crate::host::Host;
 use crate::host::process::ProcessId;
+use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
 use crate::nearest::nearest;
@@ -206,7 +207,10 @@ async fn revive(host: &Host, slug: &Slug, record: &Record) -> Result<Revived, Cl
     }
     let failed = |error: bottle_channel::ChannelError| ClientError::Failed(error.to_string());
     let channel = spawn(host, slug).await?;
-    let mut stream = channel.open(&KeeperRequest::Adopt { slug: slug.clone() }).await.map_err(failed)?;
+    // The keeper has nothing of this command's environment.
+    let tokens = Tokens::of_this_machine(host, &record.deploy_keys).await;
+    let adopt = KeeperRequest::Adopt { slug: slug.clone(), tokens };
+    let mut stream = channel.open(&adopt).await.map_err(failed)?;
     match stream.receive().await.map_err(failed)? {
         KeeperEvent::Running { .. } => Ok(Revived::Reached(channel)),
         KeeperEvent::Refused(why) => Ok(Revived::Taken(why)),

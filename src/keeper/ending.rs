@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! agent ended │ stop │ client gone ─► agent's output ─► conversations ─► pid 1, bundle ─► work? ─► resources ─► folder
-//!                                     to logs/ if       copied out                        │
+//!                                     to logs/ if       copied out                        │      deploy keys
 //!                                     nobody saw it                                       │
 //!   there is work, or a failed agent has conversations: layers and folder stay, `.preserve`
 //!   neither, and there is a snapshot: the folder stays, which names it
@@ -11,7 +11,7 @@
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bottle_channel::{Channel, ChannelError, Event, Stream};
@@ -28,7 +28,9 @@ use bottle_scan::Redactor;
 use super::protocol::{EndCause, EndChoice, Ended, Resumable};
 use super::transcript;
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
+use crate::host::Host;
 use crate::instance::Claim;
+use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::freeze;
 use crate::instance::record::Status;
 use crate::instance::transcripts::Transcripts;
@@ -54,8 +56,8 @@ pub(super) struct End {
 
 /// What is torn down.
 pub(super) struct Scene<'a> {
-    /// `$BOTTLE_HOME`.
-    pub(super) home: &'a Path,
+    /// The machine.
+    pub(super) host: &'a Host,
     pub(super) backend: &'a dyn Backend,
     pub(super) claim: Claim,
     pub(super) guest: Channel,
@@ -64,6 +66,7 @@ pub(super) struct Scene<'a> {
     /// Writes down what the bundle counted.
     pub(super) counting: JoinHandle<()>,
     pub(super) secrets: Vec<Secret>,
+    pub(super) tokens: Tokens,
 }
 
 impl Scene<'_> {
@@ -88,7 +91,10 @@ impl Scene<'_> {
         let keep = end.choice == EndChoice::Keep
             && (self.holds_work(since, looked).await || failed && conversation.worth_keeping);
         let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs: keep_logs };
-        let left = self.remove_resources(keep).await;
+        // Side by side: a forge that hangs holds nothing else up.
+        let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
+        let (mut left, keys) = tokio::join!(self.remove_resources(keep), revoking);
+        left.extend(keys);
         // It ends with the bundle, when all is written that it was told of.
         if tokio::time::timeout(PATIENCE, &mut self.counting).await.is_err() {
             self.counting.abort();
@@ -125,7 +131,7 @@ impl Scene<'_> {
     /// Copies the agent's conversations out, where pid 1 is still there to do it.
     async fn save_conversations(&self, exit: Option<Exit>) -> Conversation {
         let record = self.claim.record();
-        let transcripts = Transcripts::of(self.home, &record);
+        let transcripts = Transcripts::of(&self.host.home, &record);
         match transcript::save(&transcripts, &record.transcript, &self.guest, &self.secrets).await {
             Ok(found) => Conversation {
                 worth_keeping: found,

@@ -28,6 +28,7 @@ mod questions;
 mod transcript;
 mod usage;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use tokio::sync::mpsc;
 use crate::backend::{Backend, BackendError};
 use crate::host::process::ProcessId;
 use crate::host::{Host, disk};
+use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
 use crate::instance::{Claim, ClaimError, Store};
 use crate::launch::{self, Canary, LaunchError, Planned, Running, Work};
@@ -96,8 +98,8 @@ async fn serve(host: &Host, backends: &[Box<dyn Backend>]) -> anyhow::Result<()>
         KeeperRequest::Launch(order) => {
             keep_new(host, backends, *order, First { channel, incoming }, request).await
         }
-        KeeperRequest::Adopt { slug } => {
-            keep_adopted(host, backends, &slug, First { channel, incoming }, request).await
+        KeeperRequest::Adopt { slug, tokens } => {
+            keep_adopted(host, backends, &slug, tokens, First { channel, incoming }, request).await
         }
         _ => {
             request.refuse("a keeper first launches or adopts").await;
@@ -136,6 +138,7 @@ async fn keep_new(
         Err(error) => return refuse(&first, &report, claim_failure(&error)).await,
     };
     log_into(&claim);
+    let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
             // Only a later resume asks for it, and says when it is not there.
@@ -143,13 +146,13 @@ async fn keep_new(
                 tracing::warn!("what the bottle was started from is not noted: {error}");
             }
             let secrets = order.secrets.into_values().map(|text| text.0).collect();
-            let owned = Owned { host, backend, claim, running, first, secrets, adopted: false };
+            let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: false };
             owned.keep(&report).await
         }
         Err(error) => {
             let _ = report.message(&KeeperEvent::Phase(Phase::Undo)).await;
             let mut failure = failure_of(&error, order.prepared.inside.is_some());
-            failure.left = launch::undo(backend, &claim).await;
+            failure.left = launch::undo(host, backend, &claim, &tokens).await;
             failure.left.extend(unclaim(claim, order.resumed.is_some(), failure.left.is_empty()));
             refuse(&first, &report, failure).await
         }
@@ -189,6 +192,7 @@ async fn keep_adopted(
     host: &Host,
     backends: &[Box<dyn Backend>],
     slug: &Slug,
+    tokens: Tokens,
     first: First,
     request: Request,
 ) -> anyhow::Result<()> {
@@ -210,7 +214,8 @@ async fn keep_adopted(
                 record.keeper = own;
                 record.runtime = Some(host.runtime.clone());
             })?;
-            let owned = Owned { host, backend, claim, running, first, secrets: Vec::new(), adopted: true };
+            let secrets = Vec::new();
+            let owned = Owned { host, backend, claim, running, first, secrets, tokens, adopted: true };
             owned.keep(&report).await
         }
         Err(error) => refuse(&first, &report, failure_of(&error, false)).await,
@@ -256,10 +261,19 @@ async fn launch_watched(
         std::future::pending().await
     };
     let phases = async {
+        // First of all: a forge that refuses does so before anything is made.
+        let deploy_keys = match order.plan.has_deploy_keys() || !claim.record().deploy_keys.is_empty() {
+            true => {
+                enter(Phase::Keys).await?;
+                let tokens = Tokens::of(&order.plan, &order.secrets);
+                deploy_keys::register(host, claim, &order.plan, &tokens).await?
+            }
+            false => BTreeMap::new(),
+        };
         enter(Phase::Network).await?;
         let canary = Canary::draw(&order.plan.env);
         let told = jobs::progress(told);
-        let planned = Planned::new(Work { host, backend, order, claim, told, canary });
+        let planned = Planned::new(Work { host, backend, order, claim, told, canary, deploy_keys });
         let networked = planned.network().await?;
         enter(Phase::Guard).await?;
         let guarded = networked.guard().await?;
@@ -348,6 +362,7 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
         pulled_at: None,
         kept: false,
         transcript: plan.transcript.clone(),
+        deploy_keys: Vec::new(),
         services: Vec::new(),
         agent_exit: None,
         manifest_hash: plan.manifest_hash.clone(),
@@ -400,6 +415,7 @@ fn failure_of(error: &LaunchError, in_image: bool) -> LaunchFailure {
             (5, Some("nothing was started; `bottle doctor` says what this machine lacks".to_owned()))
         }
         LaunchError::Peer { .. } => (1, Some("`bottle doctor` says what this machine lacks".to_owned())),
+        LaunchError::Forge(error) => (1, Some(error.hint.clone())),
         LaunchError::Host(_) => (1, None),
     };
     LaunchFailure { exit, message: error.to_string(), hint, left: Vec::new() }

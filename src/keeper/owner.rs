@@ -21,6 +21,7 @@ use super::{questions, usage};
 use crate::backend::Backend;
 use crate::host::Host;
 use crate::instance::Claim;
+use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Mode, Service, Status};
 use crate::launch::{Running, agent_end};
 
@@ -44,6 +45,8 @@ pub(super) struct Owned<'a> {
     pub(super) running: Running,
     pub(super) first: First,
     pub(super) secrets: Vec<Secret>,
+    /// With which its deploy keys are revoked; those that are not here are read again.
+    pub(super) tokens: Tokens,
     pub(super) adopted: bool,
 }
 
@@ -107,7 +110,7 @@ impl Owned<'_> {
         asking.abort();
         let agent = watch.agent();
         let scene = ending::Scene {
-            home: &self.host.home,
+            host: self.host,
             backend: self.backend,
             claim: self.claim,
             guest,
@@ -115,6 +118,7 @@ impl Owned<'_> {
             agent,
             counting,
             secrets: self.secrets,
+            tokens: self.tokens,
         };
         let ended = scene.tear_down(end).await;
         let _ = std::fs::remove_file(&socket);

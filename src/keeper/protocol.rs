@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Copied, Origin, Prepared, Snapshot};
+use crate::instance::deploy_keys::Tokens;
 use crate::plan::Plan;
 
 /// The first frame of a client's stream.
@@ -28,6 +29,8 @@ pub enum KeeperRequest {
     Adopt {
         /// The bottle's slug.
         slug: Slug,
+        /// With which its deploy keys are revoked at its end, as far as this machine has them now.
+        tokens: Tokens,
     },
     /// `attach`, `exec`, `copy-*`, `logs`, `probe` and `status` go to the guest as they are; the others
     /// are the keeper's alone and refused.
@@ -157,6 +160,8 @@ pub enum EndChoice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
+    /// The deploy keys, where there are any.
+    Keys,
     /// The private network and the place of the door.
     Network,
     /// The bundle: started, provisioned, healthy.

@@ -105,6 +105,11 @@ fn gate(work: &Work<'_>, told: Told) -> Result<GateProvision, LaunchError> {
             PlannedKey::Ssh { secret, known } => {
                 GateKey::Ssh { private: value(secret, &repo.name)?, known_hosts: known_hosts(repo, known)? }
             }
+            PlannedKey::Deploy { known, .. } => {
+                let made = work.deploy_keys.get(&repo.name).cloned();
+                let none = || LaunchError::Host(format!("no deploy key was made for {}", repo.name));
+                GateKey::Ssh { private: made.ok_or_else(none)?, known_hosts: known_hosts(repo, known)? }
+            }
         };
         repos.push(GateRepo {
             name: repo.name.clone(),
@@ -120,6 +125,7 @@ fn gate(work: &Work<'_>, told: Told) -> Result<GateProvision, LaunchError> {
         repos,
         known_secrets: secrets
             .values()
+            .chain(work.deploy_keys.values())
             .chain(&work.order.marked)
             .chain([&work.canary.value])
             .cloned()

@@ -20,14 +20,19 @@ mod workspace;
 pub use canary::Canary;
 pub use guest::agent_end;
 
+use std::collections::BTreeMap;
+
 use bottle_channel::{Channel, Stream};
-use bottle_contract::session::guest::{Attempt, Reach};
+use bottle_contract::names::Name;
+use bottle_contract::session::guest::{Attempt, Reach, SecretText};
 use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
 use crate::backend::{Backend, BackendError, LAYERS, Site, Told};
+use crate::forge::ForgeError;
 use crate::host::{Host, roots};
 use crate::instance::Claim;
+use crate::instance::deploy_keys::{self, KeyError, Tokens};
 use crate::instance::transcripts::Transcripts;
 use crate::keeper::protocol::LaunchOrder;
 
@@ -45,6 +50,8 @@ pub struct Work<'a> {
     pub told: Told,
     /// What this launch puts into the agent's environment for nobody to use.
     pub canary: Canary,
+    /// The private halves of the deploy keys that were made for it, by the repositories' names.
+    pub deploy_keys: BTreeMap<Name, SecretText>,
 }
 
 impl Work<'_> {
@@ -168,9 +175,16 @@ impl Provisioned<'_> {
 }
 
 /// Removes everything that the ledger names, last made first, and what a launch that was cut off made
-/// without getting to write it down. What an earlier launch left in the layers stays. The answer is what could
-/// not be looked at or removed.
-pub async fn undo(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
+/// without getting to write it down; revokes its deploy keys. What an earlier launch left in the layers stays. The
+/// answer is what could not be looked at, removed or revoked.
+pub async fn undo(host: &Host, backend: &dyn Backend, claim: &Claim, tokens: &Tokens) -> Vec<String> {
+    // Side by side: a forge that hangs holds nothing else up.
+    let (mut left, keys) = tokio::join!(remove(backend, claim), deploy_keys::revoke(host, claim, tokens));
+    left.extend(keys);
+    left
+}
+
+async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
     let record = claim.record();
     let kept = record.kept;
     let mut resources = record.resources;
@@ -216,6 +230,9 @@ pub enum LaunchError {
     /// Something of the host that the launch needs is not as it must be.
     #[error("{0}")]
     Host(String),
+    /// A forge did not give a deploy key.
+    #[error(transparent)]
+    Forge(ForgeError),
     /// The bottle reached what it must not, or could not be shown not to.
     #[error("isolation could not be proven: {}", holes(.0))]
     Isolation(Vec<Attempt>),
@@ -228,6 +245,15 @@ pub enum LaunchError {
     /// The person or a signal stopped it.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<KeyError> for LaunchError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Forge(error) => Self::Forge(error),
+            KeyError::Host(message) => Self::Host(message),
+        }
+    }
 }
 
 impl LaunchError {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use bottle_contract::names::{AGENT_USER, BadName, Slug};
+use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
 use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
 use bottle_contract::session::bundle::Limits;
 use bottle_contract::session::guest::Size;
@@ -78,11 +78,13 @@ pub enum PlanError {
     /// The Dockerfile cannot be read.
     #[error(transparent)]
     Dockerfile(#[from] DockerfileError),
-    /// The manifest asks for something that this version cannot keep its word on.
-    #[error("`{what}` is not available yet ({origin})")]
-    NotYet {
-        /// The key.
-        what: String,
+    /// No deploy key can be made for a repository with this address.
+    #[error("`git-gate.repos.{name}.url` {why} ({origin})")]
+    Repository {
+        /// The repository.
+        name: Name,
+        /// What is wrong with it, as the rest of a sentence.
+        why: String,
         /// Where it was written.
         origin: String,
     },
@@ -438,14 +440,48 @@ egress:
     }
 
     #[test]
-    fn what_nothing_enforces_yet_is_refused_by_name() {
-        let repos = "---
-agent_provider: {template: command, command: [agent]}
-git-gate: {repos: {tool: {url: 'ssh://git@git.example.com/tool.git', key: {provider: gitea, token_ref: T}}}}
----
-";
-        let error = planned(repos, |_| ()).expect_err("nobody makes such keys yet").to_string();
-        assert!(error.contains("git-gate.repos.tool") && error.contains("here.md:3"), "{error}");
+    fn a_deploy_key_is_planned_and_made_by_nobody_yet() {
+        let planned = |url: &str, key: &str| {
+            let text = format!(
+                "---\nagent_provider: {{template: command, command: [agent]}}\ngit-gate: {{repos: {{tool: {{url: \
+                 '{url}', key: {{token_ref: T, {key}}}}}}}}}\n---\n"
+            );
+            planned(&text, |_| ())
+        };
+        for (url, key, api, repository) in [
+            (
+                "git@Git.example.com:team/tool.git",
+                "provider: gitea",
+                "https://git.example.com/api/v1",
+                "team/tool",
+            ),
+            ("git@github.com:team/tool", "provider: github", "https://api.github.com", "team/tool"),
+            (
+                "ssh://git@git.example.com:2222/team/a.b_c.git",
+                "provider: gitea, api_url: 'https://forge.example.com:8443/api/v1/'",
+                "https://forge.example.com:8443/api/v1",
+                "team/a.b_c",
+            ),
+        ] {
+            let plan = planned(url, key).expect(url);
+            let PlannedKey::Deploy { token, keys, read_only, .. } = &plan.repos[0].key else {
+                panic!("{url}")
+            };
+            assert_eq!((keys.api.as_str(), keys.repository.as_str(), *read_only), (api, repository, false));
+            let need = plan.secrets.iter().find(|need| need.id == *token).expect("its token");
+            assert_eq!(need.source, SecretSource::Env("T".to_owned()));
+        }
+        for url in [
+            "git@git.example.com:tool.git",
+            "git@git.example.com:a/b/c",
+            "git@git.example.com:a/..",
+            "git@h:a/b%2Fc",
+        ] {
+            let error = planned(url, "provider: gitea").expect_err("no OWNER/NAME").to_string();
+            assert!(error.contains("git-gate.repos.tool.url") && error.contains("here.md:3"), "{error}");
+        }
+        let plan = planned("git@git.example.com:a/b", "provider: gitea, read_only: true").expect("a plan");
+        assert!(matches!(plan.repos[0].key, PlannedKey::Deploy { read_only: true, .. }));
     }
 
     #[test]

@@ -9,9 +9,10 @@ use url::Url;
 
 use super::secrets::{Needs, source_of};
 use super::{PlanError, SecretSource};
+use crate::forge::{Keys, Kind};
 use crate::host::Host;
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
-use crate::manifest::git_key::KeySource;
+use crate::manifest::git_key::{DeployKey, KeySource};
 use crate::manifest::host_path;
 use crate::resolve::{Repo, ResolvedManifest};
 
@@ -47,6 +48,17 @@ pub enum PlannedKey {
     Token {
         /// The secret's id.
         secret: String,
+    },
+    /// A private key that is made at launch and registered with a forge until the end.
+    Deploy {
+        /// The id of the token for the forge's API.
+        token: String,
+        /// Where it is registered.
+        keys: Keys,
+        /// Whether it may only read.
+        read_only: bool,
+        /// The host keys.
+        known: KnownHosts,
     },
 }
 
@@ -91,12 +103,29 @@ fn key(host: &Host, name: &Name, repo: &Repo, needs: &mut Needs) -> Result<Plann
             let source = source_of(token_ref, &host.home, &host.user_home);
             Ok(PlannedKey::Token { secret: needs.add(id, source, purpose) })
         }
-        // Fail closed: a key that nobody makes yet must not look as if it were made.
-        KeySource::Gitea(_) | KeySource::Github(_) => Err(PlanError::NotYet {
-            what: format!("git-gate.repos.{name}.key.provider: gitea, github"),
-            origin: repo.key.origin.to_string(),
-        }),
+        KeySource::Gitea(key) => deploy(host, name, repo, Kind::Gitea, key, needs),
+        KeySource::Github(key) => deploy(host, name, repo, Kind::Github, key, needs),
     }
+}
+
+fn deploy(
+    host: &Host,
+    name: &Name,
+    repo: &Repo,
+    kind: Kind,
+    key: &DeployKey,
+    needs: &mut Needs,
+) -> Result<PlannedKey, PlanError> {
+    let url = ssh(repo.url.value.as_str());
+    let keys =
+        Keys::of(kind, key.api_url.as_deref(), &repo.url.value.host(), &url.path).map_err(|error| {
+            let origin = repo.url.origin.to_string();
+            PlanError::Repository { name: name.clone(), why: error.to_string(), origin }
+        })?;
+    let source = source_of(&key.token_ref, &host.home, &host.user_home);
+    let purpose = format!("the deploy key of the repository {name}, made at {} for this launch", keys.host());
+    let token = needs.add(format!("git-gate.{name}"), source, purpose);
+    Ok(PlannedKey::Deploy { token, keys, read_only: key.read_only, known: known_hosts(host, repo) })
 }
 
 fn known_hosts(host: &Host, repo: &Repo) -> KnownHosts {

@@ -76,6 +76,14 @@ pub struct Plan {
     pub manifest: String,
 }
 
+impl Plan {
+    /// Whether a forge is asked for keys at launch.
+    #[must_use]
+    pub fn has_deploy_keys(&self) -> bool {
+        self.repos.iter().any(|repo| matches!(repo.key, PlannedKey::Deploy { .. }))
+    }
+}
+
 /// Who and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {

@@ -12,6 +12,7 @@
 //! - `exit_codes`: each of them
 //! - `streams`: nobody to ask, nobody who reads
 //! - `races`: two commands at one moment
+//! - `deploy_keys`: keys that a forge has for as long as a bottle lives
 //! - `secrets`: credentials that cannot be had
 //! - `own_rules`: a person's own rules, and what they mark
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
@@ -37,6 +38,7 @@
 mod clock;
 mod clones;
 mod conversations;
+mod deploy_keys;
 mod disks;
 mod docker;
 mod endings;

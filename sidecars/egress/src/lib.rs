@@ -15,6 +15,7 @@
 //! - `live`, `vault`: what can change while it runs, and what cannot.
 //! - [`report`]: refusals and logs, redacted.
 //! - `usage`: what answers of models cost, counted as they pass and kept until the keeper has it.
+//! - [`outward`]: the host's own connections, by the same rules of trust.
 //! - `bounds`: every limit and deadline.
 //!
 //! It decides nothing by itself: what passes is `bottle_contract::decide`'s word, which
@@ -30,6 +31,7 @@ mod inspect;
 mod live;
 #[cfg(any(test, feature = "fuzzing"))]
 mod opened;
+pub mod outward;
 pub mod report;
 mod request;
 mod tls;

@@ -25,10 +25,11 @@ pub(crate) fn cause(complaint: &str) -> String {
     if lines.iter().any(|line| line.contains("Permission denied (")) {
         return "it does not accept the key that the person gave".to_owned();
     }
-    let said = lines
-        .iter()
-        .rev()
-        .find(|line| !line.starts_with("and the repository exists") && !line.starts_with("Please make sure"));
+    // What git adds to every failure of its transport says nothing where the upstream itself has spoken.
+    let always =
+        ["and the repository exists", "Please make sure", "fatal: Could not read from remote repository"];
+    let own = |line: &&String| !always.iter().any(|always| line.starts_with(always));
+    let said = lines.iter().rev().find(own).or_else(|| lines.iter().find(|line| line.starts_with("fatal: ")));
     said.map_or_else(
         || "git gave no reason".to_owned(),
         |line| line.trim_start_matches("fatal: ").trim_start_matches("remote: ").to_owned(),

@@ -214,6 +214,7 @@ impl From<SecretError> for CliError {
 /// What a phase works on, in the person's words.
 fn words(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
+        Phase::Keys => "registering its deploy keys",
         Phase::Network => "making its network",
         Phase::Guard => "raising the guard at its door",
         Phase::Provision if workspace == Workspace::Empty => "preparing the inside",

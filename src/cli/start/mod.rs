@@ -326,7 +326,8 @@ impl From<PlanError> for CliError {
                 "put a letter from a to z or a digit in it: the bottle's name in commands is made of these",
             ),
             PlanError::Argv { error, .. } => Self::usage(message).about("--prompt").hint(error.hint()),
-            PlanError::NotYet { .. } => Self::new(Kind::Manifest, message),
+            PlanError::Repository { .. } => Self::new(Kind::Manifest, message)
+                .hint("give it a key of your own (`key: {provider: static, path}`), or mend its address"),
             PlanError::Skill(_) | PlanError::Dockerfile(_) | PlanError::Routes(_) => {
                 Self::new(Kind::Manifest, message)
             }

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! authority ──► server ──► fake_llm   the model's side of a scripted agent, refuses every key but the real one
-//!                    └───► upstream   echo, streams, WebSockets, slow and broken answers
+//!                    ├───► upstream   echo, streams, WebSockets, slow and broken answers
+//!                    └───► forge      deploy keys by its API, and git for who holds one
 //! home ──► program                    a throw-away BOTTLE_HOME and the real binary run in it
 //!   └────► pty                        the same on a terminal, read back as a screen
 //! scrub                               what differs from run to run, replaced before a snapshot
@@ -27,6 +28,7 @@ pub mod body;
 pub mod developer_root;
 pub mod engine;
 pub mod fake_llm;
+pub mod forge;
 pub mod home;
 pub mod measure;
 pub mod ordinary;

@@ -1,0 +1,197 @@
+//! The API against a forge that judges what it is sent, over TLS.
+
+use bottle_test_support::authority::Authority;
+use bottle_test_support::forge::{Dialect, Forge, REPOSITORY, TOKEN, Trouble};
+
+use super::*;
+
+const BOTH: [Dialect; 2] = [Dialect::Gitea, Dialect::Github];
+
+struct Scene {
+    authority: Authority,
+    forge: Forge,
+    keys: Keys,
+    token: Secret,
+    key: SshKey,
+}
+
+impl Scene {
+    fn new(dialect: Dialect) -> Self {
+        let authority = Authority::new("of a test").expect("authority");
+        let forge = Forge::start(dialect, &authority).expect("a forge");
+        let kind = match dialect {
+            Dialect::Gitea => Kind::Gitea,
+            Dialect::Github => Kind::Github,
+        };
+        let keys = Keys::of(kind, Some(&forge.api()), "unused.example.com", "/team/tool.git").expect("keys");
+        let token = Secret::new(TOKEN.to_owned());
+        Self { authority, forge, keys, token, key: SshKey::draw().expect("a key") }
+    }
+
+    fn api(&self) -> Api<'_> {
+        Api { keys: &self.keys, token: &self.token, roots: self.authority.pem() }
+    }
+
+    fn named(&self, id: Option<u64>) -> Named<'_> {
+        Named { title: "bottle a-1", public: &self.key.public, id }
+    }
+
+    async fn register(&self) -> Result<u64, ForgeError> {
+        self.api().register(self.named(None), false).await
+    }
+
+    async fn revoke(&self, id: Option<u64>) -> Result<(), ForgeError> {
+        self.api().revoke(self.named(id)).await
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_registered_as_it_is_meant_and_revoked_by_its_id() {
+    for dialect in BOTH {
+        let scene = Scene::new(dialect);
+        scene.forge.add("somebody's", "ssh-ed25519 AAAA");
+        for read_only in [false, true] {
+            let id = scene.api().register(scene.named(None), read_only).await.expect("registered");
+            let found = scene.forge.keys().into_iter().find(|key| key.id == id).expect("it is there");
+            assert_eq!((found.title.as_str(), found.read_only), ("bottle a-1", read_only));
+            assert_eq!(found.key, scene.key.public);
+            scene.revoke(Some(id)).await.expect("revoked");
+            assert_eq!(scene.forge.keys().len(), 1, "nobody else's");
+            scene.revoke(Some(id)).await.expect("gone already");
+        }
+        assert_eq!(scene.forge.faults(), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_which_nothing_was_heard_is_found_by_its_public_half() {
+    for dialect in BOTH {
+        let scene = Scene::new(dialect);
+        // More than a page, one with its title.
+        for number in 0..5 {
+            scene.forge.add(&format!("bottle a-{number}"), &format!("ssh-ed25519 AAAA{number}"));
+        }
+        scene.revoke(None).await.expect("there is none");
+        let key = Named { title: "bottle another", ..scene.named(None) };
+        scene.forge.next(Method::POST, Trouble::ClosesAfter);
+        let error = scene.api().register(key, false).await.expect_err("no answer");
+        assert!(error.unsure, "{error:?}");
+        assert_eq!(scene.forge.keys().len(), 6, "and yet it was made");
+        scene.revoke(None).await.expect("found and revoked");
+        assert_eq!(scene.forge.keys().len(), 5);
+    }
+}
+
+#[tokio::test]
+async fn every_refusal_is_told_with_the_next_step() {
+    let spent = vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "0")];
+    for dialect in BOTH {
+        for (status, headers, message, words, next) in [
+            (
+                401,
+                vec![],
+                "Bad credentials",
+                "does not accept the token (401): Bad credentials",
+                "`token_ref`",
+            ),
+            (
+                403,
+                vec![],
+                "no scope",
+                "may not do that (403): no scope",
+                match dialect {
+                    Dialect::Gitea => "`write:repository`",
+                    Dialect::Github => "`Administration: read and write`",
+                },
+            ),
+            (403, spent.clone(), "", "too much is asked of it (403)", "try again after 1970"),
+            (404, vec![], "Not Found", "shows the token no such repository (404)", "`api_url`"),
+            (422, vec![], "Key title has been used", "such a key already", "`bottle cleanup`"),
+            (429, vec![("retry-after", "9")], "", "too much is asked of it (429)", "try again in 9 s"),
+            (301, vec![("location", "https://elsewhere.example")], "", "leads elsewhere (301)", "`url`"),
+            (500, vec![], "", "it answered 500", "try again"),
+        ] {
+            let scene = Scene::new(dialect);
+            scene.forge.next(Method::POST, Trouble::Status(status, headers, message));
+            let error = scene.register().await.expect_err("refused");
+            assert!(error.message.contains(words), "{status}: {error}");
+            for named in ["\"bottle a-1\"", REPOSITORY, "127.0.0.1:"] {
+                assert!(error.message.contains(named), "{status}: {error}");
+            }
+            assert!(error.hint.contains(next), "{status}: {}", error.hint);
+            assert_eq!(error.unsure, status == 500, "{status}");
+            assert!(!format!("{error:?}").contains(TOKEN));
+            assert_eq!(scene.forge.keys(), []);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_revoked_says_so_and_an_unseen_key_is_not_taken_for_a_gone_one() {
+    for dialect in BOTH {
+        let scene = Scene::new(dialect);
+        let id = scene.register().await.expect("registered");
+        for (method, status) in [(Method::DELETE, 401), (Method::DELETE, 403), (Method::DELETE, 404)] {
+            scene.forge.next(method, Trouble::Status(status, vec![], ""));
+            let error = scene.revoke(Some(id)).await.expect_err("still there");
+            assert!(error.message.contains(&format!("(id {id})")), "{error}");
+            assert!(error.hint.contains("by hand"), "{}", error.hint);
+        }
+        // A token that sees nothing of the repository any more.
+        scene.forge.next(Method::DELETE, Trouble::Status(404, vec![], ""));
+        scene.forge.next(Method::GET, Trouble::Status(404, vec![], ""));
+        let _ = scene.revoke(Some(id)).await.expect_err("nobody knows");
+        scene.revoke(Some(id)).await.expect("revoked");
+    }
+}
+
+#[tokio::test]
+async fn a_forge_that_hangs_is_given_up() {
+    let scene = Scene::new(Dialect::Gitea);
+    scene.forge.next(Method::POST, Trouble::HangsAfter);
+    // The clock is wound once the call is there: the forge's own thread knows nothing of it.
+    let waiting = async {
+        while scene.forge.calls().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tokio::time::pause();
+        tokio::time::advance(https::CALL_WITHIN).await;
+        std::future::pending::<()>().await;
+    };
+    let error = tokio::select! {
+        answer = scene.register() => answer.expect_err("it hangs"),
+        () = waiting => unreachable!("it waits for ever"),
+    };
+    assert!(error.message.contains("did not answer within 30 s") && error.unsure, "{error:?}");
+    tokio::time::resume();
+    scene.revoke(None).await.expect("found and revoked");
+    assert_eq!(scene.forge.keys(), []);
+}
+
+#[tokio::test]
+async fn nothing_is_asked_of_a_forge_that_cannot_be_trusted_or_is_not_there() {
+    let scene = Scene::new(Dialect::Github);
+    let other = Authority::new("another").expect("authority");
+    let api = Api { roots: other.pem(), ..scene.api() };
+    let error = api.register(scene.named(None), false).await.expect_err("not its authority");
+    assert!(error.message.contains("certificate") && !error.unsure, "{error:?}");
+    let keys = Keys { api: "https://127.0.0.1:1".to_owned(), ..scene.keys.clone() };
+    let error = Api { keys: &keys, ..scene.api() }.register(scene.named(None), false).await;
+    let error = error.expect_err("nobody listens");
+    assert!(error.hint.contains("https://127.0.0.1:1") && !error.unsure, "{error:?}");
+    let token = Secret::new("two\nlines".to_owned());
+    let error = Api { token: &token, ..scene.api() }.register(scene.named(None), false).await;
+    assert!(error.expect_err("no token").message.contains("characters that no token has"));
+    assert_eq!(scene.forge.calls(), [""; 0]);
+}
+
+#[tokio::test]
+async fn answers_that_are_none_are_refused_and_end() {
+    let scene = Scene::new(Dialect::Gitea);
+    scene.forge.next(Method::POST, Trouble::Status(201, vec![], "no id"));
+    let error = scene.register().await.expect_err("no id");
+    assert!(error.message.contains("names no id") && error.unsure, "{error:?}");
+    scene.forge.next(Method::GET, Trouble::Status(200, vec![], "no list"));
+    let error = scene.revoke(None).await.expect_err("no list");
+    assert!(error.message.contains("no list of keys"), "{error}");
+}

@@ -1,0 +1,368 @@
+//! Keys that a forge has for as long as a bottle lives: asked for, used, and gone after every end.
+//!
+//! The forge is one of the test's, over TLS; on the Linux backend git works with it through OpenSSH.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::authority::Authority;
+use bottle_test_support::forge::{Dialect, Forge, GitHost, TOKEN, Trouble};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::skip;
+use http::Method;
+
+use crate::home::run;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A home whose bottle `work` has a repository with a deploy key.
+struct Scene {
+    home: TestHome,
+    forge: Forge,
+    host: Option<GitHost>,
+}
+
+impl Scene {
+    /// On the fake backend, before a forge from which nobody can clone.
+    fn new(dialect: Dialect) -> Result<Self> {
+        Self::with(dialect, None, "backend: fake", "sleep, '600'", "")
+    }
+
+    fn with(
+        dialect: Dialect,
+        host: Option<GitHost>,
+        backend: &str,
+        command: &str,
+        more: &str,
+    ) -> Result<Self> {
+        let mut home = TestHome::new()?;
+        let authority = Authority::new("of a forge")?;
+        let forge = match &host {
+            Some(host) => Forge::before(dialect, &authority, host)?,
+            None => Forge::start(dialect, &authority)?,
+        };
+        let ca = home.outside("forge.pem");
+        authority.write_pem(&ca)?;
+        let url = host.as_ref().map_or("ssh://git@127.0.0.1:2/team/tool.git".to_owned(), GitHost::url);
+        let host_key = match &host {
+            Some(host) => host.host_key()?,
+            None => {
+                "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA".to_owned()
+            }
+        };
+        let provider = match dialect {
+            Dialect::Gitea => "gitea",
+            Dialect::Github => "github",
+        };
+        let text = format!(
+            "---\n{backend}\nagent_provider: {{template: command, command: [{command}]}}\n\
+             egress: {{ca_bundle: {}}}\ngit-gate:\n  user: {{name: Coder, email: coder@example.com}}\n  repos:\n    \
+             tool:\n      url: {url}\n      host_key: {host_key}\n      refs: {{allow: ['refs/heads/agent/**']}}\n      \
+             key: {{provider: {provider}, api_url: '{}', token_ref: FORGE_TOKEN{more}}}\n---\n",
+            ca.display(),
+            forge.api()
+        );
+        home.bottle("work", &text)?.agent("work", "---\nbottle: work\n---\n")?;
+        home.env("FORGE_TOKEN", TOKEN);
+        Ok(Self { home, forge, host })
+    }
+
+    /// On the Linux backend, before a forge with an OpenSSH server; nothing where one of them cannot be had.
+    fn real(test: &str, dialect: Dialect, script: &str, more: &str) -> Result<Option<Self>> {
+        if let Some(why) = GitHost::missing() {
+            skip::aloud(test, &why);
+            return Ok(None);
+        }
+        let command = format!("/bin/sh, -ec, \"{script}\"");
+        let scene = Self::with(dialect, Some(GitHost::start()?), "backend: linux", &command, more)?;
+        if !scene.home.runs(test, "linux")? {
+            return Ok(None);
+        }
+        Ok(Some(scene))
+    }
+
+    /// Starts `one` and leaves it running.
+    fn start(&self) -> Result<()> {
+        let _ = run(&self.home, &["start", "work", "--detach", "--label", "one", "-q"])?.expect_code(0);
+        Ok(())
+    }
+
+    /// What the start of `one` failed with.
+    fn refused(&self) -> Result<String> {
+        let outcome = run(&self.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
+        self.nothing_is_said_of_secrets(&outcome.stderr)?;
+        Ok(outcome.stderr)
+    }
+
+    fn titles(&self) -> Vec<String> {
+        self.forge.keys().into_iter().map(|key| key.title).collect()
+    }
+
+    /// The record of `one`.
+    fn record(&self) -> Result<serde_json::Value> {
+        let path = self.home.bottle_home().join("state/one/metadata.json");
+        Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
+    }
+
+    /// Kills the keeper of `one`.
+    fn kill_keeper(&self) -> Result<()> {
+        let keeper = self.record()?["keeper"].as_str().context("a keeper")?.to_owned();
+        let pid = keeper.split(':').next().context("its pid")?;
+        ensure!(Command::new("kill").args(["-9", pid]).status()?.success());
+        until(|| Ok(!std::path::Path::new(&format!("/proc/{pid}/fd")).exists() || is_zombie(pid)))
+    }
+
+    /// Neither the token nor a private key is in `text` or anywhere in the home.
+    fn nothing_is_said_of_secrets(&self, text: &str) -> Result<()> {
+        for secret in [TOKEN, "OPENSSH PRIVATE KEY", "b3BlbnNzaC1rZXktdjE"] {
+            ensure!(!text.contains(secret), "{secret} is told: {text}");
+            let found = Command::new("grep").args(["-rlF", "--", secret]).arg(self.home.root()).output()?;
+            ensure!(found.stdout.is_empty(), "{secret}: {}", String::from_utf8_lossy(&found.stdout));
+        }
+        Ok(())
+    }
+}
+
+fn is_zombie(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+fn until(mut there: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !there()? {
+        ensure!(Instant::now() < end, "it did not come");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_key_lives_as_long_as_its_bottle_and_a_resumed_one_gets_another() -> Result<()> {
+    for dialect in [Dialect::Gitea, Dialect::Github] {
+        let scene = Scene::new(dialect)?;
+        scene.start()?;
+        assert_eq!(scene.titles(), ["bottle one"]);
+        let first = scene.forge.keys().remove(0);
+        assert!(!first.read_only);
+        let record = scene.record()?;
+        assert_eq!(record["deploy_keys"][0]["id"], first.id, "{record}");
+        scene.nothing_is_said_of_secrets(&record.to_string())?;
+        // Work, so that it is kept.
+        scene.home.write("project/note", "kept\n")?;
+        let _ = run(&scene.home, &["cp", "note", "one:note"])?.expect_code(0);
+        let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
+        assert_eq!(scene.titles(), [""; 0]);
+        assert_eq!(scene.record()?["deploy_keys"], serde_json::json!([]));
+        let _ = run(&scene.home, &["resume", "one", "--detach", "-q"])?.expect_code(0);
+        assert_eq!(scene.titles(), ["bottle one"]);
+        assert_ne!(scene.forge.keys()[0].key, first.key);
+        let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
+        assert_eq!(scene.titles(), [""; 0]);
+        assert_eq!(scene.forge.faults(), [""; 0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_forge_refuses_is_said_before_anything_is_made() -> Result<()> {
+    let scene = Scene::new(Dialect::Gitea)?;
+    for (trouble, words) in [
+        (Trouble::Status(401, vec![], "bad"), "does not accept the token (401)"),
+        (Trouble::Status(403, vec![], "missing scope"), "`write:repository`"),
+        (Trouble::Status(404, vec![], ""), "look at `url` and `api_url`"),
+        (Trouble::Status(429, vec![("retry-after", "7")], ""), "try again in 7 s"),
+    ] {
+        scene.forge.next(Method::POST, trouble);
+        let said = scene.refused()?;
+        for word in [words, "\"bottle one\"", "team/tool at 127.0.0.1:"] {
+            assert!(said.contains(word), "no {word}: {said}");
+        }
+        assert!(!said.contains("could not be undone"), "{said}");
+        assert!(!scene.home.bottle_home().join("state/one").exists(), "{said}");
+    }
+    // Somebody has that title.
+    scene.forge.add("bottle one", "ssh-ed25519 AAAA");
+    let said = scene.refused()?;
+    assert!(said.contains("Key title has been used") && said.contains("choose another --label"), "{said}");
+    assert_eq!(scene.titles(), ["bottle one"], "which is somebody's");
+    Ok(())
+}
+
+#[test]
+fn without_its_token_nothing_is_asked_and_nothing_started() -> Result<()> {
+    let mut scene = Scene::new(Dialect::Github)?;
+    scene.home.env("FORGE_TOKEN", "");
+    let outcome = run(&scene.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(2);
+    assert!(outcome.stderr.contains("FORGE_TOKEN is not set"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("the deploy key of the repository tool"), "{}", outcome.stderr);
+    assert_eq!(scene.forge.calls(), [""; 0]);
+    assert!(!scene.home.bottle_home().join("state/one").exists());
+    let shown = run(&scene.home, &["start", "work", "--dry-run", "--label", "one"])?.expect_code(0);
+    assert!(shown.stdout.contains("the deploy key of the repository tool"), "{}", shown.stdout);
+    Ok(())
+}
+
+#[test]
+fn a_launch_that_fails_later_revokes_what_it_registered() -> Result<()> {
+    let mut scene = Scene::new(Dialect::Gitea)?;
+    scene.home.env("BOTTLE_FAKE_FAIL", "start_bundle:fail");
+    let _ = scene.refused()?;
+    assert_eq!(scene.titles(), [""; 0]);
+    let calls = scene.forge.calls();
+    assert!(calls.iter().any(|call| call.starts_with("POST")), "{calls:?}");
+    assert!(calls.iter().any(|call| call.starts_with("DELETE")), "{calls:?}");
+    assert!(!scene.home.bottle_home().join("state/one").exists());
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_is_lost_leaves_no_key() -> Result<()> {
+    let scene = Scene::new(Dialect::Github)?;
+    scene.forge.next(Method::POST, Trouble::ClosesAfter);
+    let said = scene.refused()?;
+    assert!(said.contains("broke off"), "{said}");
+    assert_eq!(scene.titles(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn after_a_killed_keeper_cleanup_revokes_and_says_what_it_cannot() -> Result<()> {
+    let mut scene = Scene::new(Dialect::Gitea)?;
+    let mut client = scene
+        .home
+        .program(["start", "work", "--yes", "--label", "one"])?
+        .command()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    until(|| Ok(scene.record().is_ok_and(|record| record["status"] == "running")))?;
+    scene.kill_keeper()?;
+    client.wait()?;
+    assert_eq!(scene.titles(), ["bottle one"]);
+
+    let shown = run(&scene.home, &["cleanup", "--dry-run"])?.expect_code(0);
+    let line = "the deploy key \"bottle one\" of team/tool at 127.0.0.1:";
+    assert!(shown.stdout.contains(line) && shown.stdout.contains("would be revoked"), "{}", shown.stdout);
+
+    // Without the token it cannot be: the bottle goes, what is known of the key stays.
+    scene.home.env("FORGE_TOKEN", "");
+    let failed = run(&scene.home, &["cleanup", "--yes"])?.expect_code(1);
+    for words in [line_of_failure(&scene)?.as_str(), "FORGE_TOKEN is not set", "by hand it is deleted"] {
+        assert!(failed.stderr.contains(words), "no {words}: {}", failed.stderr);
+    }
+    assert_eq!(scene.titles(), ["bottle one"]);
+    assert_eq!(scene.record()?["resources"], serde_json::json!([]));
+    // Its name is not given away meanwhile.
+    scene.home.env("FORGE_TOKEN", TOKEN);
+    let taken = run(&scene.home, &["start", "work", "--detach", "--label", "one"])?.expect_code(1);
+    assert!(taken.stderr.contains("cleanup"), "{}", taken.stderr);
+
+    let done = run(&scene.home, &["cleanup", "--yes", "--json"])?.expect_code(0);
+    assert!(
+        done.json()?["removed"][0]["deploy_keys"][0].as_str().is_some_and(|key| key.contains("team/tool"))
+    );
+    assert_eq!(scene.titles(), [""; 0]);
+    assert!(!scene.home.bottle_home().join("state/one").exists());
+    Ok(())
+}
+
+/// How a failed revocation names the key.
+fn line_of_failure(scene: &Scene) -> Result<String> {
+    let id = scene.record()?["deploy_keys"][0]["id"].as_u64().context("an id")?;
+    Ok(format!("the deploy key \"bottle one\" (id {id}) of team/tool at "))
+}
+
+#[test]
+fn a_keeper_killed_before_it_hears_the_id_leaves_a_key_that_is_found() -> Result<()> {
+    let scene = Scene::new(Dialect::Github)?;
+    scene.forge.next(Method::POST, Trouble::HangsAfter);
+    let mut client = scene
+        .home
+        .program(["start", "work", "--detach", "--yes", "--label", "one"])?
+        .command()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    until(|| Ok(scene.titles() == ["bottle one"]))?;
+    assert_eq!(scene.record()?["deploy_keys"][0]["id"], serde_json::Value::Null);
+    scene.kill_keeper()?;
+    client.wait()?;
+    let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
+    assert_eq!(scene.titles(), [""; 0]);
+    assert!(!scene.home.bottle_home().join("state/one").exists());
+    Ok(())
+}
+
+#[test]
+fn an_end_that_cannot_revoke_says_so_and_cleanup_does_it_later() -> Result<()> {
+    let scene = Scene::new(Dialect::Gitea)?;
+    scene.start()?;
+    scene.forge.next(Method::DELETE, Trouble::Status(500, vec![], "down"));
+    let stopped = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(1);
+    assert!(stopped.stderr.contains(&line_of_failure(&scene)?), "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("`bottle cleanup` tries again"), "{}", stopped.stderr);
+    assert_eq!(scene.titles(), ["bottle one"]);
+    let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
+    assert_eq!(scene.titles(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn an_adopted_bottle_revokes_with_the_token_of_whoever_adopted_it() -> Result<()> {
+    let scene = Scene::new(Dialect::Gitea)?;
+    scene.start()?;
+    scene.kill_keeper()?;
+    let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    assert_eq!(scene.titles(), [""; 0]);
+    Ok(())
+}
+
+/// What an agent does with a repository.
+const WORK: &str = "git clone -q $URL work; cd work; git checkout -qb agent/two; echo two >two; git add .; \
+    git commit -qm two; git push -q origin HEAD; echo pushed";
+
+#[test]
+fn git_in_a_bottle_clones_and_pushes_with_a_key_that_is_gone_after() -> Result<()> {
+    for dialect in [Dialect::Gitea, Dialect::Github] {
+        let test = "git_in_a_bottle_clones_and_pushes_with_a_key_that_is_gone_after";
+        let Some(scene) = Scene::real(test, dialect, WORK, "")? else { return Ok(()) };
+        let host = scene.host.as_ref().context("a host")?;
+        scene.set_url()?;
+        let outcome = run(&scene.home, &["start", "work", "--yes", "--label", "one"])?.expect_code(0);
+        assert!(outcome.stdout.contains("pushed"), "{}", outcome.transcript());
+        assert_eq!(host.log("refs/heads/agent/two")?, "two\none\n");
+        scene.nothing_is_said_of_secrets(&outcome.transcript())?;
+        let calls: Vec<String> = scene.forge.calls().iter().map(|call| call[..4].to_owned()).collect();
+        assert_eq!(calls, ["POST", "DELE"]);
+        assert_eq!(scene.titles(), [""; 0]);
+        assert_eq!(scene.forge.faults(), [""; 0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_key_that_may_only_read_clones_and_does_not_push() -> Result<()> {
+    let test = "a_key_that_may_only_read_clones_and_does_not_push";
+    let Some(scene) = Scene::real(test, Dialect::Gitea, WORK, ", read_only: true")? else { return Ok(()) };
+    scene.set_url()?;
+    let outcome = run(&scene.home, &["start", "work", "--yes", "--label", "one"])?;
+    assert_ne!(outcome.code, 0, "{}", outcome.transcript());
+    assert!(outcome.stderr.contains("may only read"), "{}", outcome.transcript());
+    assert!(scene.host.as_ref().context("a host")?.log("refs/heads/agent/two").is_err());
+    let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
+    assert_eq!(scene.titles(), [""; 0]);
+    Ok(())
+}
+
+impl Scene {
+    /// Writes the repository's address into the agent's script.
+    fn set_url(&self) -> Result<()> {
+        let path = self.home.bottle_home().join("bottles/work.md");
+        let url = self.host.as_ref().context("a host")?.url();
+        Ok(std::fs::write(&path, std::fs::read_to_string(&path)?.replace("$URL", &url))?)
+    }
+}

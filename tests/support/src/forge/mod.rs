@@ -1,0 +1,348 @@
+//! A forge: Gitea's or GitHub's routes for deploy keys over TLS, and an OpenSSH server that lets in who holds one.
+//!
+//! ```text
+//! /api/v1/repos/OWNER/NAME/keys[/ID]  Gitea   ┐             ┌► authorized_keys ─► sshd ─► git
+//! /repos/OWNER/NAME/keys[/ID]         GitHub  ┴─► keys ─────┘    (where there is one)
+//! ```
+//! It judges what it is sent as the real ones do, notes what one of them would not have liked, and can be told to
+//! refuse, to hang, and to break off before or after it has done what it was asked.
+
+mod ssh;
+
+pub use ssh::GitHost;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Result;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use crate::authority::{Alpn, Authority, Leaf};
+use crate::body::{Body, whole};
+use crate::server::{Answer, Server, handler};
+
+/// The token that it takes.
+pub const TOKEN: &str = "forge-token-4711-not-anybodys";
+
+/// The one repository that it has.
+pub const REPOSITORY: &str = "team/tool";
+
+/// A page of its list of keys: smaller than anybody asks for, as an admin may have set it.
+const PAGE: usize = 2;
+
+/// Whose API it speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Gitea's and Forgejo's.
+    Gitea,
+    /// GitHub's.
+    Github,
+}
+
+/// What goes wrong with a call.
+#[derive(Debug, Clone)]
+pub enum Trouble {
+    /// This status, with these headers and this message, and nothing is done.
+    Status(u16, Vec<(&'static str, &'static str)>, &'static str),
+    /// It does nothing and never answers.
+    Hangs,
+    /// It does what it is asked and never answers.
+    HangsAfter,
+    /// It does what it is asked and closes the connection.
+    ClosesAfter,
+}
+
+/// A registered key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Its number.
+    pub id: u64,
+    /// Its title.
+    pub title: String,
+    /// Its public half.
+    pub key: String,
+    /// Whether it may only read.
+    pub read_only: bool,
+}
+
+/// A running forge.
+pub struct Forge {
+    server: Server,
+    dialect: Dialect,
+    state: Arc<State>,
+}
+
+struct State {
+    dialect: Dialect,
+    authorized: Option<Authorized>,
+    inner: Mutex<Inner>,
+}
+
+/// Where the keys are let in.
+struct Authorized {
+    file: PathBuf,
+    serve: PathBuf,
+}
+
+#[derive(Default)]
+struct Inner {
+    keys: Vec<Key>,
+    made: u64,
+    calls: Vec<String>,
+    faults: Vec<String>,
+    troubles: Vec<(Method, Trouble)>,
+}
+
+impl Forge {
+    /// One that nobody can clone from.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start(dialect: Dialect, authority: &Authority) -> Result<Self> {
+        Self::with(dialect, authority, None)
+    }
+
+    /// One whose keys open `host`.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn before(dialect: Dialect, authority: &Authority, host: &GitHost) -> Result<Self> {
+        let authorized = Authorized { file: host.authorized(), serve: host.serve() };
+        Self::with(dialect, authority, Some(authorized))
+    }
+
+    fn with(dialect: Dialect, authority: &Authority, authorized: Option<Authorized>) -> Result<Self> {
+        let tls = authority.server_config(&["127.0.0.1", "localhost"], Leaf::Valid, Alpn::Both)?;
+        let state = Arc::new(State { dialect, authorized, inner: Mutex::default() });
+        let server = Server::start(0, Some(tls), handler(state.clone(), answer))?;
+        Ok(Self { server, dialect, state })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// `api_url`.
+    #[must_use]
+    pub fn api(&self) -> String {
+        let base = format!("https://127.0.0.1:{}", self.address().port());
+        match self.dialect {
+            Dialect::Gitea => format!("{base}/api/v1"),
+            Dialect::Github => base,
+        }
+    }
+
+    /// The keys that there are.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Key> {
+        self.state.lock().keys.clone()
+    }
+
+    /// Registers a key of somebody else's.
+    pub fn add(&self, title: &str, key: &str) {
+        self.state.add(title, key, true);
+    }
+
+    /// The calls so far, as `METHOD PATH`.
+    #[must_use]
+    pub fn calls(&self) -> Vec<String> {
+        self.state.lock().calls.clone()
+    }
+
+    /// What of the requests was not as the API has it.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        self.state.lock().faults.clone()
+    }
+
+    /// The next call with this method goes wrong.
+    pub fn next(&self, method: Method, trouble: Trouble) {
+        self.state.lock().troubles.push((method, trouble));
+    }
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, title: &str, key: &str, read_only: bool) -> u64 {
+        let mut inner = self.lock();
+        inner.made += 1;
+        // Far apart, so that a place in a list is never taken for a number.
+        let id = 1000 + 7 * inner.made;
+        inner.keys.push(Key { id, title: title.to_owned(), key: key.to_owned(), read_only });
+        self.let_in(&inner.keys);
+        id
+    }
+
+    fn let_in(&self, keys: &[Key]) {
+        let Some(Authorized { file, serve }) = &self.authorized else { return };
+        let lines = keys.iter().map(|key| {
+            let rights = if key.read_only { "read" } else { "write" };
+            format!("command=\"{} {rights}\",restrict {}\n", serve.display(), key.key)
+        });
+        write(file, &lines.collect::<String>());
+    }
+
+    /// Notes what the real API would have refused or not understood.
+    fn judge(&self, method: &Method, headers: &HeaderMap) {
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let mut wanted = vec![("user-agent", "bottle/")];
+        match self.dialect {
+            Dialect::Gitea => wanted.push(("accept", "application/json")),
+            Dialect::Github => {
+                wanted.extend([
+                    ("accept", "application/vnd.github+json"),
+                    ("x-github-api-version", "2022-11-28"),
+                ]);
+            }
+        }
+        if method == Method::POST {
+            wanted.push(("content-type", "application/json"));
+        }
+        let faults = wanted.iter().filter(|(name, value)| !header(name).starts_with(value));
+        self.lock().faults.extend(faults.map(|(name, _)| format!("{method}: {name}: {}", header(name))));
+    }
+
+    fn trusts(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let scheme = match self.dialect {
+            Dialect::Gitea => "token",
+            Dialect::Github => "Bearer",
+        };
+        given == format!("{scheme} {TOKEN}")
+    }
+
+    fn trouble(&self, method: &Method) -> Option<Trouble> {
+        let mut inner = self.lock();
+        let at = inner.troubles.iter().position(|(of, _)| of == method)?;
+        Some(inner.troubles.remove(at).1)
+    }
+
+    /// The answer, and what is done for it.
+    fn serve(&self, method: &Method, path: &str, query: &str, body: &[u8]) -> (StatusCode, Value) {
+        let base = match self.dialect {
+            Dialect::Gitea => format!("/api/v1/repos/{REPOSITORY}/keys"),
+            Dialect::Github => format!("/repos/{REPOSITORY}/keys"),
+        };
+        let message = |text: &str| json!({"message": text, "documentation_url": "https://docs.example.com"});
+        let Some(rest) = path.strip_prefix(&base) else {
+            return (StatusCode::NOT_FOUND, message("Not Found"));
+        };
+        let id = rest.strip_prefix('/').and_then(|id| id.parse::<u64>().ok());
+        match (method, id) {
+            (&Method::GET, None) => (StatusCode::OK, self.list(query)),
+            (&Method::POST, None) => self.register(body),
+            (&Method::DELETE, Some(id)) => {
+                let mut inner = self.lock();
+                let before = inner.keys.len();
+                inner.keys.retain(|key| key.id != id);
+                self.let_in(&inner.keys);
+                match inner.keys.len() < before {
+                    true => (StatusCode::NO_CONTENT, Value::Null),
+                    false => (StatusCode::NOT_FOUND, message("Not Found")),
+                }
+            }
+            _ => (StatusCode::METHOD_NOT_ALLOWED, message("Method Not Allowed")),
+        }
+    }
+
+    fn list(&self, query: &str) -> Value {
+        let page = query.split('&').find_map(|pair| pair.strip_prefix("page=")?.parse::<usize>().ok());
+        let keys = self.lock().keys.clone();
+        let page = keys.iter().skip((page.unwrap_or(1).max(1) - 1) * PAGE).take(PAGE);
+        // With a comment, as it was sent by whoever registered it.
+        let shown = |key: &Key| json!({"id": key.id, "key": format!("{} somebody", key.key), "title": key.title, "read_only": key.read_only});
+        page.map(shown).collect()
+    }
+
+    fn register(&self, body: &[u8]) -> (StatusCode, Value) {
+        let Ok(body) = serde_json::from_slice::<Value>(body) else {
+            return (StatusCode::BAD_REQUEST, json!({"message": "Problems parsing JSON"}));
+        };
+        let (Some(title), Some(key), Some(read_only)) =
+            (body["title"].as_str(), body["key"].as_str(), body["read_only"].as_bool())
+        else {
+            self.lock().faults.push(format!("POST: {body}"));
+            return (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                json!({"message": "title, key or read_only is missing"}),
+            );
+        };
+        let taken = |same: &dyn Fn(&Key) -> bool| self.lock().keys.iter().any(same);
+        // Gitea's titles are unique; GitHub's are not.
+        if self.dialect == Dialect::Gitea && taken(&|known| known.title == title) {
+            return (StatusCode::UNPROCESSABLE_ENTITY, json!({"message": "Key title has been used"}));
+        }
+        if taken(&|known| known.key == key) {
+            let errors =
+                json!([{"resource": "PublicKey", "field": "key", "message": "key is already in use"}]);
+            return (
+                StatusCode::UNPROCESSABLE_ENTITY,
+                json!({"message": "Validation Failed", "errors": errors}),
+            );
+        }
+        let is_ed25519 =
+            key.strip_prefix("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI").is_some_and(|rest| rest.len() == 43);
+        if !is_ed25519 {
+            self.lock().faults.push(format!("POST: no key: {key}"));
+            return (StatusCode::UNPROCESSABLE_ENTITY, json!({"message": "key is invalid"}));
+        }
+        let id = self.add(title, key, read_only);
+        (
+            StatusCode::CREATED,
+            json!({"id": id, "key_id": 1, "title": title, "key": key, "read_only": read_only}),
+        )
+    }
+}
+
+async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.ok()?.to_bytes();
+    let (method, path) = (head.method, head.uri.path().to_owned());
+    state.lock().calls.push(format!("{method} {path}"));
+    state.judge(&method, &head.headers);
+    let trouble = state.trouble(&method);
+    match &trouble {
+        Some(Trouble::Status(status, headers, message)) => {
+            let body = json!({"message": message});
+            return Some(response(StatusCode::from_u16(*status).ok()?, headers, &body));
+        }
+        Some(Trouble::Hangs) => std::future::pending().await,
+        _ => {}
+    }
+    let (status, answer) = match state.trusts(&head.headers) {
+        true => state.serve(&method, &path, head.uri.query().unwrap_or_default(), &body),
+        false => (StatusCode::UNAUTHORIZED, json!({"message": "invalid username, password or token"})),
+    };
+    match trouble {
+        Some(Trouble::HangsAfter) => std::future::pending().await,
+        Some(Trouble::ClosesAfter) => None,
+        _ => Some(response(status, &[], &answer)),
+    }
+}
+
+fn response(status: StatusCode, headers: &[(&'static str, &'static str)], body: &Value) -> Response<Body> {
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let mut response = Response::new(whole(text));
+    *response.status_mut() = status;
+    for (name, value) in headers {
+        response.headers_mut().insert(*name, http::HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Whole, or not at all: somebody may be let in by it at this moment.
+fn write(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
+    // A handler that panics says so, and its caller gets no answer.
+    assert!(written.is_ok(), "the forge cannot write {}: {written:?}", path.display());
+}
