@@ -18,6 +18,9 @@ const PIECE: usize = 64 << 10;
 const HEADER: usize = 30;
 const SIGNATURE: &[u8; 4] = b"PK\x03\x04";
 
+/// What stands between the parts of a zip, the header of an entry first among them.
+const SIGNATURES: [&[u8; 4]; 4] = [SIGNATURE, b"PK\x01\x02", b"PK\x05\x06", b"PK\x07\x08"];
+
 /// The content of a file that is packed.
 pub(crate) enum Packed<'s> {
     Gzip(Box<MultiGzDecoder<Sink<'s>>>),
@@ -144,12 +147,19 @@ impl Zip<'_> {
     /// Looks for a whole header in what is held.
     fn between(&mut self) {
         loop {
-            let Some(at) = self.held.windows(4).position(|window| window == SIGNATURE) else {
+            let begins = |window: &[u8]| SIGNATURES.iter().any(|signature| window == *signature);
+            let Some(at) = self.held.windows(4).position(begins) else {
                 let keep = self.held.len().min(3);
-                self.held.drain(..self.held.len() - keep);
+                self.pass(self.held.len() - keep);
                 return;
             };
-            self.held.drain(..at);
+            // What is only stored ends where the next part begins.
+            self.pass(at);
+            let _ = self.sink.write_all(b"\n");
+            if !self.held.starts_with(SIGNATURE) {
+                self.pass(4);
+                continue;
+            }
             let Some(header) = self.held.get(..HEADER) else { return };
             let word = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
             let (method, name, extra) = (word(8), word(26), word(28));
@@ -174,10 +184,16 @@ impl Zip<'_> {
                     return;
                 }
             } else {
-                // As it is: the bytes themselves are read anyway.
                 self.held = rest;
             }
         }
+    }
+
+    /// Scans so many bytes of what is held as they are, and holds them no more.
+    fn pass(&mut self, length: usize) {
+        let rest = self.held.split_off(length);
+        let _ = self.sink.write_all(&self.held);
+        self.held = rest;
     }
 }
 
