@@ -14,7 +14,7 @@ use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS};
 use bottle_contract::session::bundle::BundleEvent;
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
-use bottle_git_gate::GateConfig;
+use bottle_git_gate::{GateConfig, forward_seconds};
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::net::UnixStream;
@@ -79,8 +79,12 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     };
     let mut started = vec![start(config, EGRESS, &egress)?];
     if let Some(folder) = &config.gate {
-        let gate =
-            GateConfig { door: config.door.clone(), folder: folder.clone(), identity: config.identity };
+        let gate = GateConfig {
+            door: config.door.clone(),
+            folder: folder.clone(),
+            identity: config.identity,
+            forward_seconds: forward_seconds(),
+        };
         started.push(start(config, GATE, &gate)?);
     }
     Ok(started)

@@ -1,6 +1,6 @@
 //! A blob in all the ways that it is looked at, and the lines of what is found in it.
 
-use bottle_scan::{Finding, Scanner, Stream};
+use bottle_scan::{Finding, Report, Scanner, Stream};
 use sha2::{Digest, Sha256};
 
 use crate::packed::Packed;
@@ -22,9 +22,9 @@ pub(crate) struct Views<'s> {
 
 /// What was seen in it.
 pub(crate) struct Seen {
-    pub(crate) plain: Vec<Finding>,
-    pub(crate) wide: Vec<Finding>,
-    pub(crate) inside: Vec<Finding>,
+    pub(crate) plain: Report,
+    pub(crate) wide: Report,
+    pub(crate) inside: Report,
     /// A file inside that holds secrets by its name.
     pub(crate) file: Option<String>,
     /// It becomes too much when it is unpacked.
@@ -58,13 +58,17 @@ impl<'s> Views<'s> {
         let inside = self.packed.map(Packed::finish);
         let (file, bomb) = inside.as_ref().map_or((None, false), |inside| (inside.file.clone(), inside.bomb));
         Seen {
-            plain: self.plain.finish().findings,
-            wide: self.wide.map(|stream| stream.finish().findings).unwrap_or_default(),
-            inside: inside.and_then(|inside| inside.stream).map(|s| s.finish().findings).unwrap_or_default(),
+            plain: self.plain.finish(),
+            wide: finished(self.wide),
+            inside: finished(inside.and_then(|inside| inside.stream)),
             file,
             bomb,
         }
     }
+}
+
+fn finished(stream: Option<Stream<&Scanner>>) -> Report {
+    stream.map_or(Report { findings: Vec::new(), more: false }, Stream::finish)
 }
 
 /// Finds the lines of findings while the blob passes again.

@@ -53,6 +53,15 @@ pub struct GateConfig {
     /// Whom to become, when started as root. Door and folder must be writable for it.
     #[serde(default)]
     pub identity: Option<Identity>,
+    /// Seconds that an upstream may take for a push.
+    #[serde(default = "forward_seconds")]
+    pub forward_seconds: u64,
+}
+
+/// [`GateConfig::forward_seconds`] where nobody says.
+#[must_use]
+pub fn forward_seconds() -> u64 {
+    900
 }
 
 /// What the gate works with.
@@ -63,6 +72,8 @@ pub(crate) struct Gate {
     pub(crate) questions: Questions,
     /// How long a push waits for a person; none: nobody is asked.
     pub(crate) ask: Option<Duration>,
+    /// How long an upstream may take for a push.
+    pub(crate) forward: Duration,
     pub(crate) gits: Arc<Semaphore>,
 }
 
@@ -207,6 +218,7 @@ impl GateDaemon {
             passage: Arc::clone(&self.passage),
             questions: self.questions.clone(),
             ask: provision.ask_seconds.map(Duration::from_secs),
+            forward: Duration::from_secs(self.config.forward_seconds),
             gits: Arc::new(Semaphore::new(GITS)),
         });
         let listener = Listener::bind(&self.config.door, GIT_GATE_PORT).await;

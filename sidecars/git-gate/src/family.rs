@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use bottle_scan::Finding;
+
 /// The longest way from a commit's root that is followed.
 const DEEPEST: usize = 512;
 
@@ -13,6 +15,8 @@ pub(crate) type Id = [u8; 32];
 pub(crate) struct Family {
     pub(crate) parents: HashMap<Id, (Id, Box<[u8]>)>,
     pub(crate) roots: HashMap<Id, Id>,
+    /// Names in which something was found, each with a tree that has it.
+    pub(crate) named: HashMap<Box<[u8]>, (Id, Finding)>,
     /// Bytes of an id.
     pub(crate) width: usize,
 }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 
 /// Address space of one subprocess: a delta that claims to become more is no delta.
@@ -23,6 +23,9 @@ const FILE: u64 = 8 << 30;
 
 /// Processor seconds of one.
 const SECONDS: u64 = 1800;
+
+/// How long one may take that nobody speaks with any more.
+const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is kept of a subprocess's complaints.
 const COMPLAINT: u64 = 64 << 10;
@@ -99,6 +102,16 @@ impl Running {
     pub(crate) fn new(child: Child) -> Self {
         let group = pid_of(&child);
         Self { child, group }
+    }
+
+    /// Lets it come to its own end after its input has, so that it removes what it was making: killed by any
+    /// signal, receive-pack leaves its quarantine.
+    pub(crate) async fn end(mut self, mut stdout: impl AsyncRead + Unpin) {
+        let ended = async {
+            let _ = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await;
+            let _ = self.child.wait().await;
+        };
+        let _ = tokio::time::timeout(ENDED_WITHIN, ended).await;
     }
 }
 

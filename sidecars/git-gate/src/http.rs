@@ -20,14 +20,17 @@ use http_body_util::{BodyExt, Either, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::daemon::Gate;
 use crate::git::{self, Running, finish};
+use crate::head::Head;
 use crate::push::{self, Hook};
 use crate::repo::Repo;
+use crate::told::{self, Told};
 
 /// Between two pieces of a body; a client that makes a pack is quiet for a while.
 const IDLE: Duration = Duration::from_secs(120);
@@ -95,10 +98,10 @@ async fn answer(gate: Arc<Gate>, request: Request<Incoming>) -> Answer {
     // As it is written: nothing in a repository's address needs an escape.
     let path = request.uri().path().to_owned();
     let Some((repo, rest)) = path.strip_prefix('/').and_then(|path| path.split_once('/')) else {
-        return told(StatusCode::NOT_FOUND, &gate.list());
+        return says(StatusCode::NOT_FOUND, &gate.list());
     };
     let Some(repo) = repo.strip_suffix(".git").and_then(|name| gate.repo(name)) else {
-        return told(StatusCode::NOT_FOUND, &gate.list());
+        return says(StatusCode::NOT_FOUND, &gate.list());
     };
     match (request.method(), rest) {
         (&Method::GET, "info/refs") => {
@@ -106,17 +109,17 @@ async fn answer(gate: Arc<Gate>, request: Request<Incoming>) -> Answer {
             let service = query.split('&').find_map(|pair| Service::of(pair.strip_prefix("service=")?));
             match service {
                 Some(service) => advertise(&gate, &repo, service, version(&request)).await,
-                None => told(StatusCode::FORBIDDEN, "the git gate speaks smart HTTP only"),
+                None => says(StatusCode::FORBIDDEN, "the git gate speaks smart HTTP only"),
             }
         }
         (&Method::POST, "git-upload-pack") => exchange(gate, repo, Service::Fetch, request).await,
         (&Method::POST, "git-receive-pack") => exchange(gate, repo, Service::Push, request).await,
         (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs(),
-        _ => told(StatusCode::NOT_FOUND, "the git gate has nothing at this address"),
+        _ => says(StatusCode::NOT_FOUND, "the git gate has nothing at this address"),
     }
 }
 
-fn told(status: StatusCode, sentence: &str) -> Answer {
+fn says(status: StatusCode, sentence: &str) -> Answer {
     let mut answer = Response::new(Either::Left(Full::new(Bytes::from(format!("{sentence}\n")))));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -153,7 +156,7 @@ async fn advertise(gate: &Gate, repo: &Repo, service: Service, version: Option<&
     match refreshed {
         Ok(()) => match refs(gate, repo, service, version).await {
             Ok(refs) => body.extend_from_slice(&refs),
-            Err(why) => return told(StatusCode::INTERNAL_SERVER_ERROR, &why),
+            Err(why) => return says(StatusCode::INTERNAL_SERVER_ERROR, &why),
         },
         // Where the list would be; git shows it as what the remote says.
         Err(why) => body.extend_from_slice(&packet(&format!("ERR {why}\n"))),
@@ -209,45 +212,68 @@ async fn refs(
 
 async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: Request<Incoming>) -> Answer {
     let Ok(Ok(place)) = timeout(IDLE, Arc::clone(&gate.gits).acquire_owned()).await else {
-        return told(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
+        return says(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
     };
     let version = version(&request);
     let packed = match request.headers().get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
         None | Some(b"identity") => false,
         Some(b"gzip" | b"x-gzip") => true,
-        Some(_) => return told(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate unpacks gzip only"),
+        Some(_) => return says(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the git gate unpacks gzip only"),
+    };
+    // For as long as it is held, what lies in quarantine stays.
+    let receiving = match service {
+        Service::Fetch => None,
+        Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
     };
     let started = match service {
-        Service::Fetch => gate.passage.spawn(&[], |_| {
-            let mut command = command(&repo, service, version);
-            command.arg(".");
-            command
-        }),
-        Service::Push => receive(&gate, &repo, version),
+        Service::Fetch => {
+            let child = gate.passage.spawn(&[], |_| {
+                let mut command = command(&repo, service, version);
+                command.arg(".");
+                command
+            });
+            child.map(|child| (child, None))
+        }
+        Service::Push => receive(&gate, &repo, version).map(|(child, asked)| (child, Some(asked))),
     };
-    let mut running = match started {
-        Ok(child) => Running::new(child),
+    let (mut running, asked) = match started {
+        Ok((child, asked)) => (Running::new(child), asked),
         Err(error) => {
-            return told(StatusCode::INTERNAL_SERVER_ERROR, &format!("git could not be run: {error}"));
+            return says(StatusCode::INTERNAL_SERVER_ERROR, &format!("git could not be run: {error}"));
         }
     };
-    let (Some(stdin), Some(stdout)) = (running.child.stdin.take(), running.child.stdout.take()) else {
-        return told(StatusCode::INTERNAL_SERVER_ERROR, "git could not be spoken to");
+    let (Some(stdin), Some(mut stdout)) = (running.child.stdin.take(), running.child.stdout.take()) else {
+        return says(StatusCode::INTERNAL_SERVER_ERROR, "git could not be spoken to");
     };
     let (pieces, body) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let _place = place;
         let carried = async {
-            tokio::select! {
+            let fed = tokio::select! {
                 // It ends with the body; what git answers goes on.
-                () = feed(request.into_body(), stdin, packed) => {}
+                fed = feed(request.into_body(), stdin, packed, service) => fed,
                 () = pieces.closed() => return,
+            };
+            match fed {
+                Ok(()) => drain(&mut stdout, &pieces, service).await,
+                Err(why) => {
+                    let answer = match service {
+                        Service::Push => told::refusal(&why),
+                        Service::Fetch => packet(&format!("ERR {why}\n")).freeze(),
+                    };
+                    let _ = timeout(IDLE, pieces.send(answer)).await;
+                }
             }
-            drain(stdout, &pieces).await;
         };
         let _ = timeout(EXCHANGE, carried).await;
-        // Whatever is left of it ends with its group.
-        drop(running);
+        drop(pieces);
+        if let Some(asked) = asked {
+            // Nobody is asked, and nothing goes up, for one that is gone: its hook hears no more, and refuses.
+            asked.abort();
+            running.end(stdout).await;
+            drop(receiving);
+            repo.sweep();
+        }
     });
     streamed(Either::Right(Piped(body)), &format!("application/x-git-{}-result", service.word()))
 }
@@ -257,7 +283,7 @@ fn receive(
     gate: &Arc<Gate>,
     repo: &Arc<Repo>,
     version: Option<&'static str>,
-) -> io::Result<tokio::process::Child> {
+) -> io::Result<(Child, AbortHandle)> {
     let (ask, hook_asks) = git::pipe()?;
     let (hook_hears, tell) = git::pipe()?;
     let child = gate.passage.spawn(&[&hook_asks, &hook_hears], |places| {
@@ -268,54 +294,98 @@ fn receive(
         }
         command
     })?;
-    tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { ask, tell }));
-    Ok(child)
+    let asked = tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { ask, tell }));
+    Ok((child, asked.abort_handle()))
 }
 
-/// Carries a request's body to git.
-async fn feed(mut body: Incoming, mut stdin: ChildStdin, packed: bool) {
-    let mut unpacked = 0;
-    let mut decoder = packed.then(|| GzDecoder::new(Vec::new()));
+/// Carries a request's body to git. The error is a sentence for the agent, who has been heard to the end.
+async fn feed(mut body: Incoming, stdin: ChildStdin, packed: bool, service: Service) -> Result<(), String> {
+    let mut way = Way {
+        stdin,
+        decoder: packed.then(|| GzDecoder::new(Vec::new())),
+        unpacked: 0,
+        head: (service == Service::Push).then(Head::default),
+    };
     while let Ok(Some(Ok(frame))) = timeout(IDLE, body.frame()).await {
         let Ok(data) = frame.into_data() else { continue };
-        let carried = match &mut decoder {
-            None => stdin.write_all(&data).await,
-            Some(decoder) => unpack(decoder, &data, &mut stdin, &mut unpacked).await,
-        };
-        if carried.is_err() {
-            return;
+        match way.carry(&data).await {
+            Ok(()) => {}
+            Err(Stop::Git) => return Ok(()),
+            Err(Stop::Refused(why)) => {
+                drop(way);
+                // Who still sends would not hear why.
+                while let Ok(Some(Ok(_))) = timeout(IDLE, body.frame()).await {}
+                return Err(why);
+            }
         }
     }
-    if let Some(mut decoder) = decoder {
-        let rest = decoder.try_finish().map(|()| std::mem::take(decoder.get_mut()));
-        if let Ok(rest) = rest {
-            let _ = stdin.write_all(&rest).await;
-        }
+    match way.end().await {
+        Err(Stop::Refused(why)) => Err(why),
+        _ => Ok(()),
     }
-    let _ = stdin.shutdown().await;
 }
 
-async fn unpack(
-    decoder: &mut GzDecoder<Vec<u8>>,
-    data: &[u8],
-    stdin: &mut ChildStdin,
-    unpacked: &mut u64,
-) -> io::Result<()> {
-    // In small pieces: one may become a thousand times as much.
-    for piece in data.chunks(4096) {
-        decoder.write_all(piece)?;
-        let made = std::mem::take(decoder.get_mut());
-        *unpacked += made.len() as u64;
-        if *unpacked > UNPACKED {
-            return Err(io::Error::other("it becomes too much"));
+/// Why a body is not carried further.
+enum Stop {
+    /// git takes no more; it says why.
+    Git,
+    /// The gate does not pass it on.
+    Refused(String),
+}
+
+/// From a request's body to git.
+struct Way {
+    stdin: ChildStdin,
+    decoder: Option<GzDecoder<Vec<u8>>>,
+    unpacked: u64,
+    head: Option<Head>,
+}
+
+impl Way {
+    async fn carry(&mut self, data: &[u8]) -> Result<(), Stop> {
+        if self.decoder.is_none() {
+            return self.pass(data).await;
         }
-        stdin.write_all(&made).await?;
+        // In small pieces: one may become a thousand times as much.
+        for piece in data.chunks(4096) {
+            let damaged = |_| Stop::Refused("what it is packed in is damaged; try again".to_owned());
+            let made = match &mut self.decoder {
+                Some(decoder) => {
+                    decoder.write_all(piece).map_err(damaged)?;
+                    std::mem::take(decoder.get_mut())
+                }
+                None => Vec::new(),
+            };
+            self.unpacked += made.len() as u64;
+            if self.unpacked > UNPACKED {
+                return Err(Stop::Refused("unpacked, it becomes too much; send it as it is".to_owned()));
+            }
+            self.pass(&made).await?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    async fn pass(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        if let Some(head) = &mut self.head {
+            head.feed(bytes).map_err(Stop::Refused)?;
+        }
+        self.stdin.write_all(bytes).await.map_err(|_| Stop::Git)
+    }
+
+    /// What the decoder still held, and the end.
+    async fn end(&mut self) -> Result<(), Stop> {
+        if let Some(mut decoder) = self.decoder.take()
+            && decoder.try_finish().is_ok()
+        {
+            self.pass(&std::mem::take(decoder.get_mut())).await?;
+        }
+        self.stdin.shutdown().await.map_err(|_| Stop::Git)
+    }
 }
 
 /// Carries git's answer to the response, as long as somebody reads it.
-async fn drain(mut stdout: ChildStdout, pieces: &mpsc::Sender<Bytes>) {
+async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: Service) {
+    let mut told = (service == Service::Push).then(Told::default);
     loop {
         let mut piece = BytesMut::with_capacity(PIECE);
         let read = tokio::select! {
@@ -324,11 +394,18 @@ async fn drain(mut stdout: ChildStdout, pieces: &mpsc::Sender<Bytes>) {
         };
         match read {
             Ok(length) if length > 0 => {
-                if !matches!(timeout(IDLE, pieces.send(piece.freeze())).await, Ok(Ok(()))) {
+                let piece = piece.freeze();
+                let piece = told.as_mut().map_or(piece.clone(), |told| told.feed(piece));
+                if !piece.is_empty() && !matches!(timeout(IDLE, pieces.send(piece)).await, Ok(Ok(()))) {
                     return;
                 }
             }
-            _ => return,
+            _ => {
+                if let Some(rest) = told.map(|mut told| told.rest()).filter(|rest| !rest.is_empty()) {
+                    let _ = timeout(IDLE, pieces.send(rest)).await;
+                }
+                return;
+            }
         }
     }
 }

@@ -11,6 +11,8 @@
 //! ```text
 //! daemon   the process: hardened, provisioned, asked for its health
 //! place    where its files are, also when root starts it
+//! head     the head of a push, as it goes by
+//! told     what git answers to a push, and what is put in
 //! http     the protocol's few addresses, bodies streamed both ways
 //! repo     a mirror: made, refreshed once for all who wait
 //! git      every subprocess: a small environment, a deadline, limits, ended as a group
@@ -31,6 +33,7 @@ mod daemon;
 mod family;
 mod found;
 mod git;
+mod head;
 mod http;
 mod keys;
 mod names;
@@ -40,6 +43,7 @@ mod push;
 mod read;
 mod refs;
 mod repo;
+mod told;
 mod words;
 
-pub use daemon::{GateConfig, NAME, run};
+pub use daemon::{GateConfig, NAME, forward_seconds, run};

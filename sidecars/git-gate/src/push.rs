@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bottle_contract::queue::{Answer, Status, Tool};
 use bottle_queue::question;
+use bottle_scan::Severity;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::Sender;
@@ -14,18 +15,15 @@ use crate::daemon::Gate;
 use crate::found::{Found, Reading};
 use crate::git;
 use crate::read;
-use crate::refs::{MOST_UPDATES, Update, Upstream, judge};
+use crate::refs::{MOST_UPDATES, Update, Upstream, judge, twins};
 use crate::repo::Repo;
 use crate::words;
-
-/// How long upstream may take for a push.
-const FORWARDED_WITHIN: Duration = Duration::from_secs(900);
 
 /// A local step of git.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 
-/// What the hook may say: as many updates as may be, and a path.
-const ASKED: u64 = 256 << 10;
+/// What the hook may say; [`crate::head`] lets as many updates through as may be.
+const ASKED: u64 = 1 << 20;
 
 /// Findings that are told one by one.
 const TOLD: usize = 20;
@@ -95,6 +93,7 @@ impl Push<'_> {
         let repo = self.repo;
         let updates = updates
             .ok_or_else(|| format!("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer"))?;
+        self.read_names(&repo.upstream().await?, &updates)?;
         let mut turn = repo.pushing.lock().await;
         self.judge(&repo.upstream().await?, &updates).await?;
         if !self.quarantine.is_empty() {
@@ -115,9 +114,26 @@ impl Push<'_> {
         forwarded
     }
 
+    /// Names of refs go upstream as well, also of those that are to be deleted there.
+    fn read_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
+        let there = |update: &&Update| !upstream.refs.contains(&update.name);
+        for update in updates.iter().filter(there) {
+            let report = self.gate.scanner.scan(update.name.as_bytes());
+            if report.worst() == Some(Severity::Block) {
+                return Err(
+                    "the git gate refused the push: the name of a ref holds what looks like a secret; \
+                            choose another name"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// The rules over refs.
     async fn judge(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
         let refused = |why: String| format!("the git gate refused the push: {why}");
+        twins(upstream, updates).map_err(refused)?;
         for update in updates {
             judge(&self.repo.rules, upstream, &self.repo.name, update).map_err(refused)?;
             if !self.repo.rules.force && !update.creates() && !update.deletes() {
@@ -211,6 +227,10 @@ impl Push<'_> {
     /// The same push to upstream, all or nothing.
     async fn forward(&mut self, updates: &[Update]) -> Result<(), String> {
         let repo = self.repo;
+        // Whoever pushed may have gone away meanwhile; then nothing is to be pushed any more.
+        if self.tell.write_all(b"there\n").await.is_err() {
+            return Err("who pushed is gone".to_owned());
+        }
         let mut arguments: Vec<String> =
             ["push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]
                 .map(str::to_owned)
@@ -226,7 +246,7 @@ impl Push<'_> {
         }
         let env =
             if self.quarantine.is_empty() { Vec::new() } else { read::both(&repo.git, &self.quarantine).env };
-        let pushed = repo.go_up(&self.gate.passage, arguments, &env, FORWARDED_WITHIN).await;
+        let pushed = repo.go_up(&self.gate.passage, arguments, &env, self.gate.forward).await;
         let pushed = pushed.map_err(|error| {
             format!(
                 "the upstream of {} did not take the push: {error}; see whether it did, and push again",
@@ -247,7 +267,12 @@ impl Push<'_> {
             .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))
             .collect();
         let cause = if rejected.is_empty() { words::cause(&pushed.complaint) } else { rejected.join("\n") };
-        Err(format!("the upstream of {} refused the push:\n{cause}", repo.name))
+        let next = if cause.contains("stale info") {
+            "somebody else pushed it meanwhile; fetch, merge or rebase, and push again"
+        } else {
+            "nothing of it is there; do what it says, or tell the person, and push again"
+        };
+        Err(format!("the upstream of {} refused the push:\n{cause}\n{next}", repo.name))
     }
 }
 

@@ -1,25 +1,30 @@
 //! Reads every object of a push that is new to the upstream.
 //!
 //! ```text
-//! quarantine − what the mirror has ─► is all of it reached by what is pushed? ─► commits, tags, trees, blobs
-//!                                     (else it is hidden, and refused)          through one `cat-file --batch`
+//! quarantine ─┐                             ┌─► is all of it reached? ─► commits, tags, trees, blobs
+//!             ├─► − what upstream is known to have (else it is hidden)   through one `cat-file --batch`
+//! reached ────┘
 //! ```
+//! Upstream is known to have what is in the mirror's packs: whatever came from it, or went there, is packed. A
+//! loose object is not believed to be from there; receive-pack itself writes such ones for who pushes.
+//!
 //! Nothing is held but a window of the object that is read, and of new trees who is in whom.
 
 use std::collections::{HashMap, HashSet};
 use std::process::Stdio;
 use std::time::Duration;
 
-use bottle_scan::{Finding, Scanner, Severity};
+use bottle_scan::{Finding, Report, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
-use crate::blob::{Lines, Views};
+use crate::blob::{Lines, Placed, Views};
 use crate::family::{Family, Id, entries, id_of};
 use crate::found::{Found, MOST_FINDINGS, Place, Reading};
 use crate::git::{Git, Passage, Running, finish};
 use crate::names;
 use crate::packed::split;
 use crate::refs::Update;
+use crate::repo::KNOWN;
 
 /// Listing objects; a large push has many.
 const LISTED_WITHIN: Duration = Duration::from_secs(300);
@@ -32,6 +37,9 @@ const MOST_OBJECTS: usize = 1_000_000;
 
 /// A commit, tag or tree is never this large.
 const MOST_HELD: u64 = 32 << 20;
+
+/// Commits of upstream, right below what is pushed, whose names are looked through.
+const MOST_PARENTS: usize = 64;
 
 /// Bytes of a blob that are read at once.
 const PIECE: usize = 64 << 10;
@@ -66,14 +74,28 @@ enum Kind {
     Blob,
 }
 
+impl Kind {
+    /// Reads `id kind`.
+    fn line(line: &str) -> Option<(Self, String)> {
+        let (id, kind) = line.split_once(' ')?;
+        let kind = match kind {
+            "commit" => Self::Commit,
+            "tag" => Self::Tag,
+            "tree" => Self::Tree,
+            "blob" => Self::Blob,
+            _ => return None,
+        };
+        Some((kind, id.to_owned()))
+    }
+}
+
 impl Reader<'_> {
     async fn all(&self, updates: &[Update]) -> Result<Reading, String> {
-        let mut new = self.new_objects().await?;
-        self.refuse_hidden(&new, updates).await?;
-        new.sort_unstable();
+        let new = self.new_objects(updates).await?;
         let mut family = Family::default();
         let mut reading = Reading::default();
         self.objects(&new, &mut family, &mut reading).await?;
+        self.tell_names(updates, &mut family, &mut reading).await?;
         if !reading.found.is_empty() {
             self.mark_ignored(updates, &mut reading).await?;
         }
@@ -85,8 +107,35 @@ impl Reader<'_> {
         both(self.mirror, self.quarantine)
     }
 
-    /// Everything in the quarantine that the mirror does not have.
-    async fn new_objects(&self) -> Result<Vec<(Kind, String)>, String> {
+    /// Everything that is pushed and that upstream is not known to have, commits first. What no pushed ref
+    /// reaches would be stored upstream unseen by anybody: it is refused.
+    async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
+        let mut kinds = self.came().await?;
+        let reached = self.reached(updates).await?;
+        let all: HashSet<&str> = kinds.keys().map(String::as_str).chain(reached.lines()).collect();
+        let known = self.checked(&self.upstreams(), &all).await?;
+        let known: HashSet<&str> = known.iter().map(|(_, id)| id.as_str()).collect();
+        let reached: HashSet<&str> = reached.lines().filter(|id| !known.contains(id)).collect();
+        kinds.retain(|id, _| !known.contains(id.as_str()));
+        if let Some(id) = kinds.keys().find(|id| !reached.contains(id.as_str())) {
+            return Err(format!(
+                "the push holds objects that none of its refs reaches, such as {id}; push without them \
+                 (`git gc` and push again)"
+            ));
+        }
+        let mut new: Vec<(Kind, String)> = kinds.into_iter().map(|(id, kind)| (kind, id)).collect();
+        if new.len() < reached.len() {
+            let came: HashSet<&str> = new.iter().map(|(_, id)| id.as_str()).collect();
+            let loose: HashSet<&str> = reached.difference(&came).copied().collect();
+            let loose = self.checked(&self.both(), &loose).await?;
+            new.extend(loose);
+        }
+        new.sort_unstable();
+        Ok(new)
+    }
+
+    /// Everything in the quarantine.
+    async fn came(&self) -> Result<HashMap<String, Kind>, String> {
         let alone = self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
         let check = "--batch-check=%(objectname) %(objecttype)";
         let listed = alone
@@ -98,42 +147,17 @@ impl Reader<'_> {
         }
         let mut all = HashMap::new();
         for line in String::from_utf8_lossy(&listed.output).lines() {
-            let (id, kind) = line.split_once(' ').ok_or("the objects of the push cannot be listed")?;
-            let kind = match kind {
-                "commit" => Kind::Commit,
-                "tag" => Kind::Tag,
-                "tree" => Kind::Tree,
-                "blob" => Kind::Blob,
-                _ => return Err("the push holds an object of no known kind".to_owned()),
-            };
-            all.insert(id.to_owned(), kind);
+            let (kind, id) = Kind::line(line).ok_or("the push holds an object of no known kind")?;
+            all.insert(id, kind);
             if all.len() > MOST_OBJECTS {
                 return Err(format!("the push holds more than {MOST_OBJECTS} objects; push less at once"));
             }
         }
-        let input: String = all.keys().flat_map(|id| [id.as_str(), "\n"]).collect();
-        let asked = self.passage.spawn(&[], |_| {
-            let mut command = self.mirror.command("git");
-            command.args(["cat-file", "--batch-check=%(objectname)", "--buffer"]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            command
-        });
-        let asked = Running::new(asked.map_err(|error| error.to_string())?);
-        let known = finish(asked, "git cat-file", input.as_bytes(), LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
-        if !known.good {
-            return Err("the mirror cannot be asked what it has".to_owned());
-        }
-        for line in String::from_utf8_lossy(&known.output).lines() {
-            // A line with more than the name says that it is missing.
-            all.remove(line);
-        }
-        Ok(all.into_iter().map(|(id, kind)| (kind, id)).collect())
+        Ok(all)
     }
 
-    /// What no pushed ref reaches would be stored upstream unseen by anybody.
-    async fn refuse_hidden(&self, new: &[(Kind, String)], updates: &[Update]) -> Result<(), String> {
+    /// What the pushed refs reach and those of the upstream do not, a line each.
+    async fn reached(&self, updates: &[Update]) -> Result<String, String> {
         let mut arguments = vec!["rev-list", "--objects", "--no-object-names"];
         arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
         arguments.extend(["--not", "--all"]);
@@ -145,16 +169,33 @@ impl Reader<'_> {
         if !reached.good {
             return Err("what the push reaches cannot be listed".to_owned());
         }
-        let text = String::from_utf8_lossy(&reached.output);
-        let reached: HashSet<&str> = text.lines().collect();
-        let hidden = new.iter().find(|(_, id)| !reached.contains(id.as_str()));
-        match hidden {
-            Some((_, id)) => Err(format!(
-                "the push holds objects that none of its refs reaches, such as {id}; push without them \
-                 (`git gc` and push again)"
-            )),
-            None => Ok(()),
+        String::from_utf8(reached.output).map_err(|_| "what the push reaches cannot be listed".to_owned())
+    }
+
+    /// Git that sees the objects of upstream alone.
+    fn upstreams(&self) -> Git {
+        let packed = self.mirror.mirror.join(KNOWN).to_string_lossy().into_owned();
+        self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])
+    }
+
+    /// Which of these are there, and of which kind.
+    async fn checked(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, String> {
+        let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
+        let asked = self.passage.spawn(&[], |_| {
+            let mut command = git.command("git");
+            command.args(["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"]);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command
+        });
+        let asked = Running::new(asked.map_err(|error| error.to_string())?);
+        let there = finish(asked, "git cat-file", input.as_bytes(), LISTED_WITHIN)
+            .await
+            .map_err(|error| error.to_string())?;
+        if !there.good {
+            return Err("the mirror cannot be asked what it has".to_owned());
         }
+        // A line of another form says that it is missing.
+        Ok(String::from_utf8_lossy(&there.output).lines().filter_map(Kind::line).collect())
     }
 
     /// One process for all of them, fed while it is read.
@@ -225,7 +266,7 @@ impl Reader<'_> {
         match kind {
             Kind::Tree => {
                 family.width = id.len() / 2;
-                self.tree(id, &bytes, new, family, reading);
+                self.tree(id, &bytes, new, family)?;
             }
             _ => {
                 let word = if kind == Kind::Tag { "tag" } else { "commit" };
@@ -234,21 +275,38 @@ impl Reader<'_> {
                 {
                     family.roots.entry(root).or_insert(commit);
                 }
-                for finding in blocking(self.scanner.scan(&bytes).findings) {
-                    let at = usize::try_from(finding.span.start).unwrap_or(usize::MAX);
-                    let end = usize::try_from(finding.span.end).unwrap_or(usize::MAX).min(bytes.len());
-                    let place = format!("the {word}'s {}", part(&bytes, at));
-                    let value = bytes.get(at..end).unwrap_or_default();
-                    let commit = (kind == Kind::Commit).then(|| id.to_owned());
-                    reading.add(Found::by_scanner(&finding, Place::new(commit, place), value));
+                let commit = (kind == Kind::Commit).then(|| id.to_owned());
+                self.said(&bytes, word, commit.as_ref(), reading)?;
+                // Wide characters, which git takes in a message too.
+                if bytes.contains(&0) {
+                    bytes.retain(|byte| *byte != 0);
+                    self.said(&bytes, word, commit.as_ref(), reading)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn tree(&self, id: &str, bytes: &[u8], new: &HashSet<Id>, family: &mut Family, reading: &mut Reading) {
-        let Some(own) = id_of(id) else { return };
+    /// What stands in a commit or tag.
+    fn said(
+        &self,
+        bytes: &[u8],
+        word: &str,
+        commit: Option<&String>,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        for finding in blocking(self.scanner.scan(bytes), word)? {
+            let at = usize::try_from(finding.span.start).unwrap_or(usize::MAX);
+            let end = usize::try_from(finding.span.end).unwrap_or(usize::MAX).min(bytes.len());
+            let place = format!("the {word}'s {}", part(bytes, at));
+            let value = bytes.get(at..end).unwrap_or_default();
+            reading.add(Found::by_scanner(&finding, Place::new(commit.cloned(), place), value));
+        }
+        Ok(())
+    }
+
+    fn tree(&self, id: &str, bytes: &[u8], new: &HashSet<Id>, family: &mut Family) -> Result<(), String> {
+        let Some(own) = id_of(id) else { return Ok(()) };
         let entries = entries(bytes, family.width);
         let mut names = Vec::new();
         for (name, child) in &entries {
@@ -262,16 +320,47 @@ impl Reader<'_> {
             text.extend_from_slice(name);
             text.push(b'\n');
         }
-        for finding in blocking(self.scanner.scan(&text).findings) {
+        for finding in blocking(self.scanner.scan(&text), "a folder")? {
             let index = names.partition_point(|end| *end <= finding.span.start);
-            let Some((name, child)) = entries.get(index) else { continue };
-            // A name that is upstream already is no news.
-            if new.contains(child) {
-                let place = format!("the name of a file, {} characters long", name.len());
-                let place = Place::new(family.commit(&own), place);
-                reading.add(Found::by_scanner(&finding, place, name));
+            let Some((name, _)) = entries.get(index) else { continue };
+            family.named.entry((*name).into()).or_insert((own, finding));
+            if family.named.len() > MOST_FINDINGS {
+                return Err("the names of its files look like more secrets than can be told".to_owned());
             }
         }
+        Ok(())
+    }
+
+    /// The names in which something was found, but for those that upstream has already.
+    async fn tell_names(
+        &self,
+        updates: &[Update],
+        family: &mut Family,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        let mut named = std::mem::take(&mut family.named);
+        if named.is_empty() {
+            return Ok(());
+        }
+        let git = self.both();
+        let mut arguments = vec!["rev-list", "--boundary"];
+        arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
+        arguments.extend(["--not", "--all"]);
+        let listed = git.plain(self.passage, &arguments, LISTED_WITHIN).await;
+        let listed = listed.map_err(|error| error.to_string())?;
+        let listed = String::from_utf8_lossy(&listed.output).into_owned();
+        for parent in listed.lines().filter_map(|line| line.strip_prefix('-')).take(MOST_PARENTS) {
+            let arguments = ["ls-tree", "-r", "-t", "-z", "--name-only", parent];
+            let there = git.plain(self.passage, &arguments, LISTED_WITHIN).await;
+            for path in there.map_err(|error| error.to_string())?.output.split(|byte| *byte == 0) {
+                named.remove(split(path).1);
+            }
+        }
+        for (name, (tree, finding)) in named {
+            let place = format!("the name of a file, {} characters long", name.len());
+            reading.add(Found::by_scanner(&finding, Place::new(family.commit(&tree), place), &name));
+        }
+        Ok(())
     }
 
     /// A blob of any size, streamed.
@@ -318,42 +407,44 @@ impl Reader<'_> {
             return Err(format!("{shown} becomes more than anybody can look at when it is unpacked"));
         }
         let path = String::from_utf8_lossy(&path);
-        let here = |found: Vec<Finding>| {
-            let mut found = blocking(found);
+        let here = |report| {
+            let mut found = blocking(report, &shown)?;
             found.retain(|finding| !self.scanner.allows(finding, &path));
-            found
+            Ok::<_, String>(found)
         };
-        let plain = here(seen.plain);
-        if !plain.is_empty() {
-            self.lines(id, &plain, &place(""), reading).await?;
-        }
-        let wide = here(seen.wide).into_iter().map(|finding| (finding, ""));
-        let inside = here(seen.inside).into_iter().map(|finding| (finding, " (packed)"));
-        for (finding, inside) in wide.chain(inside) {
-            if plain.iter().any(|other| other.rule == finding.rule && inside.is_empty()) {
-                continue;
+        let (plain, wide, inside) = (here(seen.plain)?, here(seen.wide)?, here(seen.inside)?);
+        let mut values = HashSet::new();
+        for (findings, wide) in [(plain, false), (wide, true)] {
+            for (placed, finding) in self.lines(id, &findings, wide).await?.into_iter().zip(&findings) {
+                // What is found as it is, is found without zeros too.
+                if !wide || !values.contains(&placed.value()) {
+                    values.insert(placed.value());
+                    let place = Place { line: placed.line, ..place("") };
+                    let marked = placed.marked.then_some("gitleaks:allow");
+                    reading.add(Found { marked, ..Found::by_scanner(finding, place, &placed.value()) });
+                }
             }
+        }
+        for finding in inside {
             let value = [id.as_bytes(), finding.rule.as_bytes()].concat();
-            reading.add(Found::by_scanner(&finding, place(inside), &value));
+            reading.add(Found::by_scanner(&finding, place(" (packed)"), &value));
         }
         Ok(())
     }
 
-    /// Reads a blob again for the lines of what was found in it.
-    async fn lines(
-        &self,
-        id: &str,
-        findings: &[Finding],
-        place: &Place,
-        reading: &mut Reading,
-    ) -> Result<(), String> {
+    /// Reads a blob again for the lines of what was found in it, as it is or in its wide characters.
+    async fn lines(&self, id: &str, findings: &[Finding], wide: bool) -> Result<Vec<Placed>, String> {
+        if findings.is_empty() {
+            return Ok(Vec::new());
+        }
         let child = self.passage.spawn(&[], |_| {
             let mut command = self.both().command("git");
             command.args(["cat-file", "blob", id]).stdout(Stdio::piped());
             command
         });
         let mut running = Running::new(child.map_err(|error| error.to_string())?);
-        let Some(mut stdout) = running.child.stdout.take() else { return Ok(()) };
+        let again = || format!("{id} cannot be read again");
+        let mut stdout = running.child.stdout.take().ok_or_else(again)?;
         let mut lines = Lines::of(findings.iter().take(MOST_FINDINGS + 1));
         let mut piece = vec![0; PIECE];
         loop {
@@ -361,15 +452,15 @@ impl Reader<'_> {
             if read == 0 {
                 break;
             }
-            lines.feed(&piece[..read]);
+            if wide {
+                let narrow: Vec<u8> = piece[..read].iter().copied().filter(|byte| *byte != 0).collect();
+                lines.feed(&narrow);
+            } else {
+                lines.feed(&piece[..read]);
+            }
             tokio::task::yield_now().await;
         }
-        for (placed, finding) in lines.finish().into_iter().zip(findings) {
-            let place = Place { line: placed.line, ..place.clone() };
-            let marked = placed.marked.then_some("gitleaks:allow");
-            reading.add(Found { marked, ..Found::by_scanner(finding, place, &placed.value()) });
-        }
-        Ok(())
+        Ok(lines.finish())
     }
 
     /// What `.gitleaksignore` of a pushed tip names: `[commit:]path:rule:line`.
@@ -407,9 +498,14 @@ pub(crate) fn both(mirror: &Git, quarantine: &str) -> Git {
     ])
 }
 
-fn blocking(mut findings: Vec<Finding>) -> Vec<Finding> {
+/// What of a report stops a push; a report that is cut off stops it by itself.
+fn blocking(report: Report, what: &str) -> Result<Vec<Finding>, String> {
+    if report.more {
+        return Err(format!("{what} holds more that looks like a secret than can be told; leave it out"));
+    }
+    let mut findings = report.findings;
     findings.retain(|finding| finding.severity == Severity::Block);
-    findings
+    Ok(findings)
 }
 
 fn shown(path: &[u8], id: &str) -> String {

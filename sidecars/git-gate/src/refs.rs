@@ -1,5 +1,7 @@
 //! What may move: the rules over refs. Pure.
 
+use std::collections::HashMap;
+
 use bottle_contract::session::gate::GateRefs;
 
 /// More updates than this in one push are no work of an agent.
@@ -52,6 +54,8 @@ pub(crate) struct Upstream {
     pub(crate) empty: bool,
     /// Its refs.
     pub(crate) refs: Vec<String>,
+    /// Of these the ones that are only another name, and of what.
+    pub(crate) aliases: HashMap<String, String>,
 }
 
 /// Judges one update but for the question whether it moves forward. The error says which rule, and where the
@@ -71,12 +75,11 @@ pub(crate) fn judge(
     if name.starts_with("refs/replace/") || name == "HEAD" || !name.starts_with("refs/") {
         return Err(format!("{name} may not be pushed: it changes what others see"));
     }
+    if let Some(target) = upstream.aliases.get(name) {
+        return Err(format!("{name} is another name of {target} in the upstream; push that one"));
+    }
     if update.deletes() && !rules.delete {
         return Err(format!("{name} may not be deleted; {}", change("delete")));
-    }
-    if let Some(twin) = upstream.refs.iter().find(|there| *there != name && there.eq_ignore_ascii_case(name))
-    {
-        return Err(format!("{name} differs from the upstream's {twin} by case alone; choose another name"));
     }
     if let Some(glob) = rules.deny.iter().find(|glob| matches(glob, name)) {
         return Err(format!("{name} is denied by {glob:?}; {}", change("deny")));
@@ -95,6 +98,22 @@ pub(crate) fn judge(
         }
         None => Ok(()),
     }
+}
+
+/// Refuses a new name that another one differs from by case alone, there or in the same push: on some file
+/// systems they are one.
+pub(crate) fn twins(upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
+    let mut there: HashMap<String, &str> =
+        upstream.refs.iter().map(|name| (name.to_lowercase(), name.as_str())).collect();
+    for Update { name, .. } in updates.iter().filter(|update| update.creates() && !update.deletes()) {
+        match there.insert(name.to_lowercase(), name) {
+            Some(twin) if twin != name => {
+                return Err(format!("{name} differs from {twin} by case alone; choose another name"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// What `git check-ref-format` allows, roughly: receive-pack checks too, and this keeps surprises out of
@@ -138,9 +157,10 @@ mod tests {
             default: Some("refs/heads/main".to_owned()),
             empty: false,
             refs: vec!["refs/heads/main".to_owned(), "refs/heads/Topic".to_owned()],
+            aliases: [("refs/heads/alias".to_owned(), "refs/heads/main".to_owned())].into(),
         };
         let update = Update { old: update.0.into(), new: update.1.into(), name: update.2.into() };
-        judge(rules, &upstream, "tool", &update)
+        judge(rules, &upstream, "tool", &update).and_then(|()| twins(&upstream, &[update]))
     }
 
     #[test]
@@ -162,11 +182,13 @@ mod tests {
             (&default, ZERO, OLD, "refs/tags/v1", Some("refs.tags")),
             (&default, ZERO, OLD, "refs/notes/commits", Some("refs.allow")),
             (&default, ZERO, OLD, "refs/replace/1", Some("changes what others see")),
+            (&default, OLD, OLD, "refs/heads/alias", Some("another name of refs/heads/main")),
             (&default, ZERO, OLD, "HEAD", Some("changes what others see")),
             (&default, ZERO, OLD, "refs/heads/../x", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/-x", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/a\u{1b}[31m", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/topic", Some("by case alone")),
+            (&default, OLD, OLD, "refs/heads/topic", None),
             (&wide, OLD, OLD, "refs/heads/main", None),
             (&wide, ZERO, OLD, "refs/heads/a/b/c", None),
             (&wide, ZERO, OLD, "refs/notes/commits", None),
@@ -185,6 +207,18 @@ mod tests {
                 (said, part) => panic!("{name}: {said:?}, not {part:?}"),
             }
         }
+    }
+
+    #[test]
+    fn twins_in_one_push() {
+        let made = |name: &str| Update { old: ZERO.into(), new: OLD.into(), name: name.into() };
+        let upstream = Upstream { refs: vec!["refs/heads/main".to_owned()], ..Upstream::default() };
+        let judged = |names: [&str; 2]| twins(&upstream, &names.map(made));
+        assert_eq!(judged(["refs/heads/a", "refs/heads/b"]), Ok(()));
+        for names in [["refs/heads/a", "refs/heads/A"], ["refs/heads/\u{e9}", "refs/heads/\u{c9}"]] {
+            assert!(judged(names).is_err_and(|why| why.contains("by case alone")), "{names:?}");
+        }
+        assert!(judged(["refs/heads/x", "refs/heads/MAIN"]).is_err());
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex as StdMutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::session::gate::{GateRefs, GateRepo};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::git::{Ended, Git, GitError, Passage};
@@ -31,6 +31,10 @@ const MOST_REFS: usize = 200_000;
 
 /// What of an upstream is mirrored.
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
+
+/// A folder of objects in the mirror that has its packs and no loose object: what came from upstream, or went
+/// there. See [`crate::read`].
+pub(crate) const KNOWN: &str = "known";
 
 /// Every mirror's configuration, all of it.
 const CONFIG: &str = "\
@@ -54,6 +58,8 @@ const CONFIG: &str = "\
 \tmissingSpaceBeforeEmail = warn
 \tbadTimezone = warn
 \tzeroPaddedFilemode = warn
+[fetch]
+\tunpackLimit = 1
 [uploadpack]
 \tallowFilter = true
 \tkeepAlive = 5
@@ -82,6 +88,7 @@ while IFS= read -r line <&\"$GATE_TELL\"; do
 \tcase \"$line\" in
 \t\taccepted) exit 0 ;;
 \t\trefused) exit 1 ;;
+\t\tthere) ;;
 \t\t*) printf '%s\\n' \"${line#say }\" >&2 ;;
 \tesac
 done
@@ -99,6 +106,8 @@ pub(crate) struct Repo {
     pub(crate) opener: Opener,
     stale_ok: bool,
     refreshed: Mutex<Refreshed>,
+    /// Held by every push as long as it has a quarantine.
+    pub(crate) receiving: Arc<RwLock<()>>,
     /// One push is read and forwarded at a time.
     pub(crate) pushing: Mutex<()>,
     /// Fingerprints that a person let pass.
@@ -137,6 +146,7 @@ impl Repo {
             opener,
             stale_ok: repo.stale_ok,
             refreshed: Mutex::new(Refreshed { began: None, result: Err("it was never asked".to_owned()) }),
+            receiving: Arc::default(),
             pushing: Mutex::default(),
             approved: StdMutex::default(),
             name,
@@ -176,7 +186,9 @@ impl Repo {
     }
 
     async fn fetch(&self, passage: &Passage) -> Result<Upstream, String> {
-        let failed = |why: String| format!("the upstream of {} cannot be reached: {why}", self.name);
+        let failed = |why: String| {
+            format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
+        };
         let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
         let listed =
@@ -200,17 +212,51 @@ impl Repo {
             fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
             fetch.push(self.url.clone());
             fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
-            let fetched =
-                self.go_up(passage, fetch, &[], FETCHED_WITHIN).await.map_err(|e| failed(e.to_string()))?;
+            let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
+            if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
+                tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
+                self.start_over().map_err(|error| format!("the mirror of {}: {error}", self.name))?;
+                fetched = self.go_up(passage, fetch, &[], FETCHED_WITHIN).await;
+            }
+            let fetched = fetched.map_err(|error| failed(error.to_string()))?;
             if !fetched.good {
                 return Err(failed(words::cause(&fetched.complaint)));
             }
         }
-        if let Some(default) = &upstream.default {
+        if let Some(default) = upstream.default.as_ref().filter(|name| name.starts_with("refs/heads/")) {
             // A name that git does not take stays what it was; only the first checkout of a clone goes by it.
             let _ = self.git.plain(passage, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
         Ok(upstream)
+    }
+
+    /// Whether git finds everything that the mirror's refs lead to.
+    async fn is_whole(&self, passage: &Passage) -> bool {
+        let arguments = ["rev-list", "--objects", "--quiet", "--all"];
+        let walked = self.git.plain(passage, &arguments, FETCHED_WITHIN).await;
+        walked.is_ok_and(|ended| ended.good && ended.complaint.is_empty())
+    }
+
+    /// Throws away all that the mirror has.
+    fn start_over(&self) -> io::Result<()> {
+        let mirror = &self.git.mirror;
+        for part in ["refs", "objects"] {
+            fs::remove_dir_all(mirror.join(part))?;
+        }
+        match fs::remove_file(mirror.join("packed-refs")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        make(mirror.parent().unwrap_or(mirror), mirror)
+    }
+
+    /// Removes what pushes left behind that had to be killed, unless others are under way.
+    pub(crate) fn sweep(&self) {
+        let Ok(_alone) = self.receiving.try_write() else { return };
+        let objects = self.git.mirror.join("objects");
+        if let Err(error) = remove(&objects, 0, &|name| name.starts_with("tmp_objdir")) {
+            tracing::warn!(repository = self.name, %error, "what a push left cannot be removed");
+        }
     }
 
     /// Runs a git that goes upstream, with what opens it.
@@ -251,6 +297,8 @@ fn read_list(text: &str) -> Result<(Upstream, Vec<String>), String> {
         let Some((what, name)) = line.split_once('\t') else { continue };
         if name == "HEAD" {
             upstream.default = what.strip_prefix("ref: ").map(str::to_owned).or(upstream.default);
+        } else if let Some(target) = what.strip_prefix("ref: ") {
+            upstream.aliases.insert(name.to_owned(), target.to_owned());
         } else if is_id(what) && name.starts_with("refs/") && !name.ends_with("^{}") {
             upstream.refs.push(name.to_owned());
             lines.push(format!("{what} {name}"));
@@ -268,8 +316,12 @@ fn read_list(text: &str) -> Result<(Upstream, Vec<String>), String> {
 /// configuration.
 fn make(folder: &Path, mirror: &Path) -> io::Result<()> {
     let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags"] {
+    for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags", KNOWN] {
         make(mirror.join(part))?;
+    }
+    match symlink("../objects/pack", mirror.join(KNOWN).join("pack")) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
     }
     make(folder.join("hooks"))?;
     let hook = folder.join("hooks/pre-receive");
@@ -279,12 +331,27 @@ fn make(folder: &Path, mirror: &Path) -> io::Result<()> {
     if !mirror.join("HEAD").exists() {
         keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
     }
-    // What a gate that was killed was receiving.
-    for entry in fs::read_dir(mirror.join("objects"))?.flatten() {
-        let name = entry.file_name();
-        if name.to_string_lossy().starts_with("tmp_objdir") || name.to_string_lossy().starts_with("incoming")
-        {
-            fs::remove_dir_all(entry.path())?;
+    let begins = |with: &'static str| move |name: &str| name.starts_with(with);
+    // What a gate that was killed was receiving, and what it had locked.
+    remove(&mirror.join("objects"), 0, &begins("tmp_"))?;
+    remove(&mirror.join("objects/pack"), 0, &begins("tmp_"))?;
+    remove(mirror, 0, &|name| name.ends_with(".lock"))?;
+    remove(&mirror.join("refs"), DEEPEST, &|name| name.ends_with(".lock"))
+}
+
+/// How deep in folders a ref can be: its name has 255 bytes.
+const DEEPEST: usize = 128;
+
+/// Removes what has such a name in a folder, and in so many levels of folders below it.
+fn remove(folder: &Path, levels: usize, named: &impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        match (named(&entry.file_name().to_string_lossy()), is_folder) {
+            (true, true) => fs::remove_dir_all(entry.path())?,
+            (true, false) => fs::remove_file(entry.path())?,
+            (false, true) if levels > 0 => remove(&entry.path(), levels - 1, named)?,
+            (false, _) => {}
         }
     }
     Ok(())
@@ -303,6 +370,9 @@ mod tests {
         let (upstream, lines) = read_list(&text).expect("read");
         assert_eq!(upstream.default.as_deref(), Some("refs/heads/main"));
         assert_eq!(upstream.refs, ["refs/heads/main", "refs/tags/v1"]);
+        let (upstream, _) =
+            read_list(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n")).expect("read");
+        assert_eq!((upstream.refs.len(), upstream.aliases["refs/heads/a"].as_str()), (1, "refs/heads/main"));
         assert_eq!(lines, [format!("{id} refs/heads/main"), format!("{id} refs/tags/v1")]);
         assert!(read_list("").expect("read").0.empty);
     }

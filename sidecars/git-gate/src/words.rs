@@ -2,6 +2,10 @@
 
 use bottle_contract::terminal::inert;
 
+/// A full disk, which git names in the middle of other words.
+pub(crate) const NO_ROOM: &str =
+    "there is no room left where the git gate keeps its mirror; push or fetch less, or the person makes room";
+
 /// Lines of somebody else's that are passed on.
 const LINES: usize = 40;
 
@@ -23,7 +27,13 @@ pub(crate) fn cause(complaint: &str) -> String {
             .to_owned();
     }
     if lines.iter().any(|line| line.contains("Permission denied (")) {
-        return "it does not accept the key that the person gave".to_owned();
+        return "it does not accept the key that the person gave (`key` of the repository)".to_owned();
+    }
+    if lines.iter().any(|line| line.contains("Authentication failed for")) {
+        return "it does not accept the token that the person gave (`key` of the repository)".to_owned();
+    }
+    if lines.iter().any(|line| line.contains("No space left on device")) {
+        return NO_ROOM.to_owned();
     }
     // What git adds to every failure of its transport says nothing where the upstream itself has spoken.
     let always =

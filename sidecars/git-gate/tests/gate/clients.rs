@@ -1,0 +1,171 @@
+//! Other clients than git, and an upstream over https.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use bottle_contract::session::gate::GateKey;
+use bottle_test_support::skip;
+
+use crate::scene::{Ends, Scene, connect, until};
+
+/// What the bottle's `~/.gitconfig` has: the upstream's own address leads to the gate.
+fn configure(scene: &Scene) -> Result<String> {
+    let url = scene.repo(|_| ())?.url;
+    let gate = format!("http://{}:9420/tool.git", scene.address);
+    fs::write(
+        scene.at(".gitconfig"),
+        format!("[url \"{gate}\"]\n\tinsteadOf = {url}\n[user]\n\tname = A\n\temail = a@b\n"),
+    )?;
+    Ok(url)
+}
+
+pub(crate) async fn submodules() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let url = configure(&scene)?;
+    scene.shell(&format!(
+        "cd seed; git checkout -q -b outer; git -c protocol.file.allow=always submodule --quiet add -b main {url} inner; \
+         git commit -qm outer; git push -q ../up.git outer; cd ..; \
+         git clone -q --recurse-submodules -b outer {url} clone; test -e clone/inner/one; \
+         cd clone/inner; git checkout -q -b inner; git commit -q --allow-empty -m inner; git push -q origin inner; \
+         cd ..; git commit -qam moved; git push -q --recurse-submodules=check origin HEAD:moved"
+    ))?;
+    scene.refused(
+        "cd clone/inner; echo $T > f; git add .; git commit -qm x; git push origin HEAD:inner",
+        &["f, line 1"],
+    )?;
+    Ok(())
+}
+
+/// A client whose git is libgit2.
+const LIBGIT2: &str = r#"
+import os, sys, pygit2
+url = sys.argv[1]
+class Says(pygit2.RemoteCallbacks):
+    def push_update_reference(self, name, message):
+        if message: print("refused:", name, message)
+    def sideband_progress(self, text): print("remote:", text)
+repo = pygit2.clone_repository(url, "lib")
+who = pygit2.Signature("A", "a@b")
+def push(name, text, branch):
+    open(os.path.join("lib", name), "w").write(text)
+    repo.index.add(name); repo.index.write()
+    commit = repo.create_commit(None, who, who, "m", repo.index.write_tree(), [repo.head.target])
+    repo.references.create("refs/heads/" + branch, commit)
+    repo.remotes["origin"].push(["refs/heads/" + branch], callbacks=Says())
+push("two", "two\n", "lib")
+repo.remotes["origin"].fetch()
+print("fetched", repo.references.get("refs/remotes/origin/lib") is not None)
+try: push("key", os.environ["T"] + "\n", "bad")
+except Exception as error: print("error:", error)
+"#;
+
+pub(crate) async fn libgit2() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let url = configure(&scene)?;
+    let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pygit2");
+    let python = tools.join("bin/python3");
+    if !python.exists() {
+        let made = Command::new("/usr/bin/python3").args(["-m", "venv"]).arg(&tools).output();
+        let pip = tools.join("bin/pip");
+        let got = Command::new(pip).args(["install", "-q", "--disable-pip-version-check", "pygit2"]).output();
+        let good = matches!(&made, Ok(made) if made.status.success())
+            && matches!(&got, Ok(got) if got.status.success());
+        if !good {
+            let _ = fs::remove_dir_all(&tools);
+            skip::aloud("libgit2_goes_through_the_gate", &format!("pygit2 cannot be had: {got:?}"));
+            return Ok(());
+        }
+    }
+    fs::write(scene.at("client.py"), LIBGIT2)?;
+    let before = scene.upstream()?;
+    let said = scene.shell(&format!("{} client.py {url}", python.display()))?;
+    ensure!(said.contains("fetched True"), "{said}");
+    ensure!(said.contains("key, line 1 in commit") && said.contains("hook declined"), "{said}");
+    let after = scene.upstream()?;
+    ensure!(
+        after != before && after.contains("refs/heads/lib") && !after.contains("refs/heads/bad"),
+        "{after}"
+    );
+    Ok(())
+}
+
+/// Smart HTTP over TLS as git itself serves it, for who has the token.
+const SERVER: &str = r#"
+import base64, http.server, os, ssl, subprocess, sys
+root, token = sys.argv[1:]
+wanted = "Basic " + base64.b64encode(("x-access-token:" + token).encode()).decode()
+class Serve(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def log_message(self, *said): pass
+    def serve(self):
+        if self.headers.get("Authorization") != wanted:
+            self.send_response(401); self.send_header("WWW-Authenticate", "Basic realm=git")
+            self.send_header("Content-Length", "0"); self.end_headers(); return
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            body = b""
+            while (size := int(self.rfile.readline(), 16)):
+                body += self.rfile.read(size); self.rfile.readline()
+            self.rfile.readline()
+        else:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path, _, query = self.path.partition("?")
+        env = dict(os.environ, GIT_PROJECT_ROOT=root, GIT_HTTP_EXPORT_ALL="1", PATH_INFO=path, QUERY_STRING=query,
+            REQUEST_METHOD=self.command, CONTENT_TYPE=self.headers.get("Content-Type", ""), REMOTE_USER="me",
+            GIT_PROTOCOL=self.headers.get("Git-Protocol", ""), CONTENT_LENGTH=str(len(body)),
+            HTTP_CONTENT_ENCODING=self.headers.get("Content-Encoding", ""))
+        said = subprocess.run(["git", "http-backend"], input=body, env=env, capture_output=True).stdout
+        head, _, rest = said.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        self.send_response(int(fields.pop("Status", "200").split()[0]))
+        for field in fields.items(): self.send_header(*field)
+        self.send_header("Content-Length", str(len(rest))); self.end_headers(); self.wfile.write(rest)
+    do_GET = do_POST = serve
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Serve)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); context.load_cert_chain("https.pem", "https.key")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+open("port.new", "w").write(str(server.server_port)); os.rename("port.new", "port")
+server.serve_forever()
+"#;
+
+pub(crate) async fn https() -> Result<()> {
+    let token = "t0ken-of-the-upstream";
+    let mut scene = Scene::new()?;
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()])?;
+    fs::write(scene.at("https.pem"), made.cert.pem())?;
+    fs::write(scene.at("https.key"), made.signing_key.serialize_pem())?;
+    fs::write(scene.at("server.py"), SERVER)?;
+    scene.shell("git -C up.git config http.receivepack true")?;
+    let mut server = Command::new("python3");
+    server.arg("server.py").arg(scene.folder.path()).arg(token).current_dir(scene.folder.path());
+    let _server = Ends(server.stderr(Stdio::inherit()).spawn()?);
+    until(|| scene.at("port").exists())?;
+    let port: u16 = fs::read_to_string(scene.at("port"))?.parse().context("a port")?;
+    connect((std::net::Ipv4Addr::LOCALHOST, port))?;
+    let url = format!("https://127.0.0.1:{port}/up.git");
+    let key = |token: &str| GateKey::Token { token: token.into() };
+    // Nobody's root, and nobody's token.
+    scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
+    scene.refused("git clone -q $GATE clone", &["the upstream of tool cannot be reached", "certificate"])?;
+    scene.roots = made.cert.pem();
+    scene.open(|repo| (repo.url, repo.key) = (url.clone(), key("another"))).await?;
+    scene.refused(
+        "git clone -q $GATE clone",
+        &["the upstream of tool cannot be reached", "does not accept the token"],
+    )?;
+    scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; head -c 3000000 /dev/urandom > big; git add .; git commit -qm x; \
+         git push -q origin HEAD:x; test $(git -C ../up.git rev-parse x) = $(git rev-parse HEAD)",
+    )?;
+    scene.refused(
+        "cd clone; echo $T > f; git add .; git commit -qm y; git push origin HEAD:x",
+        &["f, line 1"],
+    )?;
+    let found = scene.output(&format!("grep -rF -- '{token}' gate"))?;
+    ensure!(found.stdout.is_empty(), "the token is on disk");
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! Clients, gates and upstreams that end in the middle, and two pushes at once.
+
+use std::fs;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_contract::queue::Status;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+
+use crate::people::decide_after;
+use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, run, until};
+
+/// What a gate's gits are: processes that it started, and theirs.
+fn gits(scene: &Scene) -> Result<usize> {
+    let group = scene.at("gate/tool.git").canonicalize()?;
+    let processes = fs::read_dir("/proc")?.flatten();
+    let own = processes.filter(|process| {
+        fs::read(process.path().join("cmdline")).is_ok_and(|line| line.starts_with(b"git"))
+            && fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == group)
+    });
+    Ok(own.count())
+}
+
+/// Whether anything is left in the mirror of a push that did not come to its end.
+fn left(scene: &Scene) -> Result<String> {
+    scene.shell("find gate/tool.git -name 'tmp_*' -o -name '*.lock'")
+}
+
+pub(crate) async fn half() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    let line = head(&[format!("{ZERO} {} refs/heads/y", "1".repeat(40))]);
+    let begun = || -> Result<_> {
+        let mut socket = scene.begin(RECEIVE, "", 100_000)?;
+        socket.write_all(&line)?;
+        socket.write_all(b"PACK\0\0\0\x02\0\0\0\x09")?;
+        Ok(socket)
+    };
+    // These stay, with half of a push each, and stop nobody.
+    let stay: Vec<_> = (0..8).map(|_| begun()).collect::<Result<_>>()?;
+    for socket in stay.iter().take(4) {
+        socket.shutdown(Shutdown::Write)?;
+    }
+    scene.shell("cd clone; git push -q origin HEAD:x; git fetch -q")?;
+    // These go, more than are served at once, and leave nothing.
+    drop((0..40).map(|_| begun()).collect::<Result<Vec<_>>>()?);
+    drop(stay);
+    scene.shell("cd clone; git push -q origin HEAD:z")?;
+    until(|| gits(&scene).is_ok_and(|gits| gits == 0))?;
+    until(|| left(&scene).is_ok_and(|left| left.is_empty()))
+}
+
+pub(crate) async fn race() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    // Both are read before either goes up.
+    hook(&scene, "pre-receive", "sleep 0.3")?;
+    scene
+        .shell("for c in a b; do git clone -q $GATE $c; (cd $c; git commit -q --allow-empty -m $c); done")?;
+    let push = |clone: &str| scene.output(&format!("cd {clone}; git push origin HEAD:refs/heads/race"));
+    let (a, b) = std::thread::scope(|scope| {
+        let a = scope.spawn(|| push("a"));
+        let b = scope.spawn(|| push("b"));
+        (a.join(), b.join())
+    });
+    let (Ok(a), Ok(b)) = (a, b) else { bail!("a thread ended") };
+    let (a, b) = (a?, b?);
+    let (winner, loser) = if a.status.success() { ("a", &b) } else { ("b", &a) };
+    ensure!(a.status.success() != b.status.success(), "{a:?} {b:?}");
+    let there = scene.shell("git -C up.git rev-parse race")?;
+    ensure!(there == scene.shell(&format!("git -C {winner} rev-parse HEAD"))?, "{there}");
+    let said = String::from_utf8_lossy(&loser.stderr);
+    ensure!(said.contains("fetch, merge or rebase, and push again"), "{said}");
+    Ok(())
+}
+
+pub(crate) async fn client() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let channel = scene.channel.clone().context("a channel")?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; echo \"$T # gitleaks:allow\" > f; git add .; git commit -qm x",
+    )?;
+    // Killed while a person thinks, who then says yes.
+    let folder = scene.folder.path().to_owned();
+    let address = format!("http://{}:9420/tool.git", scene.address);
+    let mut push = Command::new("git")
+        .args(["push", "-q", &address, "HEAD:x"])
+        .current_dir(folder.join("clone"))
+        .process_group(0)
+        .stderr(Stdio::null())
+        .spawn()?;
+    let group = format!("-{}", push.id());
+    let question = decide_after(channel, Status::Approved, || {
+        run(Command::new("kill").args(["-9", "--", &group]))?;
+        push.wait()?;
+        // And then what the gate had for it ends.
+        until(|| gits(&scene).is_ok_and(|gits| gits == 0))
+    });
+    // It is taken back meanwhile.
+    ensure!(question.await.is_err(), "the question stayed");
+    // Somebody else's push comes after it.
+    scene.shell("cd clone; git checkout -q -b other origin/main; git commit -q --allow-empty -m o; git push -q origin other")?;
+    ensure!(!scene.upstream()?.contains("refs/heads/x"), "it got upstream");
+    until(|| left(&scene).is_ok_and(|left| left.is_empty()))?;
+    Ok(())
+}
+
+pub(crate) async fn gate() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; echo \"$T # gitleaks:allow\" > f; git add .; git commit -qm x",
+    )?;
+    let before = scene.upstream()?;
+    let channel = scene.channel.clone().context("a channel")?;
+    let pushing = std::thread::scope(|scope| -> Result<_> {
+        let pushing = scope.spawn(|| scene.output("cd clone; git push origin HEAD:x"));
+        let pid = scene.gate_pid()?.to_string();
+        tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                let mut stream = channel.open(&BundleRequest::Question).await?;
+                let BundleEvent::Asked(_) = stream.receive().await? else { bail!("not a question") };
+                run(Command::new("kill").args(["-9", &pid]))
+            })
+        })?;
+        pushing.join().map_err(|_| anyhow::anyhow!("a thread ended"))?
+    })?;
+    let said = String::from_utf8_lossy(&pushing.stderr);
+    ensure!(!pushing.status.success() && scene.upstream()? == before, "{said}");
+    // What a machine leaves that loses its power.
+    scene.shell(
+        "cd gate/tool.git; mkdir -p objects/tmp_objdir-incoming-a/pack; \
+         touch packed-refs.lock HEAD.lock refs/heads/main.lock objects/pack/tmp_pack_a objects/tmp_objdir-incoming-a/pack/x",
+    )?;
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "cd seed; git commit -q --allow-empty -m more; git push -q ../up.git main; \
+         cd ../clone; git fetch -q; test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main); \
+         git checkout -q -b y origin/main; git commit -q --allow-empty -m y; git push -q origin y",
+    )?;
+    ensure!(left(&scene)?.is_empty(), "{}", left(&scene)?);
+    // And a mirror that is damaged is made anew.
+    scene.shell(
+        "cd gate/tool.git; for p in objects/pack/*.pack; do chmod u+w $p; : > $p; done; : > refs/heads/y; \
+         cd ../../seed; git commit -q --allow-empty -m again; git push -q ../up.git main; cd ../clone; git fetch -q; \
+         test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main); git clone -q $GATE ../anew",
+    )?;
+    Ok(())
+}
+
+pub(crate) async fn upstream() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.forward = 2;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    let hang = scene.at("hang");
+    fs::write(&hang, "")?;
+    hook(&scene, "pre-receive", &format!("while [ -e {} ]; do sleep 0.1; done; exit 1", hang.display()))?;
+    let began = Instant::now();
+    let words =
+        ["the upstream of tool did not take the push", "within 2 s", "see whether it did, and push again"];
+    scene.refused("cd clone; git push origin HEAD:x", &words)?;
+    ensure!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    fs::remove_file(hang)?;
+    std::thread::sleep(Duration::from_millis(200));
+    fs::remove_file(scene.at("up.git/hooks/pre-receive"))?;
+    scene.shell("cd clone; git push -q origin HEAD:x")?;
+    Ok(())
+}

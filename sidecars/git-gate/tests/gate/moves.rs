@@ -1,0 +1,80 @@
+//! Which refs move, and how many.
+
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use crate::scene::{PATIENCE, Scene, ZERO, head};
+
+pub(crate) async fn refs() -> Result<()> {
+    // Told of other names by the newest protocol alone, which ssh has to let through.
+    let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
+    scene.shell(
+        "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch Topic main",
+    )?;
+    scene.open(|repo| repo.refs.force = true).await?;
+    let made = scene.shell(
+        "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x; git rev-parse HEAD; \
+         git rev-parse HEAD | git pack-objects -q --stdout > ../pack",
+    )?;
+    let (new, pack) = (made.trim(), fs::read(scene.at("pack"))?);
+    // No client sends these.
+    for (name, word) in [
+        ("refs/heads/../x", "no ref that can be pushed"),
+        ("refs/heads/x.lock", "no ref that can be pushed"),
+        ("refs/heads/a\tb", "no ref that can be pushed"),
+        ("../../x", "no ref that can be pushed"),
+        ("HEAD", "changes what others see"),
+        ("refs/heads/-x", "no ref that can be pushed"),
+    ] {
+        let body = [head(&[format!("{ZERO} {new} {name}")]), pack.clone()].concat();
+        scene.refused_raw(&body, word)?;
+    }
+    for (push, word) in [
+        ("HEAD:refs/replace/$(git rev-parse HEAD)", "changes what others see"),
+        ("HEAD:refs/heads/alias", "another name of refs/heads/main"),
+        ("HEAD:refs/heads/main", "default branch"),
+        ("HEAD:refs/heads/topic", "by case alone"),
+        ("HEAD:refs/heads/a HEAD:refs/heads/A", "by case alone"),
+        ("HEAD:refs/pull/1/head", "no branch"),
+        (":refs/heads/Topic", "refs.delete"),
+    ] {
+        scene.refused(
+            &format!("cd clone; git push origin {push}"),
+            &["the git gate refused the push", word],
+        )?;
+    }
+    // One that is there may move on, whatever it is called; its twin may not come.
+    scene.shell("cd clone; git push -q origin HEAD:refs/heads/Topic")?;
+    Ok(())
+}
+
+/// As no git sends them, which takes minutes to think of so many.
+pub(crate) async fn many() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let made = scene.shell(
+        "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x; git rev-parse HEAD; \
+         git rev-parse HEAD | git pack-objects -q --stdout > ../pack",
+    )?;
+    let lines: Vec<String> =
+        (0..100_000).map(|number| format!("{ZERO} {} refs/heads/n{number}", made.trim())).collect();
+    let body = [head(&lines), fs::read(scene.at("pack"))?].concat();
+    let began = Instant::now();
+    scene.refused_raw(&body, "at most 256 refs in a push; push fewer at once")?;
+    ensure!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    // As many as may be, by git itself.
+    scene.shell(
+        "cd clone; for n in $(seq 256); do echo create refs/heads/n$n HEAD; done | git update-ref --stdin",
+    )?;
+    scene.shell("cd clone; git push -q origin 'refs/heads/n*:refs/heads/n*'")?;
+    scene.shell(
+        "cd clone; git update-ref refs/heads/n257 HEAD; for n in $(seq 257); do echo n$n:m$n; done > ../all",
+    )?;
+    scene.refused(
+        "cd clone; git push origin $(cat ../all)",
+        &["remote: the git gate refused the push", "at most 256 refs in a push; push fewer at once"],
+    )?;
+    Ok(())
+}

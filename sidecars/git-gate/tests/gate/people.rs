@@ -1,0 +1,116 @@
+//! A person decides what is found.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_channel::Channel;
+use bottle_contract::queue::{Answer, Question, Response, Status, Tool};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+
+use crate::scene::{Scene, TOKEN, run};
+
+/// Answers the next question as a person would.
+pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {
+    decide_after(channel, status, || Ok(())).await
+}
+
+/// The same, once `meanwhile` is done.
+pub(crate) async fn decide_after(
+    channel: Channel,
+    status: Status,
+    meanwhile: impl FnOnce() -> Result<()>,
+) -> Result<Question> {
+    let mut stream = channel.open(&BundleRequest::Question).await?;
+    let BundleEvent::Asked(question) = stream.receive().await? else { bail!("not a question") };
+    tokio::task::block_in_place(meanwhile)?;
+    let response = Response {
+        proposal_id: question.id.clone(),
+        status,
+        notes: Some("so I say".to_owned()),
+        final_file: None,
+        decided_at: question.expires_at,
+        decided_by: "me".to_owned(),
+    };
+    stream.message(&Answer::Decided(Box::new(response))).await?;
+    stream.end().await?;
+    Ok(*question)
+}
+
+pub(crate) async fn asked() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let channel = scene.channel.clone().context("a channel")?;
+    // Marked by its author: a question even where findings are refused.
+    scene.shell("git clone -q $GATE clone; cd clone; echo \"k = $T # gitleaks:allow\" > f; git add .; git commit -qm x")?;
+    let no = tokio::spawn(decide(channel.clone(), Status::Rejected));
+    scene.refused(
+        "cd clone; git push origin HEAD:no",
+        &["a person is asked", "the person said no, saying: so I say"],
+    )?;
+    let question = no.await??;
+    ensure!(question.tool == Tool::GitleaksAllow);
+    for part in ["aws-access-key-id", "\"f\"", "gitleaks:allow", "refs/heads/no"] {
+        ensure!(question.proposed_file.contains(part), "{}", question.proposed_file);
+    }
+    ensure!(!question.proposed_file.contains(TOKEN));
+    let yes = tokio::spawn(decide(channel.clone(), Status::Approved));
+    let said = scene.shell("cd clone; git push origin HEAD:yes")?;
+    ensure!(said.contains("the person let it pass"), "{said}");
+    yes.await??;
+    // The same finding again, in another commit: nobody is asked.
+    scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
+    // What others push while a person thinks has gone up before, and is not lost by it.
+    let beside = scene.folder.path().to_owned();
+    scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
+    scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;
+    let gate = format!("http://{}:9420/tool.git", scene.address);
+    let waiting = tokio::spawn(decide_after(channel.clone(), Status::Approved, move || {
+        run(Command::new("git").args(["push", "-q", &gate, "beside"]).current_dir(beside.join("beside")))
+    }));
+    scene.shell("cd clone; git push origin HEAD:waited")?;
+    waiting.await??;
+    let up = scene.upstream()?;
+    ensure!(["refs/heads/beside", "refs/heads/waited"].iter().all(|name| up.contains(name)), "{up}");
+    // Named by .gitleaksignore, which silences nothing either.
+    let ignored = tokio::spawn(decide(channel, Status::Approved));
+    scene.shell(
+        "cd clone; echo $T > g; echo g:aws-access-key-id:1 > .gitleaksignore; git add .; git commit -qm y; git push origin HEAD:ignored",
+    )?;
+    ensure!(ignored.await??.proposed_file.contains(".gitleaksignore"));
+    scene.refused(
+        "cd clone; echo \"x $T\" > h; git add .; git commit -qm z; git push origin HEAD:plain",
+        &["h, line 1"],
+    )?;
+    Ok(())
+}
+
+/// A yes is for what was seen. The same shape in wide characters is another thing.
+pub(crate) async fn beside() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let channel = scene.channel.clone().context("a channel")?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; echo \"$T # gitleaks:allow\" > f; git add .; git commit -qm x",
+    )?;
+    let yes = tokio::spawn(decide(channel, Status::Approved));
+    scene.shell("cd clone; git push -q origin HEAD:yes")?;
+    yes.await??;
+    let other = "AKIAZXCVBNMLKJHGFDS7";
+    scene.refused(
+        &format!(
+            "cd clone; echo {other} | iconv -t UTF-16LE >> f; git commit -qam y; git push origin HEAD:yes"
+        ),
+        &["f, line 2"],
+    )?;
+    scene.refused(
+        &format!("cd clone; git reset -q --hard origin/yes; echo {other} >> f; git commit -qam y; git push origin HEAD:yes"),
+        &["f, line 2"],
+    )?;
+    // The same value elsewhere is not what was seen either.
+    scene.refused(
+        "cd clone; git reset -q --hard origin/yes; echo $T > g; git add .; git commit -qm y; git push origin HEAD:yes",
+        &["g, line 1"],
+    )?;
+    ensure!(!scene.upstream()?.contains(TOKEN));
+    Ok(())
+}

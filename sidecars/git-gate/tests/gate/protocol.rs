@@ -1,0 +1,203 @@
+//! Packs, bodies and addresses that are none.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::scene::{RECEIVE, Scene, ZERO, connect, head};
+
+/// A scene with a commit to push, as a body.
+async fn with_body() -> Result<(Scene, Vec<u8>)> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let made = scene.shell(
+        "git clone -q $GATE clone; cd clone; head -c 30000 /dev/urandom > f; git add .; git commit -qm x; \
+         git rev-parse HEAD; git rev-list --objects --no-object-names origin/main..HEAD \
+         | git pack-objects -q --stdout > ../pack",
+    )?;
+    let body =
+        [head(&[format!("{ZERO} {} refs/heads/x", made.trim())]), fs::read(scene.at("pack"))?].concat();
+    Ok((scene, body))
+}
+
+fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(bytes)?;
+    Ok(packed.finish()?)
+}
+
+pub(crate) async fn bodies() -> Result<()> {
+    let (scene, body) = with_body().await?;
+    let before = scene.upstream()?;
+    let mut flipped = body.clone();
+    flipped[body.len() - 400] ^= 1;
+    let packed = gzip(&body)?;
+    let bomb = gzip(&vec![0; 260 << 20])?;
+    let gz = "Content-Encoding: gzip\r\n";
+    for (name, headers, body, word) in [
+        ("a truncated pack", "", &body[..body.len() / 2], "unpack index-pack abnormal exit"),
+        ("no pack", "", &body[..200], "unpack "),
+        ("a damaged pack", "", &flipped, "unpack index-pack abnormal exit"),
+        ("half a line", "", &body[..20], "HTTP/1.1 200"),
+        ("nothing", "", &[][..], "HTTP/1.1 200"),
+        ("an end", "", b"0000", "HTTP/1.1 200"),
+        ("noise", "", &[0xff; 5000], "does not begin as git's pushes do"),
+        ("a packed bomb", gz, &bomb, "does not begin as git's pushes do"),
+        (
+            "a bomb behind a head",
+            gz,
+            &gzip(
+                &[&head(&[format!("{ZERO} {0} refs/heads/x", "1".repeat(40))])[..], &vec![0; 260 << 20]]
+                    .concat(),
+            )?,
+            "HTTP/1.1 200",
+        ),
+        ("half of something packed", gz, &packed[..packed.len() / 2], "HTTP/1.1 200"),
+        ("something packed and damaged", gz, &[&packed[..900], &[0xff; 3000]].concat(), "HTTP/1.1 200"),
+        ("not packed at all", gz, &body, "what it is packed in is damaged"),
+        ("packed as nobody knows", "Content-Encoding: br\r\n", &body, "HTTP/1.1 415"),
+    ] {
+        let answer = scene.post(RECEIVE, headers, body)?;
+        ensure!(answer.contains(word), "{name}: no {word:?} in {answer}");
+        ensure!(!answer.contains("ok refs/heads/x"), "{name}: {answer}");
+        ensure!(scene.upstream()? == before, "{name}: something got upstream");
+    }
+    // The same, as it should be.
+    let answer = scene.post(RECEIVE, gz, &packed)?;
+    ensure!(answer.contains("ok refs/heads/x"), "{answer}");
+    ensure!(scene.upstream()?.contains("refs/heads/x"));
+    Ok(())
+}
+
+/// One delta of a kilobyte whose result would be 8 GiB, and a chain whose every link is sixteen times as long
+/// as the one before.
+pub(crate) async fn delta() -> Result<()> {
+    let (scene, _) = with_body().await?;
+    let new = scene.shell("git -C clone rev-parse HEAD")?;
+    fs::write(scene.at("bomb.py"), BOMB)?;
+    for kind in ["one", "chain"] {
+        scene.shell(&format!("python3 bomb.py {kind} > bomb"))?;
+        let bomb = fs::read(scene.at("bomb"))?;
+        ensure!(bomb.len() < 64 << 10, "{} bytes are no bomb", bomb.len());
+        let body = [head(&[format!("{ZERO} {} refs/heads/x", new.trim())]), bomb].concat();
+        let began = Instant::now();
+        scene.refused_raw(&body, "unpack index-pack abnormal exit")?;
+        ensure!(began.elapsed() < Duration::from_secs(60), "{kind}: {:?}", began.elapsed());
+    }
+    scene.shell("cd clone; git push -q origin HEAD:x")?;
+    Ok(())
+}
+
+const BOMB: &str = r#"
+import hashlib, struct, sys, zlib
+def number(n):
+    out = bytearray()
+    while True:
+        out.append((n & 127) | (128 if n > 127 else 0)); n >>= 7
+        if not n: return bytes(out)
+def head(kind, size):
+    out = bytearray([(kind << 4) | (size & 15)]); size >>= 4
+    while size:
+        out[-1] |= 128; out.append(size & 127); size >>= 7
+    return bytes(out)
+def back(n):
+    out = [n & 127]; n >>= 7
+    while n:
+        n -= 1; out.insert(0, 128 | (n & 127)); n >>= 7
+    return bytes(out)
+def copy(size): # from the beginning
+    return bytes([0xf0, size & 255, size >> 8 & 255, size >> 16])
+base = bytes((1 << 24) - 1)
+links = [(len(base), 512)] if sys.argv[1] == "one" else [(len(base) * 16 ** n, 16) for n in range(4)]
+pack = b"PACK" + struct.pack(">II", 2, 1 + len(links))
+before = len(pack)
+pack += head(3, len(base)) + zlib.compress(base, 9)
+for size, times in links:
+    piece = min(size, (1 << 24) - 1)
+    text = number(size) + number(piece * (size // piece) * times) + copy(piece) * min(times * (size // piece), 4096)
+    at = len(pack)
+    pack += head(6, len(text)) + back(at - before) + zlib.compress(text, 9)
+    before = at
+sys.stdout.buffer.write(pack + hashlib.sha1(pack).digest())
+"#;
+
+pub(crate) async fn shallow() -> Result<()> {
+    let (scene, body) = with_body().await?;
+    let line = |number: usize| format!("0034shallow {number:040x}");
+    let shallow: String = (0..50_000).map(line).collect();
+    let tip = scene.shell("git -C up.git rev-parse main")?;
+    let tip = tip.trim();
+    let began = Instant::now();
+    let two = ["0011command=fetch0001", &format!("0032want {tip}\n"), &shallow, "0009done\n0000"].concat();
+    let one = [&format!("0032want {tip}\n"), &shallow, "00000009done\n"].concat();
+    for (version, body) in [("Git-Protocol: version=2\r\n", two), ("", one)] {
+        let answer = scene.post("/tool.git/git-upload-pack", version, body.as_bytes())?;
+        ensure!(answer.starts_with("HTTP/1.1 200") && answer.contains("PACK"), "{answer:.300}");
+    }
+    scene.refused_raw(&[shallow.as_bytes(), &body].concat(), "the clone ends in too many places")?;
+    ensure!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    Ok(())
+}
+
+pub(crate) async fn addresses() -> Result<()> {
+    let (scene, _) = with_body().await?;
+    // Addresses that are none.
+    for (head, status) in [
+        ("GET /tool.git/objects/info/packs HTTP/1.1", "404"),
+        ("GET /tool.git/config HTTP/1.1", "404"),
+        ("GET /../tool.git/HEAD HTTP/1.1", "404"),
+        ("GET /tool.git/info/refs HTTP/1.1", "403"),
+        ("GET /tool.git/info/refs?service=git-upload-archive HTTP/1.1", "403"),
+        ("GET /other.git/info/refs?service=git-upload-pack HTTP/1.1", "404"),
+        ("GET /tool.git/../tool.git/info/refs?service=git-upload-pack HTTP/1.1", "404"),
+        ("GET /%74ool.git/info/refs?service=git-upload-pack HTTP/1.1", "404"),
+        ("GET /tool.git/hooks/pre-receive HTTP/1.1", "404"),
+        ("DELETE /tool.git/git-receive-pack HTTP/1.1", "404"),
+        ("GET noslash HTTP/1.1", "404"),
+        ("nonsense", "400"),
+        ("POST /tool.git/info/lfs/objects/batch HTTP/1.1", "501"),
+    ] {
+        let mut socket = connect((scene.address, 9420))?;
+        write!(socket, "{head}\r\nHost: git-gate\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        ensure!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {answer}");
+    }
+    // A head that never ends.
+    let mut socket = connect((scene.address, 9420))?;
+    let _ = socket.write_all(&[b"GET / HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; 1 << 20]].concat());
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    ensure!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
+    scene.shell("git ls-remote -q $GATE")?;
+    Ok(())
+}
+
+/// Addresses that a git or an ssh could take for something to run.
+pub(crate) async fn injected() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let mark = scene.at("mark").display().to_string();
+    let up = scene.at("up.git").display().to_string();
+    for url in [
+        format!("ext::sh -c touch% {mark}"),
+        format!("ssh://-oProxyCommand=touch${{IFS}}{mark}/x.git"),
+        format!("ssh://git@-oProxyCommand=touch${{IFS}}{mark}/x.git"),
+        format!("-oProxyCommand=touch {mark}:x.git"),
+        format!("--upload-pack=touch {mark}"),
+        format!("file://{up}"),
+        up.clone(),
+        format!("https://127.0.0.1:1/x.git\n[core]\n\tsshCommand = touch {mark}"),
+        format!("ssh://git@127.0.0.1:1/`touch {mark}`.git"),
+        format!("ssh://git@127.0.0.1:1/x.git;touch {mark}"),
+    ] {
+        scene.open(|repo| repo.url.clone_from(&url)).await?;
+        scene.refused("git clone -q $GATE clone", &["the upstream of tool cannot be reached"])?;
+        ensure!(!scene.at("mark").exists(), "{url} ran something");
+        ensure!(!fs::read_to_string(scene.at("gate/tool.git/config"))?.contains("touch"), "{url}");
+    }
+    Ok(())
+}

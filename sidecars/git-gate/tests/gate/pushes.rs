@@ -1,0 +1,84 @@
+//! What is pushed is upstream, and what is upstream is fetched.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::scene::{Scene, hook, until};
+
+pub(crate) async fn whole_way() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    for version in [0, 1, 2] {
+        scene.shell(&format!(
+            "git -c protocol.version={version} clone -q $GATE v{version} && cd v{version} && git log -1 --format=%s \
+             && git checkout -qb topic-{version} && echo {version} > two && git add . && git commit -qm two \
+             && git -c protocol.version={version} push -q origin HEAD \
+             && test $(git -C ../up.git rev-parse topic-{version}) = $(git rev-parse HEAD)"
+        ))?;
+    }
+    // What others push meanwhile is there at the next fetch; shallow and partial clones work.
+    scene.shell(
+        "cd seed && echo more > more && git add . && git commit -qm more && git push -q ../up.git main && cd .. \
+         && git -C v2 pull -q --rebase origin main && test -e v2/more \
+         && git clone -q --depth 1 $GATE shallow && git clone -q --filter=blob:none $GATE partial && test -e partial/more \
+         && git -C up.git branch -q -D topic-0 && git -C v0 fetch -q --prune && ! git -C v0 rev-parse -q --verify origin/topic-0",
+    )?;
+    // A shallow clone pushes, too.
+    scene.shell(
+        "cd shallow && git checkout -qb shallow && git commit -q --allow-empty -m s && git push -q origin HEAD \
+         && test $(git -C ../up.git rev-parse shallow) = $(git rev-parse HEAD)",
+    )?;
+    // A large push is streamed, and gzip bodies are unpacked.
+    scene.shell(
+        "cd v1 && head -c 5000000 /dev/urandom > big && git add . && git commit -qm big && git push -q origin HEAD \
+         && for n in $(seq 300); do git update-ref refs/heads/n$n HEAD; done && git fetch -q origin",
+    )?;
+    Ok(())
+}
+
+pub(crate) async fn all_or_none() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    scene.refused("cd clone; git push origin HEAD:good HEAD:refs/tags/bad", &["refs.tags"])?;
+    hook(&scene, "update", "test $1 != refs/heads/second")?;
+    // Its own hook speaks when it has the objects already; no ref of it moves.
+    let before = scene.shell("git -C up.git for-each-ref")?;
+    let output = scene.output("cd clone; git push origin HEAD:first HEAD:second")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("refused the push"), "{said}");
+    ensure!(scene.shell("git -C up.git for-each-ref")? == before);
+    Ok(())
+}
+
+pub(crate) async fn nowhere() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    let key = fs::read_to_string(scene.at("client"))?;
+    let piece = key.lines().nth(2).context("a line of the key")?.to_owned();
+    let found = scene.output(&format!("grep -rF -- '{piece}' gate"))?;
+    ensure!(found.stdout.is_empty(), "the key is on disk");
+    for entry in fs::read_dir("/proc")?.flatten() {
+        for file in ["cmdline", "environ"] {
+            let text = fs::read(entry.path().join(file)).unwrap_or_default();
+            let has = text.windows(piece.len()).any(|window| window == piece.as_bytes());
+            // The grep above is not there any more.
+            ensure!(!has, "{}/{file}", entry.path().display());
+        }
+    }
+    // Killed, it takes the agent that holds the key with it.
+    let folder = scene.at("gate").canonicalize()?;
+    let agents = || {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let lines = processes.filter(|process| {
+            fs::read(process.path().join("cmdline")).is_ok_and(|line| line.starts_with(b"ssh-agent"))
+                && fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
+        });
+        lines.count()
+    };
+    ensure!(agents() == 1, "{} agents", agents());
+    drop(scene.gate.take());
+    until(|| agents() == 0)
+}

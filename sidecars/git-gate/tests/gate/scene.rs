@@ -1,0 +1,304 @@
+//! An upstream behind OpenSSH, a gate, and a folder for clients.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_channel::{Channel, Side};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, RuleFile};
+use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
+use bottle_contract::session::guest::SecretText;
+use bottle_contract::session::{Hello, Role};
+use bottle_daemon::Door;
+use bottle_git_gate::{GateConfig, forward_seconds};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+pub(crate) const SSHD: &str = "/usr/sbin/sshd";
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of the shape of a key, and nobody's.
+pub(crate) const TOKEN: &str = "AKIAQWERTYUIOPASDFG2";
+
+/// A secret of the bottle's.
+pub(crate) const SECRET: &str = "correct-horse-battery-staple";
+
+/// Where a push goes.
+pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
+
+/// No object.
+pub(crate) const ZERO: &str = "0000000000000000000000000000000000000000";
+
+/// A process that ends with its value.
+pub(crate) struct Ends(pub(crate) Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// An upstream behind OpenSSH, a gate, and a clone.
+pub(crate) struct Scene {
+    pub(crate) folder: TempDir,
+    pub(crate) port: u16,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) channel: Option<Channel>,
+    pub(crate) sshd: Option<Ends>,
+    pub(crate) gate: Option<Ends>,
+    /// Seconds that a push upstream may take.
+    pub(crate) forward: u64,
+    /// What the gate is started by, where it is not itself.
+    pub(crate) within: Vec<String>,
+    /// Roots of https.
+    pub(crate) roots: String,
+}
+
+static NUMBER: AtomicU8 = AtomicU8::new(2);
+
+impl Scene {
+    /// With an upstream that has one commit.
+    pub(crate) fn new() -> Result<Self> {
+        Self::with("")
+    }
+
+    /// The same, with more lines of configuration for its ssh.
+    pub(crate) fn with(lines: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let at = |name: &str| folder.path().join(name);
+        for key in ["host", "client", "other"] {
+            run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)))?;
+        }
+        fs::copy(at("client.pub"), at("authorized"))?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
+             StrictModes no\nUsePAM no\nPidFile none\n{lines}",
+            at("host").display(),
+            at("authorized").display()
+        );
+        fs::write(at("sshd"), config)?;
+        // Where it separates its privileges, when root starts it.
+        let _ = fs::create_dir_all("/run/sshd");
+        let sshd = Command::new(SSHD).arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn()?;
+        let sshd = Ends(sshd);
+        let address = Ipv4Addr::new(127, 77, NUMBER.fetch_add(1, Ordering::Relaxed), (port % 250) as u8 + 1);
+        let scene = Self {
+            folder,
+            port,
+            address,
+            channel: None,
+            sshd: Some(sshd),
+            gate: None,
+            forward: forward_seconds(),
+            within: Vec::new(),
+            roots: String::new(),
+        };
+        scene.shell(
+            "git init -q --bare -b main up.git && git init -q -b main seed && cd seed && echo one > one \
+             && git add . && git commit -qm one && git push -q ../up.git main",
+        )?;
+        until(|| connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
+        Ok(scene)
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn repo(&self, change: impl FnOnce(&mut GateRepo)) -> Result<GateRepo> {
+        let user = Command::new("id").arg("-un").output()?.stdout;
+        let user = String::from_utf8(user)?;
+        let host = fs::read_to_string(self.at("host.pub"))?;
+        let mut repo = GateRepo {
+            name: "tool".parse()?,
+            url: format!("ssh://{}@127.0.0.1:{}{}", user.trim(), self.port, self.at("up.git").display()),
+            key: GateKey::Ssh {
+                private: fs::read_to_string(self.at("client"))?.as_str().into(),
+                known_hosts: format!("[127.0.0.1]:{} {host}", self.port),
+            },
+            refs: GateRefs::default(),
+            supervise: false,
+            stale_ok: false,
+        };
+        change(&mut repo);
+        Ok(repo)
+    }
+
+    /// Starts a gate for the repository.
+    pub(crate) async fn open(&mut self, change: impl FnOnce(&mut GateRepo)) -> Result<()> {
+        fs::create_dir_all(self.at("gate"))?;
+        let door = Door::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
+        // One before it ends first.
+        drop(self.gate.take());
+        let config =
+            GateConfig { door, folder: self.at("gate"), identity: None, forward_seconds: self.forward };
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let own = std::env::current_exe()?.display().to_string();
+        let mut line = self.within.iter().map(String::as_str).chain([own.as_str()]);
+        let gate = Command::new(line.next().context("a program")?)
+            .args(line)
+            .args(["__git-gate", "home", "slug"])
+            .arg(serde_json::to_string(&config)?)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()?;
+        self.gate = Some(Ends(gate));
+        ours.set_nonblocking(true)?;
+        let io = UnixStream::from_std(ours)?;
+        let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
+        let provision = BundleRequest::Gate(Box::new(GateProvision {
+            slug: "a-1".parse()?,
+            repos: vec![self.repo(change)?],
+            known_secrets: vec![SecretText::from(SECRET)],
+            rules: vec![RuleFile {
+                name: "acme.toml".to_owned(),
+                text:
+                    "[[rules]]\nid = 'acme'\nregex = 'acme-[0-9]{8}'\n[allowlist]\npaths = ['^fixtures/']\n"
+                        .to_owned(),
+            }],
+            placeholders: vec![],
+            upstream_roots: self.roots.clone(),
+            ask_seconds: Some(PATIENCE.as_secs()),
+        }));
+        let answer: BundleEvent = channel.open(&provision).await?.receive().await?;
+        ensure!(answer == BundleEvent::GateOpen, "{answer:?}");
+        self.channel = Some(channel);
+        Ok(())
+    }
+
+    /// Runs a script of the agent's.
+    pub(crate) fn output(&self, script: &str) -> Result<Output> {
+        let output = Command::new("sh")
+            .args(["-ec", script])
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var("PATH")?)
+            .env("HOME", self.folder.path())
+            .env("GATE", format!("http://{}:9420/tool.git", self.address))
+            .env("T", TOKEN)
+            .env("SECRET", SECRET)
+            .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "A")))
+            .envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "a@example.com")))
+            .output()?;
+        Ok(output)
+    }
+
+    /// One that has to do what it is for.
+    pub(crate) fn shell(&self, script: &str) -> Result<String> {
+        let output = self.output(script)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "{script}: {said}");
+        Ok(String::from_utf8(output.stdout)? + &said)
+    }
+
+    /// One whose push has to be refused with these words.
+    pub(crate) fn refused(&self, script: &str, words: &[&str]) -> Result<String> {
+        let before = self.upstream()?;
+        let output = self.output(script)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success(), "{script} was not refused: {said}");
+        for word in words {
+            ensure!(said.contains(word), "{script}: no {word:?} in {said}");
+        }
+        for never in [TOKEN, SECRET] {
+            ensure!(!said.contains(never), "{script}: the value is told: {said}");
+        }
+        ensure!(self.upstream()? == before, "{script}: something got upstream");
+        Ok(said)
+    }
+
+    /// Sends a request as no git does, and takes the answer as it comes.
+    pub(crate) fn post(&self, path: &str, headers: &str, body: &[u8]) -> Result<String> {
+        let mut socket = self.begin(path, headers, body.len())?;
+        // Who refuses may not wait for the rest.
+        let _ = socket.write_all(body);
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// The head of a request.
+    pub(crate) fn begin(&self, path: &str, headers: &str, length: usize) -> Result<TcpStream> {
+        let mut socket = connect((self.address, 9420))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        write!(
+            socket,
+            "POST {path} HTTP/1.1\r\nHost: git-gate\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n"
+        )?;
+        Ok(socket)
+    }
+
+    /// Sends a push as no git makes it, which has to be refused with this word.
+    pub(crate) fn refused_raw(&self, body: &[u8], word: &str) -> Result<()> {
+        let before = self.upstream()?;
+        // As a client does, which first asks for the refs.
+        self.shell("git ls-remote -q $GATE")?;
+        let answer = self.post(RECEIVE, "", body)?;
+        ensure!(answer.contains(word), "no {word:?} in {answer}");
+        ensure!(self.upstream()? == before, "something got upstream");
+        Ok(())
+    }
+
+    /// The gate's own process.
+    pub(crate) fn gate_pid(&self) -> Result<u32> {
+        Ok(self.gate.as_ref().context("a gate")?.0.id())
+    }
+
+    /// Every ref and every object of the upstream.
+    pub(crate) fn upstream(&self) -> Result<String> {
+        self.shell(
+            "cd up.git; git for-each-ref; git cat-file --batch-all-objects --batch-check='%(objectname)' | sort",
+        )
+    }
+}
+
+pub(crate) fn connect(to: (Ipv4Addr, u16)) -> Result<TcpStream> {
+    Ok(TcpStream::connect_timeout(&to.into(), PATIENCE)?)
+}
+
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+pub(crate) fn until(mut there: impl FnMut() -> bool) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !there() {
+        if Instant::now() > end {
+            bail!("it did not come");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// The head of a push: lines as they are, and an end.
+pub(crate) fn head(lines: &[String]) -> Vec<u8> {
+    let mut head = Vec::new();
+    for (number, line) in lines.iter().enumerate() {
+        let can = if number == 0 { "\0report-status side-band-64k" } else { "" };
+        head.extend(format!("{:04x}{line}{can}", line.len() + can.len() + 4).into_bytes());
+    }
+    head.extend(b"0000");
+    head
+}
+
+/// A hook of the upstream.
+pub(crate) fn hook(scene: &Scene, name: &str, script: &str) -> Result<PathBuf> {
+    let hook = scene.at("up.git/hooks").join(name);
+    fs::write(&hook, format!("#!/bin/sh\n{script}\n"))?;
+    run(Command::new("chmod").arg("755").arg(&hook))?;
+    Ok(hook)
+}

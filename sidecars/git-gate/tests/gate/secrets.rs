@@ -1,0 +1,252 @@
+//! Every place where a secret hides.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::scene::{Scene, ZERO, head};
+
+pub(crate) async fn attacks() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene
+        .open(|repo| repo.refs.allow = Some(vec!["refs/heads/topic/**".into(), "refs/notes/*".into()]))
+        .await?;
+    scene.shell("git clone -q $GATE clone")?;
+    let push = "git push origin HEAD:refs/heads/topic/x";
+    for (name, script, words) in [
+        ("a file", "echo $T > f; git add .; git commit -qm x", "f, line 1 in commit"),
+        (
+            "a middle commit",
+            "echo $T > f; git add .; git commit -qm x; git rm -q f; git commit -qm y",
+            "f, line 1",
+        ),
+        ("a message", "git commit -q --allow-empty -m \"m $T\"", "the commit's message"),
+        ("an author", "git commit -q --allow-empty --author \"$T <a@b>\" -m x", "the commit's author"),
+        (
+            "a committer",
+            "GIT_COMMITTER_NAME=\"$T\" git commit -q --allow-empty -m x",
+            "the commit's committer",
+        ),
+        ("a name", "echo x > $T; git add .; git commit -qm x", "the name of a file"),
+        ("a folder's name", "mkdir $T; echo x > $T/x; git add .; git commit -qm x", "the name of a file"),
+        ("the new name of an old file", "git mv one $T; git commit -qm x", "the name of a file"),
+        ("the name of an empty file", "touch $T; git add .; git commit -qm x", "the name of a file"),
+        ("a link", "ln -s $T f; git add .; git commit -qm x", "f, line 1"),
+        (
+            "a submodule",
+            "printf '[submodule \"x\"]\\n\\turl = https://u:%s@h/x\\n' $T > .gitmodules; git add .; git commit -qm x",
+            ".gitmodules, line 2",
+        ),
+        ("a packed file", "echo $T | gzip > f; git add .; git commit -qm x", "f (packed)"),
+        (
+            "a zip",
+            "python3 -c \"import zipfile,sys; z=zipfile.ZipFile('f','w',8); z.writestr('a','a'*900000); z.writestr('b',sys.argv[1]+' '*99)\" $T; git add .; git commit -qm x",
+            "f (packed)",
+        ),
+        (
+            "a zip that was streamed",
+            "python3 -c \"import zipfile,sys; z=zipfile.ZipFile(sys.stdout.buffer,'w',8); z.writestr('a','a'*90000); z.writestr('b',sys.argv[1]+' '*99); z.close()\" $T | cat > f; git add .; git commit -qm x",
+            "f (packed)",
+        ),
+        (
+            "a zip that is only stored",
+            "python3 -c \"import zipfile,sys; z=zipfile.ZipFile('f','w'); z.writestr('b',sys.argv[1]); z.close()\" $T; git add .; git commit -qm x",
+            "f (packed)",
+        ),
+        (
+            "a name in a zip",
+            "python3 -c \"import zipfile,sys; z=zipfile.ZipFile('f','w',8); z.writestr(sys.argv[1],'x')\" $T; git add .; git commit -qm x",
+            "f",
+        ),
+        (
+            "a secret file in a zip",
+            "python3 -c \"import zipfile; z=zipfile.ZipFile('f','w',8); z.writestr('a/.env','x'*99)\"; git add .; git commit -qm x",
+            "a file that holds secrets by its name",
+        ),
+        ("an archive in gzip", "echo $T > t; tar czf f t; rm t; git add .; git commit -qm x", "f (packed)"),
+        (
+            "behind more than anybody can be told",
+            "python3 -c \"import hashlib\nfor i in range(1100): print('ghp_' + hashlib.sha256(b'%d' % i).hexdigest()[:36])\" > f; echo $SECRET >> f; git add .; git commit -qm x",
+            "f holds more that looks like a secret than can be told",
+        ),
+        (
+            "a commit with a harmless one in its place",
+            "echo $T > f; git add .; git commit -qm x; git replace HEAD $(git commit-tree -p origin/main -m clean origin/main^{tree})",
+            "f, line 1",
+        ),
+        ("wide characters", "echo $T | iconv -t UTF-16LE > f; git add .; git commit -qm x", "f, line 1"),
+        (
+            "wide characters with a mark",
+            "echo $T | iconv -t UTF-16 > f; git add .; git commit -qm x",
+            "f, line 1",
+        ),
+        ("wider characters", "echo $T | iconv -t UTF-32BE > f; git add .; git commit -qm x", "f, line 1"),
+        (
+            "a binary",
+            "(head -c 3000 /dev/zero; printf '%s' $T; head -c 300 /dev/zero) > f; git add .; git commit -qm x",
+            "f, line 1",
+        ),
+        (
+            "far inside",
+            "(head -c 3000000 /dev/zero | tr '\\0' 'a\\n'; echo; echo $T) > f; git add .; git commit -qm x",
+            "f, line 2",
+        ),
+        (
+            "a merge's second parent",
+            "git checkout -qb side; echo $T > f; git add .; git commit -qm x; git checkout -q work; git commit -q --allow-empty -m y; git merge -q -s ours -m z side",
+            "f, line 1",
+        ),
+        ("a secret of the bottle", "echo $SECRET > f; git add .; git commit -qm x", "never passes"),
+        ("it, encoded", "echo \"x$SECRET\" | base64 > f; git add .; git commit -qm x", "never passes"),
+        ("it, marked", "echo \"$SECRET gitleaks:allow\" > f; git add .; git commit -qm x", "never passes"),
+        (
+            "what a rule of the person's own looks for",
+            "echo acme-12345678 > f; git add .; git commit -qm x",
+            "your rule `acme`",
+        ),
+        ("a token in base64", "printf 'user: %s' $T | base64 > f; git add .; git commit -qm x", "in base64"),
+        (
+            "a file by its name",
+            "echo a=b > .env; git add -f .; git commit -qm x",
+            "holds secrets by its name",
+        ),
+        (
+            "a pointer of LFS",
+            "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:0\\nsize 1\\n' > f; git add .; git commit -qm x",
+            "Git LFS",
+        ),
+    ] {
+        let script = format!(
+            "cd clone; git checkout -qB work origin/main; git branch -qD side 2> /dev/null || true; git replace -d $(git replace -l) > /dev/null 2>&1 || true; {script}; {push}"
+        );
+        scene.refused(&script, &["the git gate refused the push", words]).with_context(|| name.to_owned())?;
+    }
+    let clean =
+        "cd clone; git checkout -qfB work origin/main; git clean -qfd; git commit -q --allow-empty -m x";
+    for (script, words) in [
+        ("git tag -a -m \"k $T\" v; git push origin v:refs/heads/topic/t", "the tag's message"),
+        ("git notes add -m $T; git push origin refs/notes/commits", "line 1"),
+        ("git push origin HEAD:refs/heads/main", "refs.allow"),
+        ("git push origin HEAD:refs/tags/v9", "refs.tags"),
+        ("git push origin HEAD:refs/replace/$(git rev-parse HEAD)", "changes what others see"),
+        ("git push origin :refs/heads/main", "refs.delete"),
+    ] {
+        scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
+    }
+    // And what is clean passes, until it would lose something. The person's own rule knows a folder of samples.
+    scene.shell(&format!(
+        "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
+    ))?;
+    scene.shell(&format!("{clean}; {push}"))?;
+    scene.refused(
+        "cd clone; git commit -q --amend --allow-empty -m other; git push -f origin HEAD:refs/heads/topic/x",
+        &["refs.force"],
+    )?;
+    Ok(())
+}
+
+/// Forms that no ordinary git makes by itself.
+pub(crate) async fn forms() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|repo| repo.refs.tags = true).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    // git itself takes no wide characters in a commit, but in a tag.
+    let id = "| git hash-object -w --literally --stdin -t";
+    let author = "A <a@b> 1 +0000\\n";
+    scene.shell(&format!(
+        "cd clone; (printf 'tree %s\\nparent %s\\nauthor {author}committer {author}\\n' $(git rev-parse HEAD^{{tree}} HEAD); \
+         echo $T | iconv -t UTF-16LE) {id} commit > ../commit; \
+         (printf 'object %s\\ntype commit\\ntag v\\ntagger {author}\\n' $(git rev-parse HEAD); \
+         echo $T | iconv -t UTF-16LE) {id} tag > ../tag"
+    ))?;
+    scene.refused("cd clone; git push origin $(cat ../commit):refs/heads/x", &["nulInCommit"])?;
+    scene.refused("cd clone; git push origin $(cat ../tag):refs/tags/v", &["the tag's message"])?;
+    // The client tells the name of the ref by itself.
+    let before = scene.upstream()?;
+    for name in ["$T", "$SECRET", "a/$T/b"] {
+        let output = scene.output(&format!("cd clone; git push origin HEAD:refs/heads/{name}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(said.contains("the name of a ref holds what looks like a secret"), "{said}");
+        ensure!(!output.status.success() && scene.upstream()? == before, "{name}");
+    }
+    // A name that upstream has is no news, however the files around it change.
+    scene.shell(
+        "cd seed; echo x > $T; git add .; git commit -qm named; git push -q ../up.git main; \
+         cd ../clone; git pull -q; git checkout -qb named; echo y > $T; echo z > z; git add .; git commit -qm y; \
+         git push -q origin named",
+    )?;
+    Ok(())
+}
+
+/// Packs as no git makes them: with a blob that nothing reaches, with a commit of a branch that is deleted, and
+/// with a signature that nobody asked for.
+pub(crate) async fn hidden() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|repo| repo.refs.delete = true).await?;
+    let made = scene.shell(
+        "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m gone; git rev-parse HEAD; \
+         git reset -q --hard origin/main; git commit -q --allow-empty -m x; git rev-parse HEAD",
+    )?;
+    let ids: Vec<&str> = made.lines().collect();
+    let [gone, new] = ids[..] else { anyhow::bail!("{made}") };
+    let create = format!("{ZERO} {new} refs/heads/x");
+    let pack = |others: &str| -> Result<Vec<u8>> {
+        scene.shell(&format!(
+            "cd clone; (git rev-parse HEAD; {others}) | git pack-objects -q --stdout > ../pack"
+        ))?;
+        Ok(fs::read(scene.at("pack"))?)
+    };
+    let hidden = "objects that none of its refs reaches";
+    let blob = pack("echo hidden | git hash-object -w --stdin")?;
+    scene.refused_raw(&[head(std::slice::from_ref(&create)), blob].concat(), hidden)?;
+    let two = pack(&format!("echo {gone}"))?;
+    let lines = [create.clone(), format!("{gone} {ZERO} refs/heads/gone")];
+    scene.refused_raw(&[head(&lines), two].concat(), hidden)?;
+    let signed = [
+        "push-cert\0report-status side-band-64k",
+        "certificate version 0.1\n",
+        "\n",
+        &create,
+        "push-cert-end\n",
+    ];
+    let mut body: Vec<u8> =
+        signed.iter().flat_map(|l| format!("{:04x}{l}", l.len() + 4).into_bytes()).collect();
+    body.extend(b"0000");
+    body.extend(pack("true")?);
+    scene.refused_raw(&body, "--no-signed")?;
+    let loose = scene.shell("find gate/tool.git/objects -type f ! -path '*/pack/*'")?;
+    ensure!(loose.is_empty(), "{loose}");
+    Ok(())
+}
+
+/// What lies in the mirror and is not from upstream, as receive-pack keeps the text of a signed push.
+pub(crate) async fn planted() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; echo $T > f; git add .; git commit -qm x; \
+         git -C ../gate/tool.git hash-object -w --stdin < f",
+    )?;
+    scene.refused("cd clone; git push origin HEAD:x", &["f, line 1"])?;
+    // The same without the blob, which the mirror could complete.
+    let new = scene.shell("git -C clone rev-parse HEAD")?;
+    scene.shell("cd clone; git rev-parse HEAD HEAD^{tree} | git pack-objects -q --stdout > ../pack")?;
+    let body = [head(&[format!("{ZERO} {} refs/heads/x", new.trim())]), fs::read(scene.at("pack"))?].concat();
+    scene.refused_raw(&body, "f, line 1")
+}
+
+/// Above what git holds at once, and above what the gate may.
+pub(crate) async fn large() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; yes 'nothing that anybody would look for' | head -c 105000000 > f; \
+         echo >> f; echo $T >> f; git add .; git -c core.compression=1 commit -qm x",
+    )?;
+    scene.refused("cd clone; git push origin HEAD:x", &["f, line 2916668 in commit"])?;
+    let status = fs::read_to_string(format!("/proc/{}/status", scene.gate_pid()?))?;
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a peak")?;
+    let most: u64 = most.trim().trim_end_matches(" kB").parse()?;
+    ensure!(most <= 64 << 10, "the gate had {most} kB");
+    Ok(())
+}

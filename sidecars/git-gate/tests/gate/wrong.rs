@@ -1,0 +1,130 @@
+//! What is wrong is a sentence, and changes nothing.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+use bottle_contract::session::gate::GateKey;
+use bottle_test_support::skip;
+
+use crate::scene::{Scene, ZERO, head, hook};
+
+pub(crate) async fn upstream() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let other = fs::read_to_string(scene.at("other"))?;
+    scene
+        .open(|repo| {
+            if let GateKey::Ssh { private, .. } = &mut repo.key {
+                *private = other.as_str().into();
+            }
+        })
+        .await?;
+    scene.refused(
+        "git clone $GATE c1",
+        &["does not accept the key that the person gave", "tell the person"],
+    )?;
+    let other = fs::read_to_string(scene.at("other.pub"))?;
+    let line = format!("[127.0.0.1]:{} {other}", scene.port);
+    scene
+        .open(|repo| {
+            if let GateKey::Ssh { known_hosts, .. } = &mut repo.key {
+                *known_hosts = line;
+            }
+        })
+        .await?;
+    scene.refused("git clone $GATE c2", &["host key is not the one that is trusted"])?;
+    scene.open(|repo| repo.url = repo.url.replace("up.git", "gone.git")).await?;
+    scene.refused("git clone $GATE c3", &["the upstream of tool cannot be reached"])?;
+    // Old is served only where the person allows it.
+    scene.open(|repo| repo.stale_ok = true).await?;
+    scene.shell(
+        "git clone -q $GATE c4 && mv up.git away.git && git clone -q $GATE c5 && mv away.git up.git",
+    )?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    let words =
+        ["the upstream of tool cannot be reached", "Connection refused", "try again, or tell the person"];
+    drop(scene.sshd.take());
+    scene.refused("git clone $GATE c6", &words)?;
+    scene.refused("cd clone; git push origin HEAD:x", &words)?;
+    Ok(())
+}
+
+pub(crate) async fn refused() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let hook = hook(&scene, "pre-receive", "echo 'the house rules say no' >&2; exit 1")?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    scene.refused("cd clone; git push origin HEAD:topic", &["the house rules say no", "hook declined"])?;
+    let mirror = scene.shell("git -C gate/tool.git for-each-ref; git -C gate/tool.git cat-file -t $(git -C clone rev-parse HEAD) || true")?;
+    ensure!(!mirror.contains("topic") && !mirror.contains("commit\n"), "{mirror}");
+    fs::remove_file(hook)?;
+    scene.shell("cd clone; git push -q origin HEAD:topic")?;
+    Ok(())
+}
+
+pub(crate) async fn push() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let words = [
+        "there is no such repository; this bottle has: tool",
+        "declared by the person under `git-gate.repos`",
+    ];
+    scene.refused("git clone ${GATE%tool.git}other.git c9", &words)?;
+    scene.shell("git clone -q $GATE clone")?;
+    scene.refused("cd clone; git push ${GATE%tool.git}other.git HEAD:x", &words)?;
+    // Nothing is pushed where nothing is new.
+    let before = scene.upstream()?;
+    let said = scene.shell("cd clone; git push origin HEAD:refs/heads/main")?;
+    ensure!(said.contains("Everything up-to-date") && scene.upstream()? == before, "{said}");
+    // Names that are no text.
+    let named = "cd clone; f=$(printf 'caf\\351'); echo $T > \"$f\"; git add .; git commit -qm x";
+    let said = scene.refused(
+        &format!("{named}; git push origin HEAD:x"),
+        &["caf\u{fffd}, line 1 in commit", "git rebase -i"],
+    )?;
+    ensure!(!said.contains('\u{1b}'), "{said}");
+    scene.shell("cd clone; echo fine > \"$(printf 'caf\\351')\"; git add .; git commit -q --amend -m x; git push -q origin HEAD:x")?;
+    // Of LFS, the client says what the gate answers.
+    let said = scene.post("/tool.git/info/lfs/objects/batch", "", b"{}")?;
+    ensure!(said.contains("Git LFS has no way through the git gate; commit the file itself"), "{said}");
+    // The same old commit for one of its refs, told by somebody who did not ask.
+    let none = "1".repeat(40);
+    scene.refused_raw(&head(&[format!("{ZERO} {none} refs/heads/y")]), "unpack ")?;
+    Ok(())
+}
+
+/// A mirror on a disk of eight megabytes.
+pub(crate) async fn full() -> Result<()> {
+    let mut scene = Scene::new()?;
+    let folder = scene.at("gate");
+    fs::create_dir_all(&folder)?;
+    let mount = "mount -t tmpfs -o size=8m none \"$0\" && exec \"$@\"";
+    let within = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount];
+    let folder = folder.display().to_string();
+    let tried = Command::new("unshare").args(&within[1..]).args([&folder, "true"]).output()?;
+    if !tried.status.success() {
+        skip::aloud("a_full_disk_is_a_sentence", &String::from_utf8_lossy(&tried.stderr).trim());
+        return Ok(());
+    }
+    scene.within = within.iter().map(|word| (*word).to_owned()).chain([folder]).collect();
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; head -c 12000000 /dev/urandom > f; git add .; git commit -qm x",
+    )?;
+    let words = [
+        "No space left on device",
+        "there is no room left where the git gate keeps its mirror; push or fetch less",
+    ];
+    scene.refused("cd clone; git push origin HEAD:x", &words)?;
+    // There is room again.
+    scene.shell(
+        "cd clone; git reset -q --hard HEAD^; git commit -q --allow-empty -m y; git push -q origin HEAD:y",
+    )?;
+    // And the same where upstream has become too much.
+    scene.shell(
+        "cd seed; head -c 12000000 /dev/urandom > f; git add .; git commit -qm f; git push -q ../up.git main",
+    )?;
+    scene.refused("cd clone; git fetch", &["there is no room left where the git gate keeps its mirror"])?;
+    Ok(())
+}
