@@ -23,5 +23,6 @@ mod docker;
 mod mini;
 mod packages;
 mod pi;
+mod pushing;
 mod scene;
 mod terminal;

@@ -105,7 +105,8 @@ impl Scene {
         Self::playing(place, template, &[TOKENS, AFTER])
     }
 
-    fn playing(place: &Place, template: &Template<'_>, commands: &[&str]) -> Result<Self> {
+    /// The same, with a task of these commands.
+    pub(crate) fn playing(place: &Place, template: &Template<'_>, commands: &[&str]) -> Result<Self> {
         let key = format!("{}sk-real-{:032x}", template.key, rand::random::<u128>());
         let script = Script::new(commands);
         let address = match place {
@@ -129,6 +130,15 @@ impl Scene {
             Place::Docker(_) => "docker",
         };
         Ok(Self { home, llm, backend })
+    }
+
+    /// More frontmatter for the bottle `name`.
+    pub(crate) fn add_to_bottle(&mut self, name: &str, text: &str) -> Result<()> {
+        let path = self.home.bottle_home().join("bottles").join(format!("{name}.md"));
+        let before = fs::read_to_string(path)?;
+        let body = before.strip_suffix("---\n").context("frontmatter without text behind it")?;
+        self.home.bottle(name, &format!("{body}{text}---\n"))?;
+        Ok(())
     }
 
     /// Starts the agent of that name with a task, as the bottle `task`, and waits for its end.

@@ -1,7 +1,7 @@
 //! The side of a forge where git knocks: an OpenSSH server on loopback that knows keys and no users.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -33,6 +33,7 @@ exec "$program" "${0%/*}/repositories$place"
 /// See the module. Ends, and its repositories go, when it is dropped.
 pub struct GitHost {
     folder: tempfile::TempDir,
+    address: IpAddr,
     port: u16,
     user: String,
     sshd: Child,
@@ -50,15 +51,23 @@ impl GitHost {
     /// # Errors
     /// When a program is missing or fails.
     pub fn start() -> Result<Self> {
+        Self::start_at(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// The same at another address of this machine.
+    ///
+    /// # Errors
+    /// When a program is missing or fails.
+    pub fn start_at(address: IpAddr) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("forge-").tempdir()?;
         let at = |name: &str| folder.path().join(name);
         run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at("host")))?;
         fs::write(at("authorized"), "")?;
         fs::write(at("serve"), SERVE)?;
         fs::set_permissions(at("serve"), fs::Permissions::from_mode(0o755))?;
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = TcpListener::bind((address, 0))?.local_addr()?.port();
         let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
+            "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\n",
             at("host").display(),
             at("authorized").display()
@@ -69,10 +78,10 @@ impl GitHost {
         let mut sshd = Command::new(SSHD);
         let sshd = sshd.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn().context("sshd")?;
         let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?.trim().to_owned();
-        let host = Self { folder, port, user, sshd };
+        let host = Self { folder, address, port, user, sshd };
         host.seed()?;
         let end = Instant::now() + UP_WITHIN;
-        while TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), UP_WITHIN).is_err() {
+        while TcpStream::connect_timeout(&(address, port).into(), UP_WITHIN).is_err() {
             ensure!(Instant::now() < end, "sshd does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -92,7 +101,19 @@ impl GitHost {
     /// The repository's address, as a manifest has it.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("ssh://{}@127.0.0.1:{}/{REPOSITORY}.git", self.user, self.port)
+        format!("ssh://{}@{}:{}/{REPOSITORY}.git", self.user, self.address, self.port)
+    }
+
+    /// A private key of a person who may read and write.
+    ///
+    /// # Errors
+    /// When a program is missing or fails.
+    pub fn admit(&self) -> Result<PathBuf> {
+        let key = self.folder.path().join("person");
+        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key))?;
+        let public = fs::read_to_string(key.with_extension("pub"))?;
+        fs::write(self.authorized(), format!("command=\"{} write\" {public}", self.serve().display()))?;
+        Ok(key)
     }
 
     /// Its `host_key`.
