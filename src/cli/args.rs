@@ -7,8 +7,8 @@ use clap::{ArgAction, Parser, Subcommand};
 
 use super::ink::Color;
 use super::{
-    attach, cleanup, commit, completions, cp, diff, doctor, edit, exec, help, info, init, list, logs, man,
-    policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
+    attach, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, help, info, init, list,
+    logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
@@ -53,6 +53,7 @@ pub(crate) enum Command {
     Resume(resume::Resume),
     Commit(commit::Commit),
     Snapshots(snapshots::Snapshots),
+    Discard(discard::Discard),
     /// List what there is
     List(list::List),
     Info(info::Info),

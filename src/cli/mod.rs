@@ -25,6 +25,7 @@ mod completions;
 mod connect;
 mod cp;
 mod diff;
+mod discard;
 mod doctor;
 mod edit;
 mod error;
@@ -116,6 +117,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Logs(logs) => logs.run(&host()?, output),
         Command::Cp(cp) => cp.run(&host()?, output),
         Command::Stop(stop) => stop.run(&host()?, output),
+        Command::Discard(discard) => discard.run(&host()?, output),
         Command::Pull(pull) => pull.run(&host()?, output),
         Command::Diff(diff) => diff.run(&host()?, output),
         Command::Resume(resume) => resume.run(&host()?, output),

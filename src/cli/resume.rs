@@ -248,7 +248,7 @@ impl Going {
 }
 
 /// The record of a bottle that can be gone on with, or what to do instead.
-async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
+pub(super) async fn preserved(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     let state = |message: String, hint: String| Err(CliError::new(Kind::State, message).hint(hint));
     match Store::of(host).state(slug) {
         Some(State::Preserved(record)) => Ok(*record),

@@ -66,6 +66,14 @@ pub(crate) struct Leftover {
     pub(crate) deploy_keys: Vec<String>,
 }
 
+/// `bottle discard --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Discarded {
+    pub(crate) slug: String,
+    /// Whether a snapshot of it is there to go on from.
+    pub(crate) snapshot: bool,
+}
+
 /// `bottle commit --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Committed {

@@ -191,7 +191,11 @@ pub async fn remove(host: &Host, backends: &[Box<dyn Backend>], found: &Found) -
         }
     }
     for orphan in &found.orphans {
-        if let Err(failure) = remove_orphan(host, &store, backends, orphan).await {
+        let removed = match named(backends, &orphan.backend) {
+            Ok(backend) => remove_orphan(host, &store, backend, orphan).await,
+            Err(error) => Err(error),
+        };
+        if let Err(failure) = removed {
             failures.push(format!("{}: {failure}", orphan.slug));
         }
     }
@@ -361,7 +365,7 @@ fn orphan(record: &Record, why: &str, keeps: Keeps, resources: Vec<Resource>) ->
 async fn remove_orphan(
     host: &Host,
     store: &Store,
-    backends: &[Box<dyn Backend>],
+    backend: &dyn Backend,
     orphan: &Orphan,
 ) -> anyhow::Result<()> {
     // Held to the end, so that neither an adoption nor another cleanup works on the same bottle.
@@ -369,7 +373,7 @@ async fn remove_orphan(
     let works = orphan.keeps == Keeps::Work;
     let doomed: Vec<Resource> =
         orphan.resources.iter().filter(|r| !works || r.kind != LAYERS).rev().cloned().collect();
-    named(backends, &orphan.backend)?.remove(&doomed).await?;
+    backend.remove(&doomed).await?;
     // After what used them. The record goes last: it alone says what is still to be revoked.
     let keys = match &claim {
         Some(claim) => deploy_keys::revoke(host, claim, &Tokens::default()).await,
@@ -385,6 +389,20 @@ async fn remove_orphan(
         })?,
     }
     if keys.is_empty() { Ok(()) } else { Err(still_registered(&keys)) }
+}
+
+/// Removes what was kept of a preserved bottle; a snapshot stays, and the state that names it. Whether there is one.
+///
+/// # Errors
+/// When something could not be removed or revoked: the bottle is then still there, and this goes on where it ended.
+pub async fn discard(host: &Host, backend: &dyn Backend, record: &Record) -> anyhow::Result<bool> {
+    let store = Store::of(host);
+    let snapshot = has_snapshot(&store, record);
+    let found = backend.enumerate().await?;
+    let own = found.into_iter().filter(|resource| resource.slug == record.slug).collect();
+    let doomed = orphan(record, "was thrown away", Keeps::of(false, snapshot), own);
+    remove_orphan(host, &store, backend, &doomed).await?;
+    Ok(snapshot)
 }
 
 /// Keys that could not be revoked, and what becomes of them.

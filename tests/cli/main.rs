@@ -39,6 +39,7 @@ mod clock;
 mod clones;
 mod conversations;
 mod deploy_keys;
+mod discarding;
 mod disks;
 mod docker;
 mod endings;

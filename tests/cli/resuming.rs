@@ -6,14 +6,14 @@ use bottle_test_support::home::TestHome;
 use crate::home::{bottle, home, run, snapshot, transcripts};
 
 /// Writes `text` as `note` in the workspace of a bottle that runs.
-fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
+pub(crate) fn note(home: &TestHome, label: &str, text: &str) -> Result<()> {
     home.write("project/note", text)?;
     let _ = run(home, &["cp", "note", &format!("{label}:note")])?.expect_code(0);
     Ok(())
 }
 
 /// A bottle that ended with `note` in its workspace.
-fn kept(label: &str) -> Result<TestHome> {
+pub(crate) fn kept(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "kept\n")?;
@@ -22,7 +22,7 @@ fn kept(label: &str) -> Result<TestHome> {
 }
 
 /// One that was committed, and then ended with another `note`.
-fn committed_and_kept(label: &str) -> Result<TestHome> {
+pub(crate) fn committed_and_kept(label: &str) -> Result<TestHome> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", label, "-q"])?.expect_code(0);
     note(&home, label, "committed\n")?;

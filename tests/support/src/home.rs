@@ -210,6 +210,18 @@ impl TestHome {
         Ok(scrub)
     }
 
+    /// What was kept is a person's, so that no cleanup takes it; its containers outlive the home's files.
+    fn discard_kept(&self) -> Result<()> {
+        let listed = self.program(["list", "--json"])?.run()?.json()?;
+        for bottle in listed.as_array().into_iter().flatten().filter(|bottle| bottle["status"] == "preserved")
+        {
+            let slug = bottle["slug"].as_str().context("a slug")?;
+            let _ = self.program(["discard", slug, "--yes"])?.run()?;
+            let _ = self.program(["snapshots", "rm", slug])?.run()?;
+        }
+        Ok(())
+    }
+
     /// The folder all of this lies in.
     #[must_use]
     pub fn root(&self) -> &Path {
@@ -225,6 +237,7 @@ impl Drop for TestHome {
             && let Ok(program) = self.program(["cleanup", "--all", "--yes"])
         {
             let _ = program.run();
+            let _ = self.discard_kept();
         }
     }
 }

@@ -1,0 +1,86 @@
+//! Throwing away what was kept of a bottle.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+
+use crate::home::{run, snapshot, transcripts};
+use crate::resuming::{committed_and_kept, kept};
+
+#[test]
+fn what_was_kept_goes_and_a_snapshot_stays() -> Result<()> {
+    let home = committed_and_kept("one")?;
+    let mut text = transcripts(
+        &home,
+        &[
+            &["discard", "one"],
+            &["discard", "one", "--yes"],
+            &["list"],
+            &["discard", "one", "--yes"],
+            &["resume", "one", "--detach", "-q"],
+            &["exec", "one", "--", "cat", "note"],
+            &["discard", "one", "--yes"],
+            &["stop", "one", "--time", "0", "-q"],
+            &["snapshots", "rm", "one"],
+            &["discard", "one", "--yes", "--json"],
+            &["list"],
+        ],
+    )?;
+    text += &transcripts(&home, &[&["discard", "one", "--yes"], &["discard"], &["cleanup", "--dry-run"]])?;
+    snapshot!(text);
+    assert!(!home.bottle_home().join("state/one").exists());
+    Ok(())
+}
+
+#[test]
+fn a_person_is_asked_first() -> Result<()> {
+    let home = kept("one")?;
+    for (answer, stays) in [("n", true), ("\u{3}", true), ("y", false)] {
+        let mut pty = home.on_terminal(&["discard", "one"], 24, 80)?;
+        pty.wait_for("Throw away one, with what was neither pulled nor pushed? [y/N]")?;
+        pty.type_keys(answer)?;
+        if answer != "\u{3}" {
+            pty.type_keys("\r")?;
+        }
+        pty.wait_exit()?;
+        let listed = run(&home, &["list"])?.stdout;
+        assert_eq!(listed.contains("preserved"), stays, "{answer:?}: {listed}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_fails_leaves_the_bottle_to_be_discarded_again() -> Result<()> {
+    let home = kept("one")?;
+    let mut failing = home.program(["discard", "one", "--yes"])?;
+    let failed = failing.env("BOTTLE_FAKE_FAIL", "remove").run()?.expect_code(1);
+    assert!(failed.stderr.contains("one"), "{}", failed.stderr);
+    assert!(run(&home, &["list"])?.stdout.contains("preserved"));
+    let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
+    assert_eq!(run(&home, &["list"])?.stdout, "");
+    Ok(())
+}
+
+#[test]
+fn nothing_of_it_is_left_on_any_backend() -> Result<()> {
+    for backend in ["linux", "docker"] {
+        let mut home = TestHome::new()?;
+        if !home.runs("nothing_of_it_is_left_on_any_backend", backend)? {
+            continue;
+        }
+        home.agent("nap", "---\nbottle: nap\n---\n")?;
+        home.bottle(
+            "nap",
+            &format!("---\nbackend: {backend}\nagent_provider: {{template: command, command: [sleep, '600']}}\n---\n"),
+        )?;
+        let _ = run(&home, &["start", "nap", "--detach", "--label", "one", "-q"])?.expect_code(0);
+        let _ = run(&home, &["exec", "one", "--", "sh", "-c", "echo work >note"])?.expect_code(0);
+        let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+        assert!(run(&home, &["list"])?.stdout.contains("preserved"), "{backend}");
+        let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
+        assert_eq!(run(&home, &["list"])?.stdout, "", "{backend}");
+        assert!(!home.bottle_home().join("state/one").exists(), "{backend}");
+        let cleaned = run(&home, &["cleanup", "--dry-run", "--json"])?.json()?;
+        assert_eq!(cleaned["removed"].as_array().map(Vec::len), Some(0), "{backend}: {cleaned}");
+    }
+    Ok(())
+}
