@@ -19,7 +19,9 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Ink, Output};
 use super::session::Signals;
-use super::start::{Agreed, LabelColor, backend, not_prepared, passes_input, preflight, terminal_for};
+use super::start::{
+    Agreed, LabelColor, backend, not_prepared, passes_input, preflight, refuse_unknown_hosts, terminal_for,
+};
 use super::terminal;
 use super::which::Question;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
@@ -119,6 +121,7 @@ impl Going {
         let mut plan = self.plan(host, &settings, &resolved, &record, &beginning.origin, true)?;
         let anew = self.plan(host, &settings, &resolved, &record, &beginning.origin, false)?.agent.argv;
         let backend = backend::choose(host, &mut plan, Some(&record.backend)).await?;
+        refuse_unknown_hosts(&plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
         let changes = changes(host, &plan);
         let view = preflight::View {

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod disk;
 pub mod docker_settings;
 pub mod files;
+pub mod known_hosts;
 pub mod process;
 pub mod process_host;
 pub mod roots;

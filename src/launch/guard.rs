@@ -1,6 +1,5 @@
 //! Raising the guard: the bundle is started, gets its secrets, and says that every daemon holds them.
 
-use std::io::Read;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Side};
@@ -15,13 +14,10 @@ use tokio::task::JoinHandle;
 
 use super::{LaunchError, Trust, Work};
 use crate::host::{OwnRules, addresses, roots};
-use crate::plan::{KnownHosts, PlannedKey, PlannedRepo, Value};
+use crate::plan::{PlannedKey, PlannedRepo, Value};
 
 /// How long a bundle may take from its start to its word; it makes one key and opens a few sockets.
 const READY_WITHIN: Duration = Duration::from_secs(20);
-
-/// As much of a file of host keys as is read.
-const KNOWN_HOSTS_MAX: u64 = 256 << 10;
 
 /// Starts the bundle and provisions it.
 pub(super) async fn raise(
@@ -102,13 +98,13 @@ fn gate(work: &Work<'_>, told: Told) -> Result<GateProvision, LaunchError> {
     for repo in &plan.repos {
         let key = match &repo.key {
             PlannedKey::Token { secret } => GateKey::Token { token: value(secret, &repo.name)? },
-            PlannedKey::Ssh { secret, known } => {
-                GateKey::Ssh { private: value(secret, &repo.name)?, known_hosts: known_hosts(repo, known)? }
+            PlannedKey::Ssh { secret, .. } => {
+                GateKey::Ssh { private: value(secret, &repo.name)?, known_hosts: known_hosts(repo)? }
             }
-            PlannedKey::Deploy { known, .. } => {
+            PlannedKey::Deploy { .. } => {
                 let made = work.deploy_keys.get(&repo.name).cloned();
                 let none = || LaunchError::Host(format!("no deploy key was made for {}", repo.name));
-                GateKey::Ssh { private: made.ok_or_else(none)?, known_hosts: known_hosts(repo, known)? }
+                GateKey::Ssh { private: made.ok_or_else(none)?, known_hosts: known_hosts(repo)? }
             }
         };
         repos.push(GateRepo {
@@ -137,31 +133,10 @@ fn gate(work: &Work<'_>, told: Told) -> Result<GateProvision, LaunchError> {
     })
 }
 
-/// The host keys that are trusted. Nothing is trusted on first use, so none is an error.
-fn known_hosts(repo: &PlannedRepo, known: &KnownHosts) -> Result<String, LaunchError> {
-    let files = match known {
-        KnownHosts::Pinned(line) => return Ok(line.clone()),
-        KnownHosts::Files(files) => files,
-    };
-    let mut text = String::new();
-    for path in files {
-        let read =
-            std::fs::File::open(path).and_then(|file| file.take(KNOWN_HOSTS_MAX).read_to_string(&mut text));
-        match read {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(LaunchError::Host(format!("cannot read {}: {error}", path.display())));
-            }
-            _ => text.push('\n'),
-        }
-    }
-    if text.trim().is_empty() {
-        return Err(LaunchError::Host(format!(
-            "the repository {} has no `host_key`, and this machine knows no hosts: connect to it once by hand, \
-             or pin its key",
-            repo.name
-        )));
-    }
-    Ok(text)
+/// The host keys that are trusted: nothing is at first sight. Whoever started it was told of missing ones.
+fn known_hosts(repo: &PlannedRepo) -> Result<String, LaunchError> {
+    let known = repo.host_keys().map_err(|error| LaunchError::Host(error.to_string()))?;
+    Ok(known.unwrap_or_default())
 }
 
 fn provision(work: &Work<'_>, told: &Told) -> Result<Provision, LaunchError> {

@@ -10,7 +10,7 @@ use url::Url;
 use super::secrets::{Needs, source_of};
 use super::{PlanError, SecretSource};
 use crate::forge::{Keys, Kind};
-use crate::host::Host;
+use crate::host::{Host, known_hosts};
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
 use crate::manifest::git_key::{DeployKey, KeySource};
 use crate::manifest::host_path;
@@ -69,7 +69,82 @@ pub enum KnownHosts {
     /// One line, made of `host_key`.
     Pinned(String),
     /// What the host's own files say, read at launch.
-    Files(Vec<PathBuf>),
+    Files {
+        /// The upstream's host.
+        host: String,
+        /// Its port, where it is not ssh's own.
+        port: Option<u16>,
+        /// The files.
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Why the keys of a repository's host are not to be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostKeyError {
+    /// Nothing is trusted at first sight.
+    #[error(
+        "the repository {name} has no `host_key`, and this machine does not know its host {}",
+        shown(host, *port)
+    )]
+    Unknown {
+        /// The repository.
+        name: Name,
+        /// Its host.
+        host: String,
+        /// The port, where it is not ssh's own.
+        port: Option<u16>,
+    },
+    /// A file cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl HostKeyError {
+    /// What the person does next.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unreadable(_) => "mend the file, or pin the key with `host_key`".to_owned(),
+            Self::Unknown { name, host, port } => {
+                let port = port.map(|port| format!(" -p {port}")).unwrap_or_default();
+                format!(
+                    "`ssh-keyscan{port} -t ed25519 {host}` prints its key: compare it with what the host's operator \
+                     publishes, then pin it as `git-gate.repos.{name}.host_key: ssh-ed25519 AAAA…`, or connect once by \
+                     hand (`ssh{port} {host}`)"
+                )
+            }
+        }
+    }
+}
+
+fn shown(host: &str, port: Option<u16>) -> String {
+    match port {
+        Some(port) => format!("{host}, port {port}"),
+        None => host.to_owned(),
+    }
+}
+
+impl PlannedRepo {
+    /// The host keys that are trusted, as lines of `known_hosts`; nothing for an https upstream.
+    ///
+    /// # Errors
+    /// [`HostKeyError`].
+    pub fn host_keys(&self) -> Result<Option<String>, HostKeyError> {
+        let known = match &self.key {
+            PlannedKey::Token { .. } => return Ok(None),
+            PlannedKey::Ssh { known, .. } | PlannedKey::Deploy { known, .. } => known,
+        };
+        let (host, port, files) = match known {
+            KnownHosts::Pinned(line) => return Ok(Some(line.clone())),
+            KnownHosts::Files { host, port, files } => (host, *port, files),
+        };
+        let text = known_hosts::read(files).map_err(HostKeyError::Unreadable)?;
+        match known_hosts::knows(&text, host, port) {
+            true => Ok(Some(text)),
+            false => Err(HostKeyError::Unknown { name: self.name.clone(), host: host.clone(), port }),
+        }
+    }
 }
 
 /// Every repository, in the order of their names.
@@ -97,7 +172,7 @@ fn key(host: &Host, name: &Name, repo: &Repo, needs: &mut Needs) -> Result<Plann
     match &repo.key.value {
         KeySource::Static { path } => {
             let file = SecretSource::File(host_path::absolute(path, &host.home, &host.user_home));
-            Ok(PlannedKey::Ssh { secret: needs.add(id, file, purpose), known: known_hosts(host, repo) })
+            Ok(PlannedKey::Ssh { secret: needs.add(id, file, purpose), known: trusted(host, repo) })
         }
         KeySource::Token { token_ref } => {
             let source = source_of(token_ref, &host.home, &host.user_home);
@@ -125,16 +200,18 @@ fn deploy(
     let source = source_of(&key.token_ref, &host.home, &host.user_home);
     let purpose = format!("the deploy key of the repository {name}, made at {} for this launch", keys.host());
     let token = needs.add(format!("git-gate.{name}"), source, purpose);
-    Ok(PlannedKey::Deploy { token, keys, read_only: key.read_only, known: known_hosts(host, repo) })
+    Ok(PlannedKey::Deploy { token, keys, read_only: key.read_only, known: trusted(host, repo) })
 }
 
-fn known_hosts(host: &Host, repo: &Repo) -> KnownHosts {
+fn trusted(host: &Host, repo: &Repo) -> KnownHosts {
     match &repo.host_key {
         Some(key) => KnownHosts::Pinned(format!("{} {}\n", pattern(repo.url.value.as_str()), key.value)),
-        None => KnownHosts::Files(vec![
-            host.user_home.join(".ssh/known_hosts"),
-            PathBuf::from("/etc/ssh/ssh_known_hosts"),
-        ]),
+        None => {
+            let upstream = ssh(repo.url.value.as_str());
+            let own = host.user_home.join(".ssh/known_hosts");
+            let files = vec![own, PathBuf::from("/etc/ssh/ssh_known_hosts")];
+            KnownHosts::Files { host: upstream.host, port: upstream.port.filter(|port| *port != 22), files }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ mod secrets;
 mod slug;
 
 pub use build::{Flags, PlanError, build};
-pub use gate::{KnownHosts, PlannedKey, PlannedRepo};
+pub use gate::{HostKeyError, KnownHosts, PlannedKey, PlannedRepo};
 pub use image::DockerfileError;
 pub use login::Unsettled;
 pub use slug::slug;

@@ -13,6 +13,7 @@
 //! - `streams`: nobody to ask, nobody who reads
 //! - `races`: two commands at one moment
 //! - `deploy_keys`: keys that a forge has for as long as a bottle lives
+//! - `host_keys`: hosts of repositories that nobody knows
 //! - `secrets`: credentials that cannot be had
 //! - `own_rules`: a person's own rules, and what they mark
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
@@ -48,6 +49,7 @@ mod exit_codes;
 mod freezing;
 mod home;
 mod homes;
+mod host_keys;
 mod image_files;
 mod images;
 mod logs;

@@ -135,6 +135,7 @@ impl Start {
         let backend = backend::choose(host, &mut plan, named.as_deref()).await?;
         refuse_unnamed_place(host)?;
         refuse_taken(host, &plan)?;
+        refuse_unknown_hosts(&plan)?;
         let preview = backend.preview(&plan).await.map_err(|error| not_prepared(error, &plan))?;
         let home = &host.user_home;
         let view = preflight::View { resolved, plan: &plan, preview: &preview, backend: &*backend, home };
@@ -283,6 +284,17 @@ fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
             .about(host.cwd.display())
             .hint("start from a directory with a name that is"));
     };
+    Ok(())
+}
+
+/// Told before anything is made; the launch reads the keys again.
+pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
+    for repo in &plan.repos {
+        repo.host_keys().map_err(|error| {
+            let hint = error.hint();
+            CliError::usage(error.to_string()).about(format!("git-gate.repos.{}", repo.name)).hint(hint)
+        })?;
+    }
     Ok(())
 }
 

@@ -1,0 +1,50 @@
+//! The key of a repository's host: pinned, known to this machine, or missing, which is said before anything starts.
+
+use anyhow::Result;
+use bottle_test_support::home::TestHome;
+
+use crate::home::run;
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl";
+
+/// A home with a repository whose host no machine knows.
+fn home() -> Result<TestHome> {
+    let mut home = TestHome::new()?;
+    let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\ngit-gate:\n  repos:\n    \
+                tool: {url: 'ssh://git@host.invalid:2222/team/tool.git', key: {provider: static, path: ~/key}}\n---\n";
+    home.bottle("work", text)?.agent("work", "---\nbottle: work\n---\n")?;
+    // No key: it is not read before the host is known.
+    Ok(home)
+}
+
+#[test]
+fn a_host_that_nobody_knows_is_said_with_the_way_out_before_anything_starts() -> Result<()> {
+    let home = home()?;
+    for arguments in [
+        &["start", "work", "--dry-run"][..],
+        &["start", "work", "--detach", "--label", "one"],
+        &["start", "work", "--yes", "--label", "one"],
+    ] {
+        let said = run(&home, arguments)?.expect_code(2);
+        for words in [
+            "the repository tool has no `host_key`",
+            "does not know its host host.invalid, port 2222",
+            "`ssh-keyscan -p 2222 -t ed25519 host.invalid`",
+            "git-gate.repos.tool.host_key",
+        ] {
+            assert!(said.stderr.contains(words), "{arguments:?}: no {words}: {}", said.stderr);
+        }
+        assert!(!home.bottle_home().join("state").exists(), "{arguments:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_host_that_the_person_met_needs_no_pin() -> Result<()> {
+    let home = home()?;
+    home.write("home/.ssh/known_hosts", &format!("elsewhere.example.com {KEY}\n"))?;
+    let _ = run(&home, &["start", "work", "--dry-run"])?.expect_code(2);
+    home.write("home/.ssh/known_hosts", &format!("[host.invalid]:2222 {KEY}\n"))?;
+    let _ = run(&home, &["start", "work", "--dry-run"])?.expect_code(0);
+    Ok(())
+}
