@@ -218,6 +218,7 @@ fn egress(
         });
     }
     let table = RouteTable::new(routes).map_err(|error| PlanError::Routes(error.to_string()))?;
+    let table = table.with_forges(gate::forges(manifest));
     let upstream_proxy = manifest.egress.upstream_proxy.as_ref().map(|proxy| match &proxy.value {
         UpstreamProxy::Url(url) => Value::Literal(url.clone()),
         UpstreamProxy::Variable(name) => Value::Secret(needs.add(
@@ -499,6 +500,11 @@ git-gate:
         let known = KnownHosts::Pinned("git.example.com ssh-ed25519 AAAA\n".to_owned());
         assert_eq!(repo.key, PlannedKey::Ssh { secret: "git-gate.tool".to_owned(), known });
         assert!(repo.supervise && plan.supervise);
+        assert!(
+            plan.egress.routes.contains("git.example.com"),
+            "the door knows the forge: {}",
+            plan.egress.routes
+        );
         let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
         let text = String::from_utf8(file.content.clone()).expect("text");
         assert!(text.starts_with("[user]\n\tname = \"A \\\"B\\\"\"\n"), "{text}");

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bottle_contract::canonical;
 use bottle_contract::names::{GIT_GATE_HOST, GIT_GATE_PORT, Name};
 use bottle_contract::session::gate::GateRefs;
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,13 @@ impl PlannedRepo {
             false => Err(HostKeyError::Unknown { name: self.name.clone(), host: host.clone(), port }),
         }
     }
+}
+
+/// The hosts of all repositories' forges, as the door names a host.
+pub(super) fn forges(manifest: &ResolvedManifest) -> Vec<String> {
+    let hosts = manifest.repos.values().flat_map(Repo::forges);
+    // One that is no host of the web's is none that the door could reach.
+    hosts.filter_map(|host| Some(canonical::host(&host).ok()?.into_owned())).collect()
 }
 
 /// Every repository, in the order of their names.

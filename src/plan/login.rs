@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::credential::Scheme;
-use bottle_contract::route::{Auth, Form, RouteTable, parse_routes, render_routes};
+use bottle_contract::route::{Auth, Form, parse_routes, render_routes};
 use bottle_contract::session::guest::SecretText;
 use serde::{Deserialize, Serialize};
 
@@ -73,5 +73,5 @@ fn with_form(routes: &str, slot: &str, scheme: Scheme, header: &str) -> String {
         });
         route
     });
-    RouteTable::new(changed.collect()).map_or_else(|_| routes.to_owned(), |table| render_routes(&table))
+    table.with_routes(changed.collect()).map_or_else(|_| routes.to_owned(), |table| render_routes(&table))
 }

@@ -11,6 +11,7 @@ use bottle_contract::route::{Narrowing, Route, RouteSpec};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::LogLevel;
 use serde::{Serialize, Serializer};
+use url::Url;
 
 use super::linearise::Layer;
 use super::origin::Traced;
@@ -152,6 +153,25 @@ pub struct Repo {
     pub on_match: Traced<OnMatch>,
     /// `stale_ok`.
     pub stale_ok: Traced<bool>,
+}
+
+/// Names that forges give their ssh where a firewall lets only the web's port through.
+const OVER_THE_WEBS_PORT: [&str; 2] = ["ssh.", "altssh."];
+
+impl Repo {
+    /// The hosts at which its forge is spoken to otherwise than by git: that of its address, and that of the API
+    /// which is asked for its keys.
+    #[must_use]
+    pub fn forges(&self) -> Vec<String> {
+        let host = self.url.value.host();
+        let bare = OVER_THE_WEBS_PORT.iter().find_map(|part| host.strip_prefix(part)).map(str::to_owned);
+        let api = match &self.key.value {
+            KeySource::Gitea(key) | KeySource::Github(key) => key.api_url.as_deref(),
+            KeySource::Static { .. } | KeySource::Token { .. } => None,
+        };
+        let api = api.and_then(|api| Some(Url::parse(api).ok()?.host_str()?.to_owned()));
+        [Some(host), bare, api].into_iter().flatten().collect()
+    }
 }
 
 /// `egress`.

@@ -6,7 +6,7 @@ use bottle_contract::route::{Dlp, Route};
 use serde::Serialize;
 
 use super::origin::{Origin, Traced};
-use super::resolved::ResolvedManifest;
+use super::resolved::{Repo, ResolvedManifest};
 
 /// One thing that weakens a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,8 +56,8 @@ impl Weakening {
             Self::UnscannedOut => "is not scanned for secrets on their way out (`dlp.outbound_detectors`)",
             Self::UnscannedIn => "is not scanned on the way in (`dlp.inbound_detectors`)",
             Self::SideDoor => {
-                "takes writes to the forge of a repository of the git gate: what is written through its API is not \
-                 read as a push is (narrow `matches` to GET)"
+                "takes writes to the forge of a repository of the git gate: what goes through its API is not read as \
+                 a push is, and content only what `matches` names is let through (narrow it to GET)"
             }
             Self::Nested => {
                 "lets the agent make namespaces and mounts, so that more of the kernel is open to it (`nested: true`)"
@@ -98,8 +98,7 @@ fn is_side_door(manifest: &ResolvedManifest, route: &Route) -> bool {
     let only_reads = !route.matches.is_empty()
         && route.matches.iter().all(|entry| !entry.methods.is_empty() && entry.methods.iter().all(reads));
     !(only_reads && route.inspect)
-        && manifest.repos.values().any(|repo| {
-            let forge = repo.url.value.host();
+        && manifest.repos.values().flat_map(Repo::forges).any(|forge| {
             // GitHub has its API and its uploads at hosts of their own; others at the host itself.
             [format!("api.{forge}"), format!("uploads.{forge}"), forge]
                 .iter()
@@ -138,7 +137,8 @@ mod tests {
         let home = tempfile::tempdir().expect("a temporary folder");
         let bottle = format!(
             "---\nagent_provider: {{template: command, command: [agent]}}\ngit-gate:\n  repos:\n    \
-             tool: {{url: 'git@Git.example.com:a/b.git', key: {{provider: static, path: /key}}}}\n\
+             tool: {{url: 'git@ssh.Git.example.com:a/b.git', key: {{provider: gitea, token_ref: T, api_url: \
+             'https://forge.example.com/api/v1'}}}}\n\
              egress:\n  routes: {routes}\n---\n"
         );
         for (folder, text) in [("bottles", bottle.as_str()), ("agents", "Do.\n")] {
@@ -161,6 +161,7 @@ mod tests {
             ("[{host: api.git.example.com, matches: [{methods: [GET]}, {methods: [POST]}]}]", true),
             ("[{host: '*.example.com', matches: [{paths: [{type: prefix, value: /x}]}]}]", true),
             ("[{host: git.example.com, matches: [{methods: [GET, HEAD]}]}]", false),
+            ("[{host: forge.example.com}]", true),
             ("[{host: other.example.com}]", false),
         ] {
             assert_eq!(!side_doors(routes).is_empty(), red, "{routes}");

@@ -1,6 +1,7 @@
 //! Commands that only look.
 
 use anyhow::Result;
+use bottle_test_support::home::TestHome;
 
 use crate::home::{home, run, snapshot, transcripts};
 
@@ -146,5 +147,25 @@ fn data_is_one_json_document() -> Result<()> {
     ] {
         run(&home, arguments)?.json()?;
     }
+    Ok(())
+}
+
+#[test]
+fn policy_check_says_of_a_forge_what_the_door_would() -> Result<()> {
+    let mut home = TestHome::new()?;
+    let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\n\
+                egress: {routes: [{host: api.github.com}]}\ngit-gate:\n  repos:\n    \
+                tool: {url: 'git@github.com:team/tool.git', host_key: ssh-ed25519 AAAA, key: {provider: static, path: ~/key}}\n---\n";
+    home.bottle("forge", text)?.agent("forge", "---\nbottle: forge\n---\n")?;
+    let check = |method, path| {
+        let url = format!("https://api.github.com{path}");
+        run(&home, &["policy", "check", method, &url, "--agent", "forge", "--json"])?.json()
+    };
+    let refused = check("PUT", "/repos/team/tool/contents/a")?;
+    assert_eq!(refused["reason"], "use-git-gate", "{refused}");
+    assert!(refused["sentence"].as_str().is_some_and(|text| text.contains("Push instead")), "{refused}");
+    assert_eq!(check("POST", "/repos/team/tool/issues")?["verdict"], "allow");
+    let shown = run(&home, &["start", "forge", "--dry-run"])?.expect_code(0);
+    assert!(shown.stdout.contains("api.github.com takes writes to the forge"), "{}", shown.stdout);
     Ok(())
 }

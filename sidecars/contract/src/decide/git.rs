@@ -71,7 +71,7 @@ fn advertisement(method: &str, query: Option<&str>) -> Git {
 
 /// The reading of a path by the most lenient server there is: decoded until nothing changes, split at
 /// backslashes too, each segment cut at `;` or NUL and rid of dots and spaces at its end.
-fn loosest(path: &str) -> String {
+pub(super) fn loosest(path: &str) -> String {
     let mut text = path.to_owned();
     // Three times over is twice more than any server does.
     for _ in 0..3 {

@@ -47,6 +47,12 @@ impl<'a> Methods<'a> {
         self.overrides.iter().find(|word| never(word)).map(|word| Cow::Owned(word.clone()))
     }
 
+    /// Whether no server could take it for a request that changes anything.
+    pub(super) fn only_read(&self) -> bool {
+        let reads = |word: &str| matches!(word, "GET" | "HEAD" | "OPTIONS");
+        reads(self.method) && self.overrides.iter().all(|word| reads(word))
+    }
+
     fn all_in(&self, allowed: &[String]) -> bool {
         let listed = |word: &str| allowed.iter().any(|method| method == word);
         listed(self.method) && self.overrides.iter().all(|word| listed(word))
@@ -63,7 +69,12 @@ pub(super) fn any(route: &Route, methods: &Methods<'_>, path: &str, headers: &He
     route.matches.is_empty() || route.matches.iter().any(|entry| satisfies(entry, methods, path, headers))
 }
 
-fn satisfies(entry: &RequestMatch, methods: &Methods<'_>, path: &str, headers: &HeaderMap) -> bool {
+pub(super) fn satisfies(
+    entry: &RequestMatch,
+    methods: &Methods<'_>,
+    path: &str,
+    headers: &HeaderMap,
+) -> bool {
     (entry.methods.is_empty() || methods.all_in(&entry.methods))
         && (entry.paths.is_empty() || entry.paths.iter().any(|condition| condition.matches(path)))
         && entry.headers.iter().all(|condition| header_holds(condition, headers))

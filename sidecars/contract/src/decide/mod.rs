@@ -10,6 +10,7 @@
 //! 2 route      by host and port                                     host-/port-not-allowed
 //! 3 git        push → the gate, fetch only where allowed; TRACE     use-git-gate, git-not-allowed, method-refused
 //! 4 matches    one entry must hold; WebSocket                       request-not-allowed
+//!              on a gated forge, writes that none spells out        use-git-gate
 //! 5 credential the route's slot is loaded                           credential-missing
 //! 6 findings   of the outbound scan: ask, redact or refuse          secret-found, structure-refused
 //! ```
@@ -23,6 +24,7 @@ mod matching;
 mod names;
 mod reason;
 mod refusal;
+mod side_door;
 mod tunnel;
 mod url;
 
@@ -115,6 +117,9 @@ fn allow<'t, 'f>(
     }
     if !matching::any(route, &methods, &target.path.text, facts.headers) {
         return Err(Refusal::request(&host, route, facts.method, &target.path.text).into());
+    }
+    if table.is_forge(&host) && side_door::refuses(route, &methods, &target.path, facts.headers) {
+        return Err(Refusal::side_door(&host, facts.method, &target.path.text).into());
     }
     match &route.auth {
         Some(auth) if !loaded(auth.source.name()) => Err(Refusal::credential(&host).into()),

@@ -14,7 +14,7 @@ pub enum Reason {
     HostNotAllowed,
     /// The host has a route, the port has not.
     PortNotAllowed,
-    /// A push over HTTPS.
+    /// A push over HTTPS, or another way to write to a repository of the git gate.
     UseGitGate,
     /// A clone or fetch without `git.fetch`.
     GitNotAllowed,

@@ -214,6 +214,16 @@ impl Refusal {
         }
     }
 
+    pub(super) fn side_door(host: &str, method: &str, path: &str) -> Self {
+        let path: String = path.chars().take(200).collect();
+        let sentence = format!(
+            "`{method} {path}` could write to a repository on `{host}` beside the git gate, which reads what is pushed. \
+             Push instead. Only the person can let this pass, by a method and a path that name it in the route's \
+             `matches`."
+        );
+        Self::new(Reason::UseGitGate, host, sentence)
+    }
+
     pub(super) fn request(host: &str, route: &Route, method: &str, path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         let sentence =

@@ -388,3 +388,83 @@ proptest! {
         }
     }
 }
+
+/// A bottle whose git gate has repositories at these forges, and routes to them.
+const FORGES: &str = "
+forges: [github.example, gitlab.example]
+routes:
+- host: api.github.example
+- host: uploads.github.example
+  matches: [{methods: [POST], paths: [{type: prefix, value: /}]}]
+- host: gitlab.example
+  matches:
+  - methods: [GET, POST]
+  - methods: [PUT]
+    paths: [{type: prefix, value: /api/v4/projects/1/repository}]
+  - methods: [DELETE]
+    paths: [{type: exact, value: /api/v4/projects/1/releases/v1}]
+  - methods: [PATCH]
+    paths: [{type: regex, value: '/api/v4/projects/1/(wikis|issues)/.*'}]
+  - paths: [{type: prefix, value: /api/v4/projects/1/snippets}]
+- host: '*.github.example'
+- host: elsewhere.example
+";
+
+#[test]
+fn a_gated_forge_is_not_written_beside_the_gate() {
+    let table = parse_routes(FORGES, Form::Runtime).expect("routes");
+    let gate = "use-git-gate";
+    for (method, url, extra, expected) in [
+        // Everything of the host passes, but for that.
+        ("GET", "https://api.github.example/repos/o/r/contents/a", &[][..], "allow"),
+        ("PUT", "https://api.github.example/repos/o/r/contents/a", &[], gate),
+        ("put", "https://api.github.example/repos/o/r/contents/a", &[], gate),
+        ("DELETE", "https://api.github.example/repos/o/r/git/refs/heads/x", &[], gate),
+        ("POST", "https://api.github.example/repos/o/r/git/blobs", &[], gate),
+        ("PUT", "https://api.github.example/repos/o/r/pulls/1/merge", &[], gate),
+        ("POST", "https://api.github.example/graphql", &[], gate),
+        ("POST", "https://api.github.example/repos/o/r/issues", &[], "allow"),
+        ("POST", "https://api.github.example/repos/o/r/pulls/1/reviews", &[], "allow"),
+        // Other spellings of the same.
+        ("PUT", "https://api.github.example/repos/o/r/x/../contents/a", &[], gate),
+        ("PUT", "https://api.github.example/REPOS/o/r/Contents/a", &[], gate),
+        ("PUT", "https://api.github.example/repos/o/r/%63ontents/a", &[], gate),
+        ("PUT", "https://api.github.example//repos//o/r//contents/a", &[], gate),
+        ("PUT", "https://api.github.example/repos/o/r%2Fcontents/a", &[], gate),
+        ("PUT", "https://api.github.example/repos/o/r/contents%252Fa", &[], gate),
+        ("PUT", "https://api.github.example/repos/o/r/contents;x/a", &[], gate),
+        ("PUT", "https://api.github.example/repos/o/r\\contents\\a", &[], gate),
+        ("POST", "https://api.github.example/graphql/", &[], gate),
+        ("POST", "https://api.github.example/repositories/1/contents/a", &[], gate),
+        (
+            "GET",
+            "https://api.github.example/repos/o/r/contents/a",
+            &[("x-http-method-override", "PUT")],
+            gate,
+        ),
+        ("GET", "https://api.github.example/repos/o/r/contents/a?_method=put", &[], gate),
+        // What says where, and not what, spells nothing out.
+        ("POST", "https://uploads.github.example/repos/o/r/releases/1/assets", &[], gate),
+        ("POST", "https://gitlab.example/api/v4/projects/1/repository/commits", &[], gate),
+        ("POST", "https://gitlab.example/api/v4/projects/1/issues", &[], "allow"),
+        ("POST", "https://gitlab.example/api/v4/projects/1/snippets", &[], gate),
+        ("PUT", "https://gitlab.example/api/v4/projects/1/repository/files/a", &[], "allow"),
+        ("PUT", "https://gitlab.example/api/v4/projects/2/repository/files/a", &[], "request-not-allowed"),
+        ("DELETE", "https://gitlab.example/api/v4/projects/1/releases/v1", &[], "allow"),
+        ("PATCH", "https://gitlab.example/api/v4/projects/1/wikis/a", &[], "allow"),
+        // The forge, its two other hosts, and nobody else.
+        ("PUT", "https://raw.github.example/repos/o/r/contents/a", &[], "allow"),
+        ("PUT", "https://elsewhere.example/repos/o/r/contents/a", &[], "allow"),
+    ] {
+        let headers = headers(extra);
+        let verdict = decide_url(&table, method, url, &headers, &loaded).expect(url);
+        assert_eq!(word(&verdict), expected, "{method} {url} {extra:?}");
+    }
+    let none = HeaderMap::new();
+    let asked = decide_url(&table, "PUT", "https://api.github.example/repos/o/r/contents/a", &none, &loaded);
+    let Ok(Verdict::Refuse(refusal)) = asked else { panic!("{asked:?}") };
+    assert!(refusal.sentence.contains("Push instead") && refusal.tool.is_none(), "{}", refusal.sentence);
+    // And again, from what is written of it.
+    let text = crate::route::render_routes(&table);
+    assert_eq!(parse_routes(&text, Form::Runtime), Ok(table), "{text}");
+}

@@ -154,7 +154,7 @@ fn with(table: &RouteTable, route: Route) -> Result<RouteTable, RouteError> {
         Some(known) => *known = route,
         None => routes.push(route),
     }
-    RouteTable::new(routes)
+    table.with_routes(routes)
 }
 
 #[cfg(test)]

@@ -19,10 +19,13 @@ pub enum Form {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
+    /// The hosts of the git gate's repositories.
+    #[serde(default)]
+    forges: Vec<String>,
     routes: Vec<Spanned<RouteSpec>>,
 }
 
-/// Reads a document `routes: [...]`.
+/// Reads a document `routes: [...]`, as [`super::render_routes`] writes it.
 ///
 /// # Errors
 /// [`RoutesError`] with the position of what is wrong.
@@ -32,14 +35,15 @@ pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
     for spec in &document.routes {
         routes.push(spec.value.check(form)?);
     }
-    RouteTable::new(routes).map_err(|mut error| {
+    let table = RouteTable::new(routes).map_err(|mut error| {
         let names = |spec: &Spanned<RouteSpec>| {
             HostPattern::parse(&spec.value.host.value).map(|host| host.to_string())
         };
         let culprit = document.routes.iter().rev().find(|spec| names(spec).as_ref() == Ok(&error.host));
         error.at = error.at.or_else(|| culprit.and_then(Position::of));
-        error.into()
-    })
+        RoutesError::from(error)
+    })?;
+    Ok(table.with_forges(document.forges))
 }
 
 /// Reads one route that stands by itself.

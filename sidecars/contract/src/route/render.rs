@@ -12,18 +12,21 @@ use super::{
 use crate::yaml::{self, Spanned, Strict, unplaced};
 
 #[derive(Serialize)]
-struct Document {
+struct Document<'t> {
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    forges: &'t [String],
     routes: Vec<RouteSpec>,
 }
 
-/// `routes: [...]`, which [`super::parse_routes`] reads back to the same table.
+/// `routes: [...]`, and `forges` where there are any, which [`super::parse_routes`] reads back to the same table.
 ///
 /// # Panics
 /// Never: the words are strings, numbers and lists, all of which YAML can write.
 #[must_use]
 pub fn render_routes(table: &RouteTable) -> String {
     let routes = table.routes().iter().map(RouteSpec::from).collect();
-    yaml::to_string(&Document { routes }).expect("strings, numbers and lists serialize")
+    yaml::to_string(&Document { forges: table.forges(), routes })
+        .expect("strings, numbers and lists serialize")
 }
 
 /// One route by itself, which [`super::parse_route`] reads back to the same route.

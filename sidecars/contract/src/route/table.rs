@@ -13,6 +13,7 @@ pub struct RouteTable {
     routes: Vec<Route>,
     exact: HashMap<String, usize>,
     wildcard: HashMap<String, usize>,
+    forges: Vec<String>,
 }
 
 /// What a look-up found.
@@ -38,6 +39,37 @@ impl RouteTable {
             table.push(route)?;
         }
         Ok(table)
+    }
+
+    /// A table of these routes in the same bottle.
+    ///
+    /// # Errors
+    /// As [`RouteTable::new`].
+    pub fn with_routes(&self, routes: Vec<Route>) -> Result<Self, RouteError> {
+        Ok(Self::new(routes)?.with_forges(self.forges.clone()))
+    }
+
+    /// The same, in a bottle whose git gate has repositories at these hosts (canonical).
+    #[must_use]
+    pub fn with_forges(mut self, mut forges: Vec<String>) -> Self {
+        forges.sort();
+        forges.dedup();
+        self.forges = forges;
+        self
+    }
+
+    /// The hosts of the git gate's repositories, sorted.
+    #[must_use]
+    pub fn forges(&self) -> &[String] {
+        &self.forges
+    }
+
+    /// Whether repositories of the git gate could be written through the API of `host` (canonical) as well. GitHub
+    /// has its API and its uploads at hosts of their own; others have it at the repositories' host.
+    #[must_use]
+    pub fn is_forge(&self, host: &str) -> bool {
+        let forge = ["api.", "uploads."].iter().find_map(|part| host.strip_prefix(part));
+        self.forges.iter().any(|known| known == host || Some(known.as_str()) == forge)
     }
 
     fn push(&mut self, route: Route) -> Result<(), RouteError> {
@@ -124,7 +156,7 @@ impl RouteTable {
 
 impl PartialEq for RouteTable {
     fn eq(&self, other: &Self) -> bool {
-        self.routes == other.routes
+        self.routes == other.routes && self.forges == other.forges
     }
 }
 

@@ -145,3 +145,41 @@ async fn the_log_shows_everything_but_the_credential() {
     // The fake site echoes what it was sent, the injected header among it.
     assert!(line["response"]["body"].as_str().expect("body").contains("api.example.com"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_of_the_gate_is_not_written_through_its_forges_api() {
+    let route = "matches: [{methods: [GET, POST, PUT]}, {methods: [PUT], paths: [{type: prefix, value: \
+                 /repos/o/docs/contents}]}]";
+    let more_routes = "forges: [example.com]\n";
+    let door = DoorFixture::with(Wanted { route, more_routes, ..Wanted::default() }).await;
+    let passing = |path: &str| matches!(path, "/repos/o/r/issues" | "/repos/o/docs/contents/a");
+    for version in ["--http1.1", "--http2"] {
+        for (method, path) in [
+            ("PUT", "/repos/o/r/contents/a"),
+            ("POST", "/repos/o/r/git/refs"),
+            ("POST", "/repos/o/r/merges"),
+            ("PUT", "/repos/o/r/pulls/1/merge"),
+            ("POST", "/repos/o/r/releases"),
+            ("POST", "/graphql"),
+        ] {
+            let url = format!("https://{SITE}{path}");
+            let answer = door.curl(&[version, "-X", method, "-d", "{}", &url]).await;
+            assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
+            assert!(answer.json()["sentence"].as_str().is_some_and(|text| text.contains("Push instead")));
+            assert_eq!(door.refusal().await.reason, Reason::UseGitGate);
+        }
+        assert!(
+            door.site.visits().iter().all(|visit| visit.method == "GET" || passing(&visit.path)),
+            "{version}"
+        );
+        for (method, path) in [
+            ("GET", "/repos/o/r/contents/a"),
+            ("POST", "/repos/o/r/issues"),
+            ("PUT", "/repos/o/docs/contents/a"),
+        ] {
+            let answer = door.curl(&[version, "-X", method, &format!("https://{SITE}{path}")]).await;
+            assert_eq!(answer.status(), 200, "{method} {path}");
+            assert_eq!(door.site.visits().pop().expect("a visit").path, path);
+        }
+    }
+}
