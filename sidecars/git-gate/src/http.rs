@@ -4,7 +4,7 @@
 //! never held.
 
 use std::convert::Infallible;
-use std::io::{self, Write};
+use std::io;
 use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -13,27 +13,26 @@ use std::time::Duration;
 
 use bottle_daemon::Socket;
 use bytes::{Bytes, BytesMut};
-use flate2::write::GzDecoder;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Either, Full};
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::body;
 use crate::daemon::Gate;
 use crate::git::{self, Running, finish};
-use crate::head::Head;
 use crate::push::{self, Hook};
 use crate::repo::Repo;
 use crate::told::{self, Told};
 
 /// Between two pieces of a body; a client that makes a pack is quiet for a while.
-const IDLE: Duration = Duration::from_secs(120);
+pub(crate) const IDLE: Duration = Duration::from_secs(120);
 
 /// Until a request's head is there.
 const HEAD: Duration = Duration::from_secs(15);
@@ -43,9 +42,6 @@ const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
 /// The longest that one exchange may take, waiting for a person included.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
-
-/// What a packed body may become. git packs what it negotiates, and small pushes.
-const UNPACKED: u64 = 256 << 20;
 
 /// Bytes that are carried at once, and pieces that wait for a reader.
 const PIECE: usize = 64 << 10;
@@ -225,18 +221,7 @@ async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: R
         Service::Fetch => None,
         Service::Push => Some(Arc::clone(&repo.receiving).read_owned().await),
     };
-    let started = match service {
-        Service::Fetch => {
-            let child = gate.passage.spawn(&[], |_| {
-                let mut command = command(&repo, service, version);
-                command.arg(".");
-                command
-            });
-            child.map(|child| (child, None))
-        }
-        Service::Push => receive(&gate, &repo, version).map(|(child, asked)| (child, Some(asked))),
-    };
-    let (mut running, asked) = match started {
+    let (mut running, asked) = match start(&gate, &repo, service, version) {
         Ok((child, asked)) => (Running::new(child), asked),
         Err(error) => {
             return says(StatusCode::INTERNAL_SERVER_ERROR, &format!("git could not be run: {error}"));
@@ -251,17 +236,13 @@ async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: R
         let carried = async {
             let fed = tokio::select! {
                 // It ends with the body; what git answers goes on.
-                fed = feed(request.into_body(), stdin, packed, service) => fed,
+                fed = body::feed(request.into_body(), stdin, packed, service == Service::Push) => fed,
                 () = pieces.closed() => return,
             };
             match fed {
                 Ok(()) => drain(&mut stdout, &pieces, service).await,
                 Err(why) => {
-                    let answer = match service {
-                        Service::Push => told::refusal(&why),
-                        Service::Fetch => packet(&format!("ERR {why}\n")).freeze(),
-                    };
-                    let _ = timeout(IDLE, pieces.send(answer)).await;
+                    let _ = timeout(IDLE, pieces.send(refusal(service, &why))).await;
                 }
             }
         };
@@ -276,6 +257,32 @@ async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: R
         }
     });
     streamed(Either::Right(Piped(body)), &format!("application/x-git-{}-result", service.word()))
+}
+
+/// What the client of a service shows as the remote's word.
+fn refusal(service: Service, why: &str) -> Bytes {
+    match service {
+        Service::Push => told::refusal(why),
+        Service::Fetch => packet(&format!("ERR {why}\n")).freeze(),
+    }
+}
+
+/// Starts a service, and for a push who answers its hook.
+fn start(
+    gate: &Arc<Gate>,
+    repo: &Arc<Repo>,
+    service: Service,
+    version: Option<&'static str>,
+) -> io::Result<(Child, Option<AbortHandle>)> {
+    if service == Service::Push {
+        return receive(gate, repo, version).map(|(child, asked)| (child, Some(asked)));
+    }
+    let child = gate.passage.spawn(&[], |_| {
+        let mut command = command(repo, service, version);
+        command.arg(".");
+        command
+    })?;
+    Ok((child, None))
 }
 
 /// Starts receive-pack with a hook that asks this process.
@@ -296,91 +303,6 @@ fn receive(
     })?;
     let asked = tokio::spawn(push::serve(Arc::clone(gate), Arc::clone(repo), Hook { ask, tell }));
     Ok((child, asked.abort_handle()))
-}
-
-/// Carries a request's body to git. The error is a sentence for the agent, who has been heard to the end.
-async fn feed(mut body: Incoming, stdin: ChildStdin, packed: bool, service: Service) -> Result<(), String> {
-    let mut way = Way {
-        stdin,
-        decoder: packed.then(|| GzDecoder::new(Vec::new())),
-        unpacked: 0,
-        head: (service == Service::Push).then(Head::default),
-    };
-    while let Ok(Some(Ok(frame))) = timeout(IDLE, body.frame()).await {
-        let Ok(data) = frame.into_data() else { continue };
-        match way.carry(&data).await {
-            Ok(()) => {}
-            Err(Stop::Git) => return Ok(()),
-            Err(Stop::Refused(why)) => {
-                drop(way);
-                // Who still sends would not hear why.
-                while let Ok(Some(Ok(_))) = timeout(IDLE, body.frame()).await {}
-                return Err(why);
-            }
-        }
-    }
-    match way.end().await {
-        Err(Stop::Refused(why)) => Err(why),
-        _ => Ok(()),
-    }
-}
-
-/// Why a body is not carried further.
-enum Stop {
-    /// git takes no more; it says why.
-    Git,
-    /// The gate does not pass it on.
-    Refused(String),
-}
-
-/// From a request's body to git.
-struct Way {
-    stdin: ChildStdin,
-    decoder: Option<GzDecoder<Vec<u8>>>,
-    unpacked: u64,
-    head: Option<Head>,
-}
-
-impl Way {
-    async fn carry(&mut self, data: &[u8]) -> Result<(), Stop> {
-        if self.decoder.is_none() {
-            return self.pass(data).await;
-        }
-        // In small pieces: one may become a thousand times as much.
-        for piece in data.chunks(4096) {
-            let damaged = |_| Stop::Refused("what it is packed in is damaged; try again".to_owned());
-            let made = match &mut self.decoder {
-                Some(decoder) => {
-                    decoder.write_all(piece).map_err(damaged)?;
-                    std::mem::take(decoder.get_mut())
-                }
-                None => Vec::new(),
-            };
-            self.unpacked += made.len() as u64;
-            if self.unpacked > UNPACKED {
-                return Err(Stop::Refused("unpacked, it becomes too much; send it as it is".to_owned()));
-            }
-            self.pass(&made).await?;
-        }
-        Ok(())
-    }
-
-    async fn pass(&mut self, bytes: &[u8]) -> Result<(), Stop> {
-        if let Some(head) = &mut self.head {
-            head.feed(bytes).map_err(Stop::Refused)?;
-        }
-        self.stdin.write_all(bytes).await.map_err(|_| Stop::Git)
-    }
-
-    /// What the decoder still held, and the end.
-    async fn end(&mut self) -> Result<(), Stop> {
-        if let Some(mut decoder) = self.decoder.take()
-            && decoder.try_finish().is_ok()
-        {
-            self.pass(&std::mem::take(decoder.get_mut())).await?;
-        }
-        self.stdin.shutdown().await.map_err(|_| Stop::Git)
-    }
 }
 
 /// Carries git's answer to the response, as long as somebody reads it.

@@ -11,6 +11,7 @@
 //! ```text
 //! daemon   the process: hardened, provisioned, asked for its health
 //! place    where its files are, also when root starts it
+//! body     a request's body on its way to git
 //! head     the head of a push, as it goes by
 //! told     what git answers to a push, and what is put in
 //! http     the protocol's few addresses, bodies streamed both ways
@@ -29,6 +30,7 @@
 //! ```
 
 mod blob;
+mod body;
 mod daemon;
 mod family;
 mod found;
