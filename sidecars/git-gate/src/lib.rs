@@ -20,6 +20,7 @@
 //! keys     keys in an agent's memory, tokens in a pipe; strict host keys
 //! push     one push: what is asked of it, in order
 //! refs     what may move
+//! fresh    which objects are new to the upstream
 //! read     every object that is new, streamed through the scanner
 //! blob     a blob in every way it is looked at, and its lines
 //! family   which tree holds which object
@@ -34,6 +35,7 @@ mod body;
 mod daemon;
 mod family;
 mod found;
+mod fresh;
 mod git;
 mod head;
 mod http;

@@ -5,12 +5,9 @@
 //!             ├─► − what upstream is known to have (else it is hidden)   through one `cat-file --batch`
 //! reached ────┘
 //! ```
-//! Upstream is known to have what is in the mirror's packs: whatever came from it, or went there, is packed. A
-//! loose object is not believed to be from there; receive-pack itself writes such ones for who pushes.
-//!
 //! Nothing is held but a window of the object that is read, and of new trees who is in whom.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -20,20 +17,17 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use crate::blob::{Lines, Placed, Views};
 use crate::family::{Family, Id, entries, id_of};
 use crate::found::{Found, MOST_FINDINGS, Place, Reading};
-use crate::git::{Git, Passage, Running, finish};
+use crate::fresh::Kind;
+use crate::git::{Git, Passage, Running};
 use crate::names;
 use crate::packed::split;
 use crate::refs::Update;
-use crate::repo::KNOWN;
 
 /// Listing objects; a large push has many.
-const LISTED_WITHIN: Duration = Duration::from_secs(300);
+pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
 
 /// Reading all of them.
 const READ_WITHIN: Duration = Duration::from_secs(3600);
-
-/// New objects of one push.
-const MOST_OBJECTS: usize = 1_000_000;
 
 /// A commit, tag or tree is never this large.
 const MOST_HELD: u64 = 32 << 20;
@@ -58,35 +52,11 @@ pub(crate) async fn read(
         .map_err(|_| "the push could not be read in time; push less at once".to_owned())?
 }
 
-struct Reader<'a> {
-    mirror: &'a Git,
-    quarantine: &'a str,
+pub(crate) struct Reader<'a> {
+    pub(crate) mirror: &'a Git,
+    pub(crate) quarantine: &'a str,
     scanner: &'a Scanner,
-    passage: &'a Passage,
-}
-
-/// An object by its name in hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    Commit,
-    Tag,
-    Tree,
-    Blob,
-}
-
-impl Kind {
-    /// Reads `id kind`.
-    fn line(line: &str) -> Option<(Self, String)> {
-        let (id, kind) = line.split_once(' ')?;
-        let kind = match kind {
-            "commit" => Self::Commit,
-            "tag" => Self::Tag,
-            "tree" => Self::Tree,
-            "blob" => Self::Blob,
-            _ => return None,
-        };
-        Some((kind, id.to_owned()))
-    }
+    pub(crate) passage: &'a Passage,
 }
 
 impl Reader<'_> {
@@ -105,97 +75,6 @@ impl Reader<'_> {
     /// Git that sees the quarantine and the mirror.
     pub(crate) fn both(&self) -> Git {
         both(self.mirror, self.quarantine)
-    }
-
-    /// Everything that is pushed and that upstream is not known to have, commits first. What no pushed ref
-    /// reaches would be stored upstream unseen by anybody: it is refused.
-    async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
-        let mut kinds = self.came().await?;
-        let reached = self.reached(updates).await?;
-        let all: HashSet<&str> = kinds.keys().map(String::as_str).chain(reached.lines()).collect();
-        let known = self.checked(&self.upstreams(), &all).await?;
-        let known: HashSet<&str> = known.iter().map(|(_, id)| id.as_str()).collect();
-        let reached: HashSet<&str> = reached.lines().filter(|id| !known.contains(id)).collect();
-        kinds.retain(|id, _| !known.contains(id.as_str()));
-        if let Some(id) = kinds.keys().find(|id| !reached.contains(id.as_str())) {
-            return Err(format!(
-                "the push holds objects that none of its refs reaches, such as {id}; push without them \
-                 (`git gc` and push again)"
-            ));
-        }
-        let mut new: Vec<(Kind, String)> = kinds.into_iter().map(|(id, kind)| (kind, id)).collect();
-        if new.len() < reached.len() {
-            let came: HashSet<&str> = new.iter().map(|(_, id)| id.as_str()).collect();
-            let loose: HashSet<&str> = reached.difference(&came).copied().collect();
-            let loose = self.checked(&self.both(), &loose).await?;
-            new.extend(loose);
-        }
-        new.sort_unstable();
-        Ok(new)
-    }
-
-    /// Everything in the quarantine.
-    async fn came(&self) -> Result<HashMap<String, Kind>, String> {
-        let alone = self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
-        let check = "--batch-check=%(objectname) %(objecttype)";
-        let listed = alone
-            .plain(self.passage, &["cat-file", "--batch-all-objects", "--unordered", check], LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
-        if !listed.good {
-            return Err("the objects of the push cannot be listed".to_owned());
-        }
-        let mut all = HashMap::new();
-        for line in String::from_utf8_lossy(&listed.output).lines() {
-            let (kind, id) = Kind::line(line).ok_or("the push holds an object of no known kind")?;
-            all.insert(id, kind);
-            if all.len() > MOST_OBJECTS {
-                return Err(format!("the push holds more than {MOST_OBJECTS} objects; push less at once"));
-            }
-        }
-        Ok(all)
-    }
-
-    /// What the pushed refs reach and those of the upstream do not, a line each.
-    async fn reached(&self, updates: &[Update]) -> Result<String, String> {
-        let mut arguments = vec!["rev-list", "--objects", "--no-object-names"];
-        arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
-        arguments.extend(["--not", "--all"]);
-        let reached = self
-            .both()
-            .plain(self.passage, &arguments, LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
-        if !reached.good {
-            return Err("what the push reaches cannot be listed".to_owned());
-        }
-        String::from_utf8(reached.output).map_err(|_| "what the push reaches cannot be listed".to_owned())
-    }
-
-    /// Git that sees the objects of upstream alone.
-    fn upstreams(&self) -> Git {
-        let packed = self.mirror.mirror.join(KNOWN).to_string_lossy().into_owned();
-        self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), packed)])
-    }
-
-    /// Which of these are there, and of which kind.
-    async fn checked(&self, git: &Git, ids: &HashSet<&str>) -> Result<Vec<(Kind, String)>, String> {
-        let input: String = ids.iter().flat_map(|id| [*id, "\n"]).collect();
-        let asked = self.passage.spawn(&[], |_| {
-            let mut command = git.command("git");
-            command.args(["cat-file", "--batch-check=%(objectname) %(objecttype)", "--buffer"]);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            command
-        });
-        let asked = Running::new(asked.map_err(|error| error.to_string())?);
-        let there = finish(asked, "git cat-file", input.as_bytes(), LISTED_WITHIN)
-            .await
-            .map_err(|error| error.to_string())?;
-        if !there.good {
-            return Err("the mirror cannot be asked what it has".to_owned());
-        }
-        // A line of another form says that it is missing.
-        Ok(String::from_utf8_lossy(&there.output).lines().filter_map(Kind::line).collect())
     }
 
     /// One process for all of them, fed while it is read.

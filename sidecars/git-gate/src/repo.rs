@@ -33,7 +33,7 @@ const MOST_REFS: usize = 200_000;
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
 
 /// A folder of objects in the mirror that has its packs and no loose object: what came from upstream, or went
-/// there. See [`crate::read`].
+/// there. See [`crate::fresh`].
 pub(crate) const KNOWN: &str = "known";
 
 /// Every mirror's configuration, all of it.
