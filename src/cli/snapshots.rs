@@ -16,7 +16,7 @@ use super::output::{Output, one_line};
 use super::shapes::ListedSnapshot;
 use crate::backend::{Snapshot, registry};
 use crate::host::Host;
-use crate::instance::record::Record;
+use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store, freeze};
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
@@ -150,8 +150,12 @@ async fn remove(host: &Host, slug: &Slug) -> Result<(), CliError> {
     }
     let backend = backend_of(host, &record)?;
     freeze::remove_snapshots(&*backend, &claim).await.map_err(not_frozen)?;
-    if matches!(record.status, crate::instance::record::Status::Preserved) && !record.kept {
-        // It was there for its snapshot alone.
+    if matches!(record.status, Status::Preserved) && !record.kept {
+        // It was there for its snapshot alone; as long as a key of it could not be revoked, for that.
+        if !record.deploy_keys.is_empty() {
+            let ended = claim.update(|record| record.status = Status::Ended);
+            return ended.map_err(|error| CliError::failed(format!("cannot write its record: {error}")));
+        }
         claim.remove().map_err(|error| CliError::failed(format!("cannot remove its state: {error}")))?;
     }
     Ok(())

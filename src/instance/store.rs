@@ -382,8 +382,12 @@ impl Claim {
     /// over before.
     ///
     /// # Errors
-    /// When something of it cannot be taken over or removed; what is left is found by cleanup.
+    /// When something of it cannot be taken over or removed, and when it still names a deploy key, of which nobody
+    /// else knows; what is left is found by cleanup.
     pub fn remove(self) -> io::Result<()> {
+        if let Some(key) = self.record().deploy_keys.first() {
+            return Err(io::Error::other(format!("the deploy key {} is still registered", key.describe())));
+        }
         self.gather_usage()?;
         let name = format!("{BEGINNER}{}-{}", self.record().slug, std::process::id());
         let aside = self.folder.with_file_name(name);
@@ -572,6 +576,37 @@ mod tests {
             matches!(store.claim(record("one")), Err(ClaimError::Taken { .. })),
             "there is more to remove"
         );
+    }
+
+    #[test]
+    fn a_record_that_names_a_deploy_key_stays() {
+        use crate::instance::deploy_keys::DeployKey;
+        let (_home, store) = store();
+        let slug: Slug = "one".parse().expect("slug");
+        let keys = crate::forge::Keys::of(crate::forge::Kind::Gitea, None, "git.example.com", "a/b");
+        let key = DeployKey {
+            repo: "tool".parse().expect("name"),
+            keys: keys.expect("a repository"),
+            title: "bottle one".to_owned(),
+            public: "ssh-ed25519 AAAA".to_owned(),
+            id: None,
+            token: crate::plan::SecretSource::Env("TOKEN".to_owned()),
+            ca_bundle: None,
+        };
+        let claim = store.claim(record("one")).expect("claim");
+        claim
+            .update(|record| (record.status, record.deploy_keys) = (Status::Ended, vec![key]))
+            .expect("written");
+        let error = claim.remove().expect_err("nobody else knows of it").to_string();
+        assert!(error.contains("\"bottle one\" of a/b at git.example.com"), "{error}");
+        assert!(matches!(store.state(&slug), Some(State::Dead(_))));
+        assert!(
+            matches!(store.claim(record("one")), Err(ClaimError::Taken { .. })),
+            "nor is its name given away"
+        );
+        let claim = store.adopt(&slug).expect("adopted");
+        claim.update(|record| record.deploy_keys.clear()).expect("written");
+        claim.remove().expect("removed");
     }
 
     #[test]
