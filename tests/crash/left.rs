@@ -21,7 +21,11 @@ impl Left {
         let runtime = home.runtime().join("bottle").join(home_hash(&home.bottle_home()));
         Self {
             processes: processes(home).into_iter().map(|found| found.command).collect(),
-            runtime: files_under(&runtime),
+            // What the Linux backend remembers of the machine is no bottle's.
+            runtime: files_under(&runtime)
+                .into_iter()
+                .filter(|path| !path.ends_with(".linux-worked"))
+                .collect(),
             state: entries(&home.bottle_home().join("state")),
         }
     }
