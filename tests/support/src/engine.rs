@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::OpenOptions;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -87,8 +87,19 @@ fn answers() -> bool {
 /// This machine's address on the engine's own network, which every container with a way out reaches.
 #[must_use]
 pub fn machine() -> Option<IpAddr> {
-    let format = "{{range .IPAM.Config}}{{.Gateway}}{{end}}";
-    docker(&["network", "inspect", "--format", format, "bridge"])?.parse().ok()
+    let format = "{{range .IPAM.Config}}{{.Gateway}} {{.Subnet}}{{end}}";
+    let said = docker(&["network", "inspect", "--format", format, "bridge"])?;
+    match said.split_once(' ') {
+        Some((gateway, _)) => gateway.parse().ok(),
+        // An engine that made its bridge itself, as at its very first start, names the range alone (seen with
+        // 20.10.24), and has taken the first address of it.
+        None => first_of(&said).map(IpAddr::V4),
+    }
+}
+
+fn first_of(subnet: &str) -> Option<Ipv4Addr> {
+    let network: Ipv4Addr = subnet.split_once('/')?.0.parse().ok()?;
+    Some(Ipv4Addr::from_bits(network.to_bits() + 1))
 }
 
 /// Everything on the engine with the label of this home (its hash): `container x`, `network y`, `volume z`.
