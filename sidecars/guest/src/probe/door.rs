@@ -14,6 +14,9 @@ use super::place::Place;
 /// How long the door may take to refuse.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often it is asked: a machine that stood still for a while is no door that does not answer.
+const TRIES: usize = 3;
+
 /// More than any refusal: its head and a sentence.
 const ANSWER: usize = 16 * 1024;
 
@@ -43,15 +46,25 @@ async fn transparent() -> Attempt {
 }
 
 async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Attempt {
-    match tokio::time::timeout(PATIENCE, ask(port, requests)).await {
-        Ok(Ok(answer)) => {
+    match answered(|| ask(port, requests)).await {
+        Some(Ok(answer)) => {
             let (reach, seen) = judge(&answer);
             attempt(target, via, reach, seen)
         }
         // A door that is closed altogether lets nothing out either.
-        Ok(Err(error)) => attempt(target, via, Reach::Closed, format!("the door is shut: {error}")),
-        Err(_) => attempt(target, via, Reach::Unknown, "the door did not answer in time"),
+        Some(Err(error)) => attempt(target, via, Reach::Closed, format!("the door is shut: {error}")),
+        None => attempt(target, via, Reach::Unknown, "the door did not answer in time"),
     }
+}
+
+/// The first answer that came in time.
+async fn answered<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
+    for _ in 0..TRIES {
+        if let Ok(answer) = tokio::time::timeout(PATIENCE, ask()).await {
+            return Some(answer);
+        }
+    }
+    None
 }
 
 /// Sends the requests, each after the head of the answer before; the last answer.
@@ -104,13 +117,13 @@ fn judge(answer: &str) -> (Reach, String) {
 async fn resolve() -> Attempt {
     let target = "what a name leads to";
     let via = format!("dns {NEVER_LISTED}");
-    match tokio::time::timeout(PATIENCE, addresses()).await {
-        Ok(Ok(answer)) if answer.ends_with(&Place::find().door.octets()) => {
+    match answered(addresses).await {
+        Some(Ok(answer)) if answer.ends_with(&Place::find().door.octets()) => {
             attempt(target, via, Reach::Closed, "every name is the door")
         }
-        Ok(Ok(_)) => attempt(target, via, Reach::Open, "the name was looked up"),
-        Ok(Err(error)) => attempt(target, via, Reach::Closed, format!("no resolver answers: {error}")),
-        Err(_) => attempt(target, via, Reach::Unknown, "the resolver did not answer in time"),
+        Some(Ok(_)) => attempt(target, via, Reach::Open, "the name was looked up"),
+        Some(Err(error)) => attempt(target, via, Reach::Closed, format!("no resolver answers: {error}")),
+        None => attempt(target, via, Reach::Unknown, "the resolver did not answer in time"),
     }
 }
 
@@ -145,6 +158,24 @@ mod tests {
     use bottle_contract::names::DOOR_LOOPBACK;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_silent_once_is_asked_again_and_not_for_ever() {
+        let asked = std::cell::Cell::new(0);
+        let silent = |times: usize| {
+            asked.set(0);
+            let asked = &asked;
+            move || {
+                asked.set(asked.get() + 1);
+                let answers = asked.get() > times;
+                async move { if answers { 7 } else { std::future::pending().await } }
+            }
+        };
+        assert_eq!(answered(silent(0)).await, Some(7));
+        assert_eq!(answered(silent(2)).await, Some(7));
+        assert_eq!(answered(silent(99)).await, None);
+        assert_eq!(asked.get(), TRIES);
+    }
 
     #[test]
     fn only_a_refusal_with_its_reason_is_closed() {
