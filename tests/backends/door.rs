@@ -2,7 +2,7 @@
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::names::EGRESS_PORT;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, LogLevel, Provision, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
 use bottle_contract::session::{Hello, Role};
 
 use crate::stand::{Bottle, every_backend, every_isolating_backend, run};
@@ -22,22 +22,8 @@ pub(crate) async fn bundle(bottle: &Bottle<'_>) -> Channel {
 }
 
 pub(crate) async fn provision(bottle: &Bottle<'_>, channel: &Channel) {
-    let request = BundleRequest::Provision(Box::new(Provision {
-        slug: bottle.slug().clone(),
-        routes: Routes { revision: 1, yaml: bottle.plan.egress.routes.clone() },
-        credentials: Vec::new(),
-        known_secrets: Vec::new(),
-        rules: Vec::new(),
-        placeholders: Vec::new(),
-        canary: None,
-        ask_seconds: None,
-        limits: Default::default(),
-        upstream_roots: String::new(),
-        upstream_proxy: None,
-        host_addresses: Vec::new(),
-        log: LogLevel::Off,
-        log_keep: 1 << 20,
-    }));
+    let provision = Provision::of_routes(bottle.slug().clone(), bottle.plan.egress.routes.clone());
+    let request = BundleRequest::Provision(Box::new(provision));
     let mut stream = channel.open(&request).await.expect("open");
     match stream.receive::<BundleEvent>().await.expect("answer") {
         BundleEvent::Ready { ca_certificate } => assert!(ca_certificate.contains("BEGIN CERTIFICATE")),

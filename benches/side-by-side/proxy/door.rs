@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail};
 use bottle_channel::{Channel, Side};
 use bottle_contract::credential::{Binding, Scheme};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, LogLevel, Provision, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision};
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Door;
 use bottle_egress::daemon::EgressConfig;
@@ -111,19 +111,9 @@ fn provision(site: &Site, detectors: Detectors) -> Provision {
     );
     let known = (0..SECRETS).map(|n| format!("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc{n:02}").as_str().into());
     Provision {
-        slug: "bench".parse().expect("a good slug"),
-        routes: Routes { revision: 1, yaml },
         credentials: vec![Credential { binding, value: Some("real-key".into()) }],
         known_secrets: known.collect(),
-        rules: vec![],
-        placeholders: vec![],
-        canary: None,
-        ask_seconds: None,
-        limits: Default::default(),
         upstream_roots: site.authority.pem().to_owned(),
-        upstream_proxy: None,
-        host_addresses: vec![],
-        log: LogLevel::Off,
-        log_keep: 0,
+        ..Provision::of_routes("bench".parse().expect("a good slug"), yaml)
     }
 }

@@ -195,21 +195,17 @@ async fn event(events: &mut Stream) -> Result<BundleEvent> {
 }
 
 fn provision() -> BundleRequest {
+    let slug = "tested".parse().expect("slug");
     BundleRequest::Provision(Box::new(Provision {
-        slug: "tested".parse().expect("slug"),
-        routes: Routes { revision: 1, yaml: "routes:\n- host: api.example.com\n".into() },
-        credentials: vec![],
-        known_secrets: vec![],
-        rules: vec![],
-        placeholders: vec![],
-        canary: None,
-        ask_seconds: None,
-        limits: Default::default(),
-        upstream_roots: String::new(),
-        upstream_proxy: None,
-        host_addresses: vec![],
         log: LogLevel::Blocks,
         log_keep: 1 << 20,
+        ..Provision::of_routes(
+            slug,
+            "routes:
+- host: api.example.com
+"
+            .into(),
+        )
     }))
 }
 

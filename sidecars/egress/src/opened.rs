@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bottle_contract::session::bundle::{LogLevel, Provision, Routes};
+use bottle_contract::session::bundle::Provision;
 use bottle_daemon::Door;
 use bottle_queue::Questions;
 use tempfile::TempDir;
@@ -72,22 +72,7 @@ fn door_in(folder: &Path) -> Door {
     Door::Socket { folder: folder.to_owned() }
 }
 
-/// Routes, and nothing else: no credential, no secret, nobody to ask, no log.
+/// These routes and nothing else.
 pub(crate) fn provision(yaml: &str) -> Provision {
-    Provision {
-        slug: "test".parse().expect("slug"),
-        routes: Routes { revision: 1, yaml: yaml.to_owned() },
-        credentials: vec![],
-        known_secrets: vec![],
-        rules: vec![],
-        placeholders: vec![],
-        canary: None,
-        ask_seconds: None,
-        limits: Default::default(),
-        upstream_roots: String::new(),
-        upstream_proxy: None,
-        host_addresses: vec![],
-        log: LogLevel::Off,
-        log_keep: 0,
-    }
+    Provision::of_routes("test".parse().expect("slug"), yaml.to_owned())
 }

@@ -86,6 +86,29 @@ pub struct Provision {
     pub log_keep: u64,
 }
 
+impl Provision {
+    /// These routes and nothing else: no credential, no secret, nobody to ask, no log.
+    #[must_use]
+    pub fn of_routes(slug: Slug, yaml: String) -> Self {
+        Self {
+            slug,
+            routes: Routes { revision: 1, yaml },
+            credentials: Vec::new(),
+            known_secrets: Vec::new(),
+            rules: Vec::new(),
+            placeholders: Vec::new(),
+            canary: None,
+            ask_seconds: None,
+            limits: Limits::default(),
+            upstream_roots: String::new(),
+            upstream_proxy: None,
+            host_addresses: Vec::new(),
+            log: LogLevel::Off,
+            log_keep: 0,
+        }
+    }
+}
+
 /// A file of rules in gitleaks' configuration format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
