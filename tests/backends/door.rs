@@ -13,6 +13,21 @@ const KNOCK: &str = "import socket; s = socket.socket(); s.settimeout(5); \
     e or s.sendall(b'GET http://198.51.100.1/ HTTP/1.1\\r\\nHost: 198.51.100.1\\r\\n\\r\\n'); \
     print(e, s.recv(12) if not e else b'')";
 
+/// How often an open door is tried: a machine under load stands still for seconds.
+const TRIES: usize = 6;
+
+/// What an open door says, at last.
+async fn answer_of_the_door(guest: &Channel) -> String {
+    let mut answer = String::new();
+    for _ in 0..TRIES {
+        (answer, _) = run(guest, &["/usr/bin/python3", "-c", KNOCK]).await.expect("ran");
+        if answer.contains("HTTP/1.1") {
+            break;
+        }
+    }
+    answer
+}
+
 pub(crate) async fn bundle(bottle: &Bottle<'_>) -> Channel {
     let stream = bottle.stand.backend.connect_bundle(bottle.slug()).await.expect("connect");
     let hello = Hello::of(Role::Keeper);
@@ -62,8 +77,8 @@ async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
         let channel = bundle(&bottle).await;
         provision(&bottle, &channel).await;
         let guest = bottle.provisioned().await;
-        let (output, _) = run(&guest, &["/usr/bin/python3", "-c", KNOCK]).await.expect("ran");
-        assert!(output.contains("HTTP/1.1"), "{}: {output}", stand.name());
+        let answer = answer_of_the_door(&guest).await;
+        assert!(answer.contains("HTTP/1.1"), "{}: {answer}", stand.name());
 
         if stand.name() == "docker" {
             // Its own test looks at the containers.
@@ -109,8 +124,8 @@ async fn the_door_is_closed_before_its_bundle_is_ready_and_after_it_died() {
         provision(&bottle, &channel).await;
         let socket = stand.host.runtime.join("door/door").join(EGRESS_PORT.to_string());
         assert!(socket.exists() || stand.name() == "docker");
-        let (output, _) = run(&guest, &knock).await.expect("ran");
-        assert!(output.contains("HTTP/1.1"), "{} with a bundle: {output}", stand.name());
+        let answer = answer_of_the_door(&guest).await;
+        assert!(answer.contains("HTTP/1.1"), "{} with a bundle: {answer}", stand.name());
 
         let mut processes = bottle.ledger.all();
         processes.retain(|resource| resource.kind == "bundle-process");
