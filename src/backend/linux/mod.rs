@@ -224,6 +224,15 @@ impl LinuxBackend {
             .collect()
     }
 
+    /// Notes for later starts how this one went; this one does not wait for it.
+    fn note(&self, worked: bool) {
+        let host = self.host.clone();
+        drop(tokio::task::spawn_blocking(move || {
+            let here = Worked::on(&host);
+            if worked { here.remember() } else { here.forget() }
+        }));
+    }
+
     /// Makes a sandbox that ends as soon as it is set up.
     async fn trial(&self) -> Result<(), BackendError> {
         let slug = Slug::from_label("trial").map_err(|error| BackendError::failed(error.to_string()))?;
@@ -384,11 +393,7 @@ impl Backend for LinuxBackend {
             }
             (started, _) => started,
         };
-        let worked = Worked::on(&self.host);
-        match &started {
-            Ok(()) => worked.remember(),
-            Err(_) => worked.forget(),
-        }
+        self.note(started.is_ok());
         started
     }
 
