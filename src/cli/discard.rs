@@ -50,7 +50,7 @@ impl Discard {
             discarded.map_err(|error| {
                 CliError::failed(format!("not all of {slug} could be thrown away: {error:#}"))
                     .about(&slug)
-                    .hint(format!("`bottle discard {slug}` goes on where it ended"))
+                    .hint(next_step(host, &slug))
             })
         };
         let snapshot = super::block_on(progress::shown(&words, &left, output, discarding))?;
@@ -77,6 +77,16 @@ async fn kept(host: &Host, slug: &Slug) -> Result<Record, CliError> {
     }
     Err(CliError::new(Kind::State, format!("nothing was kept of {slug} but its snapshot"))
         .hint(format!("`bottle snapshots rm {slug}` removes that")))
+}
+
+/// What goes on after a failure: of what is no longer kept only cleanup knows.
+fn next_step(host: &Host, slug: &Slug) -> String {
+    match Store::of(host).state(slug) {
+        Some(State::Preserved(record)) if record.kept => {
+            format!("`bottle discard {slug}` goes on where it ended")
+        }
+        _ => "`bottle cleanup` goes on where it ended".to_owned(),
+    }
 }
 
 fn confirmed(slug: &Slug, output: &Output) -> Result<bool, CliError> {

@@ -13,6 +13,7 @@ use bottle_test_support::skip;
 use http::Method;
 
 use crate::home::run;
+use crate::resuming::note;
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -308,6 +309,24 @@ fn an_end_that_cannot_revoke_says_so_and_cleanup_does_it_later() -> Result<()> {
     assert_eq!(scene.titles(), ["bottle one"]);
     let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
     assert_eq!(scene.titles(), [""; 0]);
+    Ok(())
+}
+
+#[test]
+fn what_a_discard_cannot_revoke_is_left_to_cleanup() -> Result<()> {
+    let scene = Scene::new(Dialect::Gitea)?;
+    scene.start()?;
+    note(&scene.home, "one", "kept\n")?;
+    for _ in ["at the end", "at the discard"] {
+        scene.forge.next(Method::DELETE, Trouble::Status(500, vec![], "down"));
+    }
+    let _ = run(&scene.home, &["stop", "one", "--time", "0"])?.expect_code(1);
+    let discarded = run(&scene.home, &["discard", "one", "--yes"])?.expect_code(1);
+    assert!(discarded.stderr.contains("`bottle cleanup` goes on"), "{}", discarded.stderr);
+    assert_eq!(scene.titles(), ["bottle one"]);
+    let _ = run(&scene.home, &["cleanup", "--yes"])?.expect_code(0);
+    assert_eq!(scene.titles(), [""; 0]);
+    assert!(!scene.home.bottle_home().join("state/one").exists());
     Ok(())
 }
 

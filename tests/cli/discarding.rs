@@ -53,7 +53,7 @@ fn what_fails_leaves_the_bottle_to_be_discarded_again() -> Result<()> {
     let home = kept("one")?;
     let mut failing = home.program(["discard", "one", "--yes"])?;
     let failed = failing.env("BOTTLE_FAKE_FAIL", "remove").run()?.expect_code(1);
-    assert!(failed.stderr.contains("one"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("`bottle discard one` goes on"), "{}", failed.stderr);
     assert!(run(&home, &["list"])?.stdout.contains("preserved"));
     let _ = run(&home, &["discard", "one", "--yes"])?.expect_code(0);
     assert_eq!(run(&home, &["list"])?.stdout, "");
