@@ -43,7 +43,7 @@ impl Reader<'_> {
     /// reaches would be stored upstream unseen by anybody: it is refused.
     pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
         let mut kinds = self.came().await?;
-        let reached = self.reached(updates).await?;
+        let reached = self.reached(&["--objects", "--no-object-names"], updates).await?;
         let all: HashSet<&str> = kinds.keys().map(String::as_str).chain(reached.lines()).collect();
         let known = self.checked(&self.upstreams(), &all).await?;
         let known: HashSet<&str> = known.iter().map(|(_, id)| id.as_str()).collect();
@@ -88,9 +88,9 @@ impl Reader<'_> {
         Ok(all)
     }
 
-    /// What the pushed refs reach and those of the upstream do not, a line each.
-    async fn reached(&self, updates: &[Update]) -> Result<String, String> {
-        let mut arguments = vec!["rev-list", "--objects", "--no-object-names"];
+    /// What `rev-list` with these options says of what the pushed refs reach and those of the upstream do not.
+    pub(crate) async fn reached(&self, options: &[&str], updates: &[Update]) -> Result<String, String> {
+        let mut arguments = [&["rev-list"], options].concat();
         arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
         arguments.extend(["--not", "--all"]);
         let reached = self

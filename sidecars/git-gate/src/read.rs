@@ -222,12 +222,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let git = self.both();
-        let mut arguments = vec!["rev-list", "--boundary"];
-        arguments.extend(updates.iter().filter(|update| !update.deletes()).map(|update| update.new.as_str()));
-        arguments.extend(["--not", "--all"]);
-        let listed = git.plain(self.passage, &arguments, LISTED_WITHIN).await;
-        let listed = listed.map_err(|error| error.to_string())?;
-        let listed = String::from_utf8_lossy(&listed.output).into_owned();
+        let listed = self.reached(&["--boundary"], updates).await?;
         for parent in listed.lines().filter_map(|line| line.strip_prefix('-')).take(MOST_PARENTS) {
             let arguments = ["ls-tree", "-r", "-t", "-z", "--name-only", parent];
             let there = git.plain(self.passage, &arguments, LISTED_WITHIN).await;
