@@ -14,7 +14,7 @@ use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS};
 use bottle_contract::session::bundle::BundleEvent;
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
-use bottle_git_gate::{GateConfig, forward_seconds};
+use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::net::UnixStream;
@@ -83,7 +83,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
             door: config.door.clone(),
             folder: folder.clone(),
             identity: config.identity,
-            forward_seconds: forward_seconds(),
+            forward_seconds: FORWARD_SECONDS,
         };
         started.push(start(config, GATE, &gate)?);
     }

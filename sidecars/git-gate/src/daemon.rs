@@ -54,15 +54,11 @@ pub struct GateConfig {
     #[serde(default)]
     pub identity: Option<Identity>,
     /// Seconds that an upstream may take for a push.
-    #[serde(default = "forward_seconds")]
     pub forward_seconds: u64,
 }
 
-/// [`GateConfig::forward_seconds`] where nobody says.
-#[must_use]
-pub fn forward_seconds() -> u64 {
-    900
-}
+/// [`GateConfig::forward_seconds`] of every bottle.
+pub const FORWARD_SECONDS: u64 = 900;
 
 /// What the gate works with.
 pub(crate) struct Gate {

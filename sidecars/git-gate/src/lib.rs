@@ -50,4 +50,4 @@ mod repo;
 mod told;
 mod words;
 
-pub use daemon::{GateConfig, NAME, forward_seconds, run};
+pub use daemon::{FORWARD_SECONDS, GateConfig, NAME, run};

@@ -17,7 +17,7 @@ use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo}
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Door;
-use bottle_git_gate::{GateConfig, forward_seconds};
+use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -100,7 +100,7 @@ impl Scene {
             channel: None,
             sshd: Some(sshd),
             gate: None,
-            forward: forward_seconds(),
+            forward: FORWARD_SECONDS,
             within: Vec::new(),
             roots: String::new(),
         };
