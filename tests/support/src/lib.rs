@@ -7,6 +7,7 @@
 //! authority ──► server ──► fake_llm   the model's side of a scripted agent, refuses every key but the real one
 //!                    ├───► upstream   echo, streams, WebSockets, slow and broken answers
 //!                    └───► forge      deploy keys by its API, and git for who holds one
+//! sshd ──► forge                      OpenSSH on loopback, and a repository for it
 //! home ──► program                    a throw-away BOTTLE_HOME and the real binary run in it
 //!   └────► pty                        the same on a terminal, read back as a screen
 //! scrub                               what differs from run to run, replaced before a snapshot
@@ -39,4 +40,5 @@ pub mod scrub;
 pub mod server;
 pub mod skip;
 pub mod small_root;
+pub mod sshd;
 pub mod upstream;

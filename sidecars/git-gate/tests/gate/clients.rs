@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use bottle_contract::session::gate::GateKey;
 use bottle_test_support::skip;
+use bottle_test_support::sshd::Ends;
 
-use crate::scene::{Ends, Scene, connect, until};
+use crate::scene::{Scene, connect, until};
 
 /// What the bottle's `~/.gitconfig` has: the upstream's own address leads to the gate.
 fn configure(scene: &Scene) -> Result<String> {

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bottle_contract::queue::Status;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_test_support::sshd::run;
 
 use crate::people::decide_after;
-use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, run, until};
+use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, until};
 
 /// What a gate's gits are: processes that it started, and theirs.
 fn gits(scene: &Scene) -> Result<usize> {

@@ -24,13 +24,13 @@ mod scene;
 mod secrets;
 mod wrong;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use bottle_test_support::sshd::Sshd;
 use libtest_mimic::{Arguments, Trial};
 
-use crate::scene::{PATIENCE, SSHD};
+use crate::scene::PATIENCE;
 
 fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
@@ -74,7 +74,7 @@ fn trials() -> Vec<Trial> {
 }
 
 fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
-    let there = Path::new(SSHD).exists();
+    let there = Sshd::missing().is_none();
     let trial = Trial::test(name, move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = runtime.block_on(async { tokio::time::timeout(5 * PATIENCE, test()).await });

@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::Channel;
 use bottle_contract::queue::{Answer, Question, Response, Status, Tool};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_test_support::sshd::run;
 
-use crate::scene::{Scene, TOKEN, run};
+use crate::scene::{Scene, TOKEN};
 
 /// Answers the next question as a person would.
 pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {

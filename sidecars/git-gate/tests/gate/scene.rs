@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,10 +18,9 @@ use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Door;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
+use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
-
-pub(crate) const SSHD: &str = "/usr/sbin/sshd";
 
 /// Longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,23 +37,13 @@ pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 /// No object.
 pub(crate) const ZERO: &str = "0000000000000000000000000000000000000000";
 
-/// A process that ends with its value.
-pub(crate) struct Ends(pub(crate) Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// An upstream behind OpenSSH, a gate, and a clone.
 pub(crate) struct Scene {
     pub(crate) folder: TempDir,
     pub(crate) port: u16,
     pub(crate) address: Ipv4Addr,
     pub(crate) channel: Option<Channel>,
-    pub(crate) sshd: Option<Ends>,
+    pub(crate) sshd: Option<Sshd>,
     pub(crate) gate: Option<Ends>,
     /// Seconds that a push upstream may take.
     pub(crate) forward: u64,
@@ -76,26 +65,17 @@ impl Scene {
     pub(crate) fn with(lines: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
-        for key in ["host", "client", "other"] {
-            run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key)))?;
+        for key in ["client", "other"] {
+            make_key(&at(key))?;
         }
         fs::copy(at("client.pub"), at("authorized"))?;
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
-             StrictModes no\nUsePAM no\nPidFile none\n{lines}",
-            at("host").display(),
-            at("authorized").display()
-        );
-        fs::write(at("sshd"), config)?;
-        // Where it separates its privileges, when root starts it.
-        let _ = fs::create_dir_all("/run/sshd");
-        let sshd = Command::new(SSHD).arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn()?;
-        let sshd = Ends(sshd);
-        let address = Ipv4Addr::new(127, 77, NUMBER.fetch_add(1, Ordering::Relaxed), (port % 250) as u8 + 1);
-        let scene = Self {
+        let sshd = Sshd::start(folder.path(), Ipv4Addr::LOCALHOST.into(), lines)?;
+        sshd::seed(folder.path(), &at("up.git"))?;
+        let address =
+            Ipv4Addr::new(127, 77, NUMBER.fetch_add(1, Ordering::Relaxed), (sshd.port() % 250) as u8 + 1);
+        Ok(Self {
             folder,
-            port,
+            port: sshd.port(),
             address,
             channel: None,
             sshd: Some(sshd),
@@ -103,13 +83,7 @@ impl Scene {
             forward: FORWARD_SECONDS,
             within: Vec::new(),
             roots: String::new(),
-        };
-        scene.shell(
-            "git init -q --bare -b main up.git && git init -q -b main seed && cd seed && echo one > one \
-             && git add . && git commit -qm one && git push -q ../up.git main",
-        )?;
-        until(|| connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
-        Ok(scene)
+        })
     }
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {
@@ -117,12 +91,11 @@ impl Scene {
     }
 
     pub(crate) fn repo(&self, change: impl FnOnce(&mut GateRepo)) -> Result<GateRepo> {
-        let user = Command::new("id").arg("-un").output()?.stdout;
-        let user = String::from_utf8(user)?;
+        let user = sshd::user()?;
         let host = fs::read_to_string(self.at("host.pub"))?;
         let mut repo = GateRepo {
             name: "tool".parse()?,
-            url: format!("ssh://{}@127.0.0.1:{}{}", user.trim(), self.port, self.at("up.git").display()),
+            url: format!("ssh://{user}@127.0.0.1:{}{}", self.port, self.at("up.git").display()),
             key: GateKey::Ssh {
                 private: fs::read_to_string(self.at("client"))?.as_str().into(),
                 known_hosts: format!("[127.0.0.1]:{} {host}", self.port),
@@ -265,12 +238,6 @@ impl Scene {
 
 pub(crate) fn connect(to: (Ipv4Addr, u16)) -> Result<TcpStream> {
     Ok(TcpStream::connect_timeout(&to.into(), PATIENCE)?)
-}
-
-pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
 
 pub(crate) fn until(mut there: impl FnMut() -> bool) -> Result<()> {

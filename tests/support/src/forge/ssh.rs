@@ -1,20 +1,15 @@
 //! The side of a forge where git knocks: an OpenSSH server on loopback that knows keys and no users.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::REPOSITORY;
-
-const SSHD: &str = "/usr/sbin/sshd";
-
-/// How long it may take to listen.
-const UP_WITHIN: Duration = Duration::from_secs(20);
+use crate::sshd::{Sshd, make_key, seed, user};
 
 /// What a key may do: it reads, and writes if it was registered for that.
 const SERVE: &str = r#"#!/bin/sh
@@ -34,16 +29,15 @@ exec "$program" "${0%/*}/repositories$place"
 pub struct GitHost {
     folder: tempfile::TempDir,
     address: IpAddr,
-    port: u16,
     user: String,
-    sshd: Child,
+    sshd: Sshd,
 }
 
 impl GitHost {
     /// Why there can be none on this machine.
     #[must_use]
     pub fn missing() -> Option<String> {
-        (!Path::new(SSHD).exists()).then(|| "there is no OpenSSH server on this machine".to_owned())
+        Sshd::missing()
     }
 
     /// One with the repository [`REPOSITORY`], which has one commit on `main`. Nobody is let in yet.
@@ -61,47 +55,19 @@ impl GitHost {
     pub fn start_at(address: IpAddr) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("forge-").tempdir()?;
         let at = |name: &str| folder.path().join(name);
-        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at("host")))?;
         fs::write(at("authorized"), "")?;
         fs::write(at("serve"), SERVE)?;
         fs::set_permissions(at("serve"), fs::Permissions::from_mode(0o755))?;
-        let port = TcpListener::bind((address, 0))?.local_addr()?.port();
-        let config = format!(
-            "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\n",
-            at("host").display(),
-            at("authorized").display()
-        );
-        fs::write(at("sshd"), config)?;
-        // Where it separates its privileges, when root starts it.
-        let _ = fs::create_dir_all("/run/sshd");
-        let mut sshd = Command::new(SSHD);
-        let sshd = sshd.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn().context("sshd")?;
-        let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?.trim().to_owned();
-        let host = Self { folder, address, port, user, sshd };
-        host.seed()?;
-        let end = Instant::now() + UP_WITHIN;
-        while TcpStream::connect_timeout(&(address, port).into(), UP_WITHIN).is_err() {
-            ensure!(Instant::now() < end, "sshd does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let sshd = Sshd::start(folder.path(), address, "")?;
+        let host = Self { folder, address, user: user()?, sshd };
+        seed(host.folder.path(), &host.repository())?;
         Ok(host)
-    }
-
-    fn seed(&self) -> Result<()> {
-        let script = "git init -q --bare -b main \"$1\" && git init -q -b main seed && cd seed && echo one >one \
-             && git add . && git commit -qm one && git push -q \"$1\" main";
-        let mut command = Command::new("sh");
-        command.args(["-ec", script, "seed"]).arg(self.repository()).current_dir(self.folder.path());
-        command.envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
-        command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Ann")));
-        run(command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "ann@example.com"))))
     }
 
     /// The repository's address, as a manifest has it.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("ssh://{}@{}:{}/{REPOSITORY}.git", self.user, self.address, self.port)
+        format!("ssh://{}@{}:{}/{REPOSITORY}.git", self.user, self.address, self.port())
     }
 
     /// A private key of a person who may read and write.
@@ -110,7 +76,7 @@ impl GitHost {
     /// When a program is missing or fails.
     pub fn admit(&self) -> Result<PathBuf> {
         let key = self.folder.path().join("person");
-        run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key))?;
+        make_key(&key)?;
         let public = fs::read_to_string(key.with_extension("pub"))?;
         fs::write(self.authorized(), format!("command=\"{} write\" {public}", self.serve().display()))?;
         Ok(key)
@@ -128,7 +94,7 @@ impl GitHost {
     /// The port it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.sshd.port()
     }
 
     /// The bare repository.
@@ -155,17 +121,4 @@ impl GitHost {
     pub(super) fn serve(&self) -> PathBuf {
         self.folder.path().join("serve")
     }
-}
-
-impl Drop for GitHost {
-    fn drop(&mut self) {
-        let _ = self.sshd.kill();
-        let _ = self.sshd.wait();
-    }
-}
-
-fn run(command: &mut Command) -> Result<()> {
-    let output = command.output()?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }

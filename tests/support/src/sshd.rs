@@ -1,0 +1,114 @@
+//! An OpenSSH server, and a repository for it to serve.
+
+use std::fs;
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+const PROGRAM: &str = "/usr/sbin/sshd";
+
+/// How long it may take to listen.
+const UP_WITHIN: Duration = Duration::from_secs(60);
+
+/// A process that ends with its value.
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A running server that lets in who has a key of the file `authorized` in its folder.
+pub struct Sshd {
+    port: u16,
+    _process: Ends,
+}
+
+impl Sshd {
+    /// Why there can be none on this machine.
+    #[must_use]
+    pub fn missing() -> Option<String> {
+        (!Path::new(PROGRAM).exists()).then(|| "there is no OpenSSH server on this machine".to_owned())
+    }
+
+    /// One at a free port of `address`, with these lines of configuration beside its own. Its own key becomes
+    /// `host` in `folder`, with the public half in `host.pub`.
+    ///
+    /// # Errors
+    /// When a program is missing or fails, or nobody listens in time.
+    pub fn start(folder: &Path, address: IpAddr, lines: &str) -> Result<Self> {
+        let at = |name: &str| folder.join(name);
+        make_key(&at("host"))?;
+        let port = TcpListener::bind((address, 0))?.local_addr()?.port();
+        let config = format!(
+            "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\n{lines}",
+            at("host").display(),
+            at("authorized").display()
+        );
+        fs::write(at("sshd"), config)?;
+        // Where it separates its privileges, when root starts it.
+        let _ = fs::create_dir_all("/run/sshd");
+        let mut process = Command::new(PROGRAM);
+        let process = process.arg("-D").arg("-f").arg(at("sshd")).stderr(Stdio::null()).spawn();
+        let process = Ends(process.context(PROGRAM)?);
+        let end = Instant::now() + UP_WITHIN;
+        while TcpStream::connect_timeout(&(address, port).into(), UP_WITHIN).is_err() {
+            ensure!(Instant::now() < end, "sshd does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(Self { port, _process: process })
+    }
+
+    /// The port it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// Makes a key without a passphrase, with its public half beside it.
+///
+/// # Errors
+/// When ssh-keygen is missing or fails.
+pub fn make_key(path: &Path) -> Result<()> {
+    run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path))
+}
+
+/// Makes the bare repository `bare` with one commit on `main`, and leaves the clone it came from as `seed` in
+/// `folder`.
+///
+/// # Errors
+/// When git is missing or fails.
+pub fn seed(folder: &Path, bare: &Path) -> Result<()> {
+    let script = "git init -q --bare -b main \"$1\" && git init -q -b main seed && cd seed && echo one >one \
+         && git add . && git commit -qm one && git push -q \"$1\" main";
+    let mut command = Command::new("sh");
+    command.args(["-ec", script, "seed"]).arg(bare).current_dir(folder);
+    command.envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
+    command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_NAME"), "Ann")));
+    run(command.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_EMAIL"), "ann@example.com"))))
+}
+
+/// The name of the user that the server lets in: the one who runs this.
+///
+/// # Errors
+/// When nobody says.
+pub fn user() -> Result<String> {
+    Ok(String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?.trim().to_owned())
+}
+
+/// Runs a program that has to succeed.
+///
+/// # Errors
+/// When it cannot be run or fails, with what it said.
+pub fn run(command: &mut Command) -> Result<()> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
