@@ -7,12 +7,12 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use bottle_contract::queue::Status;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_test_support::sshd::run;
 
-use crate::people::decide_after;
+use crate::people::{decide_after, marked};
 use crate::scene::{PATIENCE, RECEIVE, Scene, ZERO, head, hook, until};
 
 /// What a gate's gits are: processes that it started, and theirs.
@@ -81,12 +81,7 @@ pub(crate) async fn race() -> Result<()> {
 }
 
 pub(crate) async fn client() -> Result<()> {
-    let mut scene = Scene::new()?;
-    scene.open(|_| ()).await?;
-    let channel = scene.channel.clone().context("a channel")?;
-    scene.shell(
-        "git clone -q $GATE clone; cd clone; echo \"$T # gitleaks:allow\" > f; git add .; git commit -qm x",
-    )?;
+    let (scene, channel) = marked().await?;
     // Killed while a person thinks, who then says yes.
     let folder = scene.folder.path().to_owned();
     let address = format!("http://{}:9420/tool.git", scene.address);
@@ -113,13 +108,8 @@ pub(crate) async fn client() -> Result<()> {
 }
 
 pub(crate) async fn gate() -> Result<()> {
-    let mut scene = Scene::new()?;
-    scene.open(|_| ()).await?;
-    scene.shell(
-        "git clone -q $GATE clone; cd clone; echo \"$T # gitleaks:allow\" > f; git add .; git commit -qm x",
-    )?;
+    let (mut scene, channel) = marked().await?;
     let before = scene.upstream()?;
-    let channel = scene.channel.clone().context("a channel")?;
     let pushing = std::thread::scope(|scope| -> Result<_> {
         let pushing = scope.spawn(|| scene.output("cd clone; git push origin HEAD:x"));
         let pid = scene.gate_pid()?.to_string();

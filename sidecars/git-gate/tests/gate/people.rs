@@ -10,6 +10,18 @@ use bottle_test_support::sshd::run;
 
 use crate::scene::{Scene, TOKEN};
 
+/// An open gate, the way to its questions, and a clone whose last commit has a token that its author marked: a
+/// question even where findings are refused.
+pub(crate) async fn marked() -> Result<(Scene, Channel)> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    let channel = scene.channel.clone().context("a channel")?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; echo \"k = $T # gitleaks:allow\" > f; git add .; git commit -qm x",
+    )?;
+    Ok((scene, channel))
+}
+
 /// Answers the next question as a person would.
 pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {
     decide_after(channel, status, || Ok(())).await
@@ -39,11 +51,7 @@ pub(crate) async fn decide_after(
 }
 
 pub(crate) async fn asked() -> Result<()> {
-    let mut scene = Scene::new()?;
-    scene.open(|_| ()).await?;
-    let channel = scene.channel.clone().context("a channel")?;
-    // Marked by its author: a question even where findings are refused.
-    scene.shell("git clone -q $GATE clone; cd clone; echo \"k = $T # gitleaks:allow\" > f; git add .; git commit -qm x")?;
+    let (scene, channel) = marked().await?;
     let no = tokio::spawn(decide(channel.clone(), Status::Rejected));
     scene.refused(
         "cd clone; git push origin HEAD:no",
@@ -88,12 +96,7 @@ pub(crate) async fn asked() -> Result<()> {
 
 /// A yes is for what was seen. The same shape in wide characters is another thing.
 pub(crate) async fn beside() -> Result<()> {
-    let mut scene = Scene::new()?;
-    scene.open(|_| ()).await?;
-    let channel = scene.channel.clone().context("a channel")?;
-    scene.shell(
-        "git clone -q $GATE clone; cd clone; echo \"$T # gitleaks:allow\" > f; git add .; git commit -qm x",
-    )?;
+    let (scene, channel) = marked().await?;
     let yes = tokio::spawn(decide(channel, Status::Approved));
     scene.shell("cd clone; git push -q origin HEAD:yes")?;
     yes.await??;
