@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use http::HeaderMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
@@ -103,12 +104,19 @@ pub fn messages(bytes: &[u8]) {
 /// # Panics
 /// When it is not over soon after its last byte.
 pub fn connection(bytes: &[u8]) {
-    let Some((which, bytes)) = bytes.split_first() else { return };
-    let port = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT][usize::from(which % 3)];
-    block_on(async {
+    /// One door for all connections: to make it takes longer than to read most of them.
+    static DOOR: LazyLock<(Runtime, Opened)> = LazyLock::new(|| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
         // Nobody listens there.
         let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
-        let door = Opened::with(opened::provision(yaml)).await;
+        let door = runtime.block_on(Opened::with(opened::provision(yaml)));
+        (runtime, door)
+    });
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    let port = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT][usize::from(which % 3)];
+    let (runtime, door) = &*DOOR;
+    runtime.block_on(async {
         let mut socket =
             UnixStream::connect(door.folder.path().join(port.to_string())).await.expect("the door");
         let _ = socket.write_all(bytes).await;

@@ -16,6 +16,7 @@ use crate::report::backlog::Backlog;
 use crate::usage::Outbox;
 
 /// See the module.
+#[cfg_attr(not(test), expect(dead_code, reason = "fuzzers look at no events"))]
 pub(crate) struct Opened {
     pub(crate) egress: Arc<Egress>,
     pub(crate) backlog: Arc<Backlog>,
