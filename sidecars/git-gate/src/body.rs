@@ -30,15 +30,14 @@ pub(crate) async fn feed(
     };
     while let Ok(Some(Ok(frame))) = timeout(IDLE, body.frame()).await {
         let Ok(data) = frame.into_data() else { continue };
-        match way.carry(&data).await {
-            Ok(()) => {}
-            Err(Stop::Git) => return Ok(()),
-            Err(Stop::Refused(why)) => {
-                drop(way);
-                // Who still sends would not hear why.
-                while let Ok(Some(Ok(_))) = timeout(IDLE, body.frame()).await {}
-                return Err(why);
-            }
+        if let Err(stop) = way.carry(&data).await {
+            drop(way);
+            // Who still sends would not hear why.
+            while let Ok(Some(Ok(_))) = timeout(IDLE, body.frame()).await {}
+            return match stop {
+                Stop::Git => Ok(()),
+                Stop::Refused(why) => Err(why),
+            };
         }
     }
     match way.end().await {
