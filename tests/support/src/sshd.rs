@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 const PROGRAM: &str = "/usr/sbin/sshd";
 
@@ -23,10 +24,23 @@ impl Drop for Ends {
     }
 }
 
-/// A running server that lets in who has a key of the file `authorized` in its folder.
+/// A running server that lets in who has a key of the file `authorized` in its folder. It ends with its value, and
+/// every connection to it.
 pub struct Sshd {
     port: u16,
-    _process: Ends,
+    process: Ends,
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let own = self.process.0.id();
+        // Each connection has a process of its own, which outlives the one that listens.
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let _ = self.process.0.kill();
+        for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+            let _ = kill_process(child, Signal::KILL);
+        }
+    }
 }
 
 impl Sshd {
@@ -45,9 +59,10 @@ impl Sshd {
         let at = |name: &str| folder.join(name);
         make_key(&at("host"))?;
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
+        // Without a home, a shell runs nothing of a person's before it runs git.
         let config = format!(
             "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\n{lines}",
+             KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nSetEnv HOME=/nonexistent\n{lines}",
             at("host").display(),
             at("authorized").display()
         );
@@ -62,7 +77,7 @@ impl Sshd {
             ensure!(Instant::now() < end, "sshd does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(Self { port, _process: process })
+        Ok(Self { port, process })
     }
 
     /// The port it listens on.
