@@ -42,8 +42,8 @@ impl Reader<'_> {
     /// Everything that is pushed and that upstream is not known to have, commits first. What no pushed ref
     /// reaches would be stored upstream unseen by anybody: it is refused.
     pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
-        let mut kinds = self.came().await?;
-        let reached = self.reached(&["--objects", "--no-object-names"], updates).await?;
+        let (mut kinds, reached) =
+            tokio::try_join!(self.came(), self.reached(&["--objects", "--no-object-names"], updates))?;
         let all: HashSet<&str> = kinds.keys().map(String::as_str).chain(reached.lines()).collect();
         let known = self.checked(&self.upstreams(), &all).await?;
         let known: HashSet<&str> = known.iter().map(|(_, id)| id.as_str()).collect();

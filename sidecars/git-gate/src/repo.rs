@@ -29,6 +29,9 @@ const STEP_WITHIN: Duration = Duration::from_secs(60);
 /// More refs than this are not mirrored: nobody could list them in time.
 const MOST_REFS: usize = 200_000;
 
+/// When a fetch brings more refs than this, they are put into one file: every git that lists them reads it.
+const MOST_LOOSE: usize = 32;
+
 /// What of an upstream is mirrored.
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
 
@@ -36,7 +39,8 @@ const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
 /// there. See [`crate::fresh`].
 pub(crate) const KNOWN: &str = "known";
 
-/// Every mirror's configuration, all of it.
+/// Every mirror's configuration, all of it. The one alternate of a quarantine is the mirror, whose refs git looks
+/// at anyway: nobody is asked for the alternate's.
 const CONFIG: &str = "\
 [core]
 \trepositoryformatversion = 0
@@ -44,6 +48,7 @@ const CONFIG: &str = "\
 \thooksPath = ../hooks
 \tbigFileThreshold = 8m
 \tfsync = reference
+\talternateRefsCommand = true
 [receive]
 \tfsckObjects = true
 \tunpackLimit = 1
@@ -191,16 +196,16 @@ impl Repo {
         };
         let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
-        let listed =
-            self.go_up(passage, list, &[], LISTED_WITHIN).await.map_err(|e| failed(e.to_string()))?;
+        let own = ["for-each-ref", "--format=%(objectname) %(refname)"];
+        let (listed, own) = tokio::join!(
+            self.go_up(passage, list, &[], LISTED_WITHIN),
+            self.git.plain(passage, &own, STEP_WITHIN)
+        );
+        let listed = listed.map_err(|error| failed(error.to_string()))?;
         if !listed.good {
             return Err(failed(words::cause(&listed.complaint)));
         }
         let (upstream, theirs) = read_list(&String::from_utf8_lossy(&listed.output)).map_err(failed)?;
-        let own = self
-            .git
-            .plain(passage, &["for-each-ref", "--format=%(objectname) %(refname)"], STEP_WITHIN)
-            .await;
         let own = own.map_err(|error| format!("the mirror of {}: {error}", self.name))?;
         let mut own: Vec<String> = String::from_utf8_lossy(&own.output).lines().map(str::to_owned).collect();
         own.sort_unstable();
@@ -222,8 +227,14 @@ impl Repo {
             if !fetched.good {
                 return Err(failed(words::cause(&fetched.complaint)));
             }
+            if theirs.len().abs_diff(own.len()) > MOST_LOOSE {
+                // Where it fails, each git reads them one by one, as before.
+                let _ = self.git.plain(passage, &["pack-refs", "--all"], STEP_WITHIN).await;
+            }
         }
-        if let Some(default) = upstream.default.as_ref().filter(|name| name.starts_with("refs/heads/")) {
+        if let Some(default) = upstream.default.as_ref().filter(|name| name.starts_with("refs/heads/"))
+            && fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into())
+        {
             // A name that git does not take stays what it was; only the first checkout of a clone goes by it.
             let _ = self.git.plain(passage, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
