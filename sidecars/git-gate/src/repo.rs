@@ -217,6 +217,7 @@ impl Repo {
             fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
             fetch.push(self.url.clone());
             fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
+            self.unlock().map_err(|error| format!("the mirror of {}: {error}", self.name))?;
             let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
             if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
                 tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
@@ -259,6 +260,12 @@ impl Repo {
             _ => {}
         }
         make(mirror.parent().unwrap_or(mirror), mirror)
+    }
+
+    /// Removes what a refresh had locked that ended with its client, unless a push is under way, which locks too.
+    fn unlock(&self) -> io::Result<()> {
+        let Ok(_alone) = self.receiving.try_write() else { return Ok(()) };
+        unlock(&self.git.mirror)
     }
 
     /// Removes what pushes left behind that had to be killed, unless others are under way.
@@ -346,8 +353,14 @@ fn make(folder: &Path, mirror: &Path) -> io::Result<()> {
     // What a gate that was killed was receiving, and what it had locked.
     remove(&mirror.join("objects"), 0, &begins("tmp_"))?;
     remove(&mirror.join("objects/pack"), 0, &begins("tmp_"))?;
-    remove(mirror, 0, &|name| name.ends_with(".lock"))?;
-    remove(&mirror.join("refs"), DEEPEST, &|name| name.ends_with(".lock"))
+    unlock(mirror)
+}
+
+/// Removes every lock that a git left.
+fn unlock(mirror: &Path) -> io::Result<()> {
+    let lock = |name: &str| name.ends_with(".lock");
+    remove(mirror, 0, &lock)?;
+    remove(&mirror.join("refs"), DEEPEST, &lock)
 }
 
 /// How deep in folders a ref can be: its name has 255 bytes.

@@ -136,6 +136,13 @@ pub(crate) async fn gate() -> Result<()> {
          git checkout -q -b y origin/main; git commit -q --allow-empty -m y; git push -q origin y",
     )?;
     ensure!(left(&scene)?.is_empty(), "{}", left(&scene)?);
+    // The same of a refresh that ended in the middle, while the gate lives on.
+    scene.shell(
+        "git -C up.git branch gone main; cd clone; git fetch -q; git -C ../up.git branch -q -D gone; \
+         touch ../gate/tool.git/packed-refs.lock ../gate/tool.git/refs/heads/main.lock; \
+         cd ../seed; git commit -q --allow-empty -m unlocked; git push -q ../up.git main; cd ../clone; \
+         git fetch -q --prune; test $(git rev-parse origin/main) = $(git -C ../seed rev-parse main)",
+    )?;
     // And a mirror that is damaged is made anew.
     scene.shell(
         "cd gate/tool.git; for p in objects/pack/*.pack; do chmod u+w $p; : > $p; done; : > refs/heads/y; \
