@@ -10,13 +10,15 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bottle_contract::names::Name;
 use bottle_contract::secret::Secret;
-use bottle_contract::session::gate::GateKey;
+use bottle_contract::session::gate::{GateKey, GateRepo};
 
 use crate::git::{self, Git, Passage, Running};
+use crate::line::Line;
 
 /// An agent starts and takes a key in a few milliseconds.
 const AGENT_WITHIN: Duration = Duration::from_secs(10);
@@ -26,8 +28,8 @@ const NO_AGENT: i32 = 2;
 
 /// What opens one upstream.
 pub(crate) enum Opener {
-    /// ssh, with the agent that has the key.
-    Ssh { command: String, _agent: Box<Running> },
+    /// ssh, with the agent that has the key, and the way that is kept open.
+    Ssh { options: Vec<String>, line: Option<Arc<Line>>, _agent: Box<Running> },
     /// https, with the token.
     Token { token: Secret, roots: String },
 }
@@ -38,6 +40,8 @@ pub(crate) struct Access {
     pub(crate) env: Vec<(String, String)>,
     /// Passed to it at a reserved place.
     pub(crate) secret: Option<OwnedFd>,
+    /// Held for as long as it runs.
+    _line: Option<Arc<()>>,
 }
 
 impl Access {
@@ -57,64 +61,76 @@ impl Opener {
     /// A lower-case fragment that names what is wrong with the key.
     pub(crate) async fn ready(
         folder: &Path,
-        name: &Name,
-        key: GateKey,
+        mirror: &Git,
+        repo: &GateRepo,
         roots: &str,
         passage: &Passage,
     ) -> Result<Self, String> {
-        match key {
+        let name = &repo.name;
+        match &repo.key {
             GateKey::Token { token } => {
                 let path = folder.join("roots.pem");
                 write(&path, roots.as_bytes()).map_err(|error| format!("the roots: {error}"))?;
-                Ok(Self::Token { token: token.0, roots: "../roots.pem".to_owned() })
+                Ok(Self::Token { token: token.0.clone(), roots: "../roots.pem".to_owned() })
             }
             GateKey::Ssh { private, known_hosts } => {
                 let known = folder.join(format!("{name}.known_hosts"));
                 write(&known, known_hosts.as_bytes()).map_err(|error| format!("the host keys: {error}"))?;
                 let agent = agent(folder, name, &private.0, passage).await?;
-                Ok(Self::Ssh { command: ssh(name), _agent: Box::new(agent) })
+                let options = options(name);
+                let line = Line::to(&repo.url, mirror.clone(), name, &options);
+                Ok(Self::Ssh { options, line, _agent: Box::new(agent) })
             }
         }
     }
 
     /// For one run of git.
-    pub(crate) fn access(&self) -> io::Result<Access> {
+    pub(crate) async fn access(&self, passage: &Passage) -> io::Result<Access> {
         Ok(match self {
-            Self::Ssh { command, .. } => {
-                let env = [("GIT_SSH_COMMAND", command.as_str()), ("GIT_SSH_VARIANT", "ssh")];
-                let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-                Access { env, secret: None }
+            Self::Ssh { options, line, .. } => {
+                let (held, way) = match line {
+                    Some(line) => (line.hold(passage).await, line.option()),
+                    None => (None, String::new()),
+                };
+                let way = if held.is_some() { &way } else { "ControlPath=none" };
+                let env = [("GIT_SSH_COMMAND", command(options, way)), ("GIT_SSH_VARIANT", "ssh".to_owned())];
+                let env = env.map(|(name, value)| (name.to_owned(), value)).into();
+                Access { env, secret: None, _line: held }
             }
             Self::Token { token, roots } => {
                 let text = format!("username=x-access-token\npassword={}\n", token.expose());
                 let secret = Some(git::sealed(text.as_bytes())?);
-                Access { env: vec![("GIT_SSL_CAINFO".to_owned(), roots.clone())], secret }
+                Access { env: vec![("GIT_SSL_CAINFO".to_owned(), roots.clone())], secret, _line: None }
             }
         })
     }
 }
 
-/// ssh as git calls it, in the mirror's folder.
-fn ssh(name: &Name) -> String {
+/// What every ssh of a repository is told, in the mirror's folder.
+fn options(name: &Name) -> Vec<String> {
     let options = [
-        "BatchMode=yes".to_owned(),
-        "StrictHostKeyChecking=yes".to_owned(),
-        format!("UserKnownHostsFile=../{name}.known_hosts"),
-        "GlobalKnownHostsFile=/dev/null".to_owned(),
-        "UpdateHostKeys=no".to_owned(),
-        format!("IdentityAgent=../{name}.agent"),
-        "IdentityFile=none".to_owned(),
-        "PreferredAuthentications=publickey".to_owned(),
-        "ControlMaster=no".to_owned(),
-        "ControlPath=none".to_owned(),
-        "ForwardAgent=no".to_owned(),
-        "ClearAllForwardings=yes".to_owned(),
-        "PermitLocalCommand=no".to_owned(),
-        "ConnectTimeout=15".to_owned(),
-        "ServerAliveInterval=5".to_owned(),
-        "ServerAliveCountMax=3".to_owned(),
+        "BatchMode=yes",
+        "StrictHostKeyChecking=yes",
+        &format!("UserKnownHostsFile=../{name}.known_hosts"),
+        "GlobalKnownHostsFile=/dev/null",
+        "UpdateHostKeys=no",
+        &format!("IdentityAgent=../{name}.agent"),
+        "IdentityFile=none",
+        "PreferredAuthentications=publickey",
+        "ForwardAgent=no",
+        "ClearAllForwardings=yes",
+        "PermitLocalCommand=no",
+        "ConnectTimeout=15",
+        "ServerAliveInterval=5",
+        "ServerAliveCountMax=3",
     ];
-    let options: Vec<String> = options.iter().map(|option| format!("-o {option}")).collect();
+    options.map(str::to_owned).into()
+}
+
+/// ssh as git calls it, which goes this way and opens none for others.
+fn command(options: &[String], way: &str) -> String {
+    let options = options.iter().map(String::as_str).chain(["ControlMaster=no", way]);
+    let options: Vec<String> = options.map(|option| format!("-o {option}")).collect();
     format!("ssh -F /dev/null {}", options.join(" "))
 }
 

@@ -18,6 +18,7 @@
 //! repo     a mirror: made, refreshed once for all who wait
 //! git      every subprocess: a small environment, a deadline, limits, ended as a group
 //! keys     keys in an agent's memory, tokens in a pipe; strict host keys
+//! line     a connection to an upstream, kept for a while
 //! push     one push: what is asked of it, in order
 //! refs     what may move
 //! fresh    which objects are new to the upstream
@@ -40,6 +41,7 @@ mod git;
 mod head;
 mod http;
 mod keys;
+mod line;
 mod names;
 mod packed;
 mod place;

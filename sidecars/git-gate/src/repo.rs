@@ -140,7 +140,7 @@ impl Repo {
         let path = folder.join(format!("{name}.git"));
         make(folder, &path).map_err(|error| format!("the mirror of {name}: {error}"))?;
         let git = Git::of(&path);
-        let opener = Opener::ready(folder, &repo.name, repo.key, roots, passage)
+        let opener = Opener::ready(folder, &git, &repo, roots, passage)
             .await
             .map_err(|error| format!("the repository {name}: {error}"))?;
         Ok(Self {
@@ -285,7 +285,8 @@ impl Repo {
         env: &[(String, String)],
         within: Duration,
     ) -> Result<Ended, GitError> {
-        let access = self.opener.access().map_err(|error| GitError::Run("git".to_owned(), error))?;
+        let access =
+            self.opener.access(passage).await.map_err(|error| GitError::Run("git".to_owned(), error))?;
         let git = self.git.with(access.env.iter().chain(env).cloned());
         let passed: Vec<_> = access.secret.iter().collect();
         let complete = |places: &[i32]| {

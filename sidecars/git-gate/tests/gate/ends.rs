@@ -171,3 +171,24 @@ pub(crate) async fn upstream() -> Result<()> {
     scene.shell("cd clone; git push -q origin HEAD:x")?;
     Ok(())
 }
+
+/// The connection that is kept: one for all, anew when it is gone, and not longer than the gate.
+pub(crate) async fn line() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
+    )?;
+    let first = scene.lines()?;
+    ensure!(first.len() == 1, "{first:?}");
+    scene.shell("cd clone; git fetch -q")?;
+    ensure!(scene.lines()? == first, "{:?}, not {first:?}", scene.lines()?);
+    run(Command::new("kill").args(["-9", &first[0]]))?;
+    until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))?;
+    scene.shell("cd clone; git push -q origin HEAD:y")?;
+    let second = scene.lines()?;
+    ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
+    ensure!(!scene.shell("ls gate")?.contains("tool.line."), "something is left of opening it");
+    drop(scene.gate.take());
+    until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))
+}

@@ -61,6 +61,7 @@ fn trials() -> Vec<Trial> {
         trial("a_client_that_is_killed_pushes_nothing", ends::client),
         trial("a_gate_that_is_killed_heals", ends::gate),
         trial("an_upstream_that_hangs_is_not_waited_for", ends::upstream),
+        trial("a_connection_is_kept_and_ends_with_the_gate", ends::line),
         trial("what_is_wrong_upstream_is_a_sentence", wrong::upstream),
         trial("upstreams_own_refusal_reaches_the_agent_and_leaves_nothing", wrong::refused),
         trial("what_is_wrong_with_a_push_is_a_sentence", wrong::push),

@@ -228,6 +228,19 @@ impl Scene {
         Ok(self.gate.as_ref().context("a gate")?.0.id())
     }
 
+    /// The processes that keep a connection to the upstream open.
+    pub(crate) fn lines(&self) -> Result<Vec<String>> {
+        let mirror = self.at("gate/tool.git").canonicalize()?;
+        let processes = fs::read_dir("/proc")?.flatten().map(|process| process.path());
+        let masters = processes.filter(|process| {
+            fs::read(process.join("cmdline")).is_ok_and(|line| {
+                line.starts_with(b"ssh\0")
+                    && line.split(|byte| *byte == 0).any(|word| word == b"ControlMaster=yes")
+            }) && fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd == mirror)
+        });
+        Ok(masters.filter_map(|process| Some(process.file_name()?.to_str()?.to_owned())).collect())
+    }
+
     /// Every ref and every object of the upstream.
     pub(crate) fn upstream(&self) -> Result<String> {
         self.shell(
