@@ -7,10 +7,10 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::io::AsyncWriteExt;
 use tokio::process::ChildStdin;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
 
 use crate::head::Head;
-use crate::http::IDLE;
+use crate::http::patiently;
 
 /// What a packed body may become. git packs what it negotiates, and small pushes.
 const UNPACKED: u64 = 256 << 20;
@@ -21,6 +21,7 @@ pub(crate) async fn feed(
     stdin: ChildStdin,
     packed: bool,
     pushes: bool,
+    places: &Semaphore,
 ) -> Result<(), String> {
     let mut way = Way {
         stdin,
@@ -28,12 +29,12 @@ pub(crate) async fn feed(
         unpacked: 0,
         head: pushes.then(Head::default),
     };
-    while let Ok(Some(Ok(frame))) = timeout(IDLE, body.frame()).await {
+    while let Some(Some(Ok(frame))) = patiently(places, body.frame()).await {
         let Ok(data) = frame.into_data() else { continue };
         if let Err(stop) = way.carry(&data).await {
             drop(way);
             // Who still sends would not hear why.
-            while let Ok(Some(Ok(_))) = timeout(IDLE, body.frame()).await {}
+            while let Some(Some(Ok(_))) = patiently(places, body.frame()).await {}
             return match stop {
                 Stop::Git => Ok(()),
                 Stop::Refused(why) => Err(why),

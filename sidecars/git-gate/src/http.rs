@@ -20,9 +20,9 @@ use hyper::body::{Body, Frame, Incoming};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::body;
 use crate::daemon::Gate;
@@ -33,6 +33,9 @@ use crate::told::{self, Told};
 
 /// Between two pieces of a body; a client that makes a pack is quiet for a while.
 pub(crate) const IDLE: Duration = Duration::from_secs(120);
+
+/// The same while others wait for a place.
+const IDLE_IN_THE_WAY: Duration = Duration::from_secs(15);
 
 /// Until a request's head is there.
 const HEAD: Duration = Duration::from_secs(15);
@@ -206,6 +209,19 @@ async fn refs(
     if ended.good { Ok(ended.output) } else { Err("git could not list the refs".to_owned()) }
 }
 
+/// Waits for a client to go on. None: it has been quiet for too long, which is sooner while every place is taken.
+pub(crate) async fn patiently<T>(places: &Semaphore, next: impl Future<Output = T>) -> Option<T> {
+    let mut next = std::pin::pin!(next);
+    let quiet = Instant::now();
+    loop {
+        match timeout(IDLE_IN_THE_WAY, &mut next).await {
+            Ok(next) => return Some(next),
+            Err(_) if places.available_permits() == 0 || quiet.elapsed() >= IDLE => return None,
+            Err(_) => {}
+        }
+    }
+}
+
 async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: Request<Incoming>) -> Answer {
     let Ok(Ok(place)) = timeout(IDLE, Arc::clone(&gate.gits).acquire_owned()).await else {
         return says(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
@@ -236,13 +252,13 @@ async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: R
         let carried = async {
             let fed = tokio::select! {
                 // It ends with the body; what git answers goes on.
-                fed = body::feed(request.into_body(), stdin, packed, service == Service::Push) => fed,
+                fed = body::feed(request.into_body(), stdin, packed, service == Service::Push, &gate.gits) => fed,
                 () = pieces.closed() => return,
             };
             match fed {
-                Ok(()) => drain(&mut stdout, &pieces, service).await,
+                Ok(()) => drain(&mut stdout, &pieces, service, &gate.gits).await,
                 Err(why) => {
-                    let _ = timeout(IDLE, pieces.send(refusal(service, &why))).await;
+                    let _ = patiently(&gate.gits, pieces.send(refusal(service, &why))).await;
                 }
             }
         };
@@ -306,7 +322,7 @@ fn receive(
 }
 
 /// Carries git's answer to the response, as long as somebody reads it.
-async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: Service) {
+async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: Service, places: &Semaphore) {
     let mut told = (service == Service::Push).then(Told::default);
     loop {
         let mut piece = BytesMut::with_capacity(PIECE);
@@ -318,13 +334,13 @@ async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: 
             Ok(length) if length > 0 => {
                 let piece = piece.freeze();
                 let piece = told.as_mut().map_or(piece.clone(), |told| told.feed(piece));
-                if !piece.is_empty() && !matches!(timeout(IDLE, pieces.send(piece)).await, Ok(Ok(()))) {
+                if !piece.is_empty() && !matches!(patiently(places, pieces.send(piece)).await, Some(Ok(()))) {
                     return;
                 }
             }
             _ => {
                 if let Some(rest) = told.map(|mut told| told.rest()).filter(|rest| !rest.is_empty()) {
-                    let _ = timeout(IDLE, pieces.send(rest)).await;
+                    let _ = patiently(places, pieces.send(rest)).await;
                 }
                 return;
             }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,17 +31,19 @@ fn left(scene: &Scene) -> Result<String> {
     scene.shell("find gate/tool.git -name 'tmp_*' -o -name '*.lock'")
 }
 
+/// Half of a push.
+fn begun(scene: &Scene) -> Result<TcpStream> {
+    let mut socket = scene.begin(RECEIVE, "", 100_000)?;
+    socket.write_all(&head(&[format!("{ZERO} {} refs/heads/y", "1".repeat(40))]))?;
+    socket.write_all(b"PACK\0\0\0\x02\0\0\0\x09")?;
+    Ok(socket)
+}
+
 pub(crate) async fn half() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
-    let line = head(&[format!("{ZERO} {} refs/heads/y", "1".repeat(40))]);
-    let begun = || -> Result<_> {
-        let mut socket = scene.begin(RECEIVE, "", 100_000)?;
-        socket.write_all(&line)?;
-        socket.write_all(b"PACK\0\0\0\x02\0\0\0\x09")?;
-        Ok(socket)
-    };
+    let begun = || begun(&scene);
     // These stay, with half of a push each, and stop nobody.
     let stay: Vec<_> = (0..8).map(|_| begun()).collect::<Result<_>>()?;
     for socket in stay.iter().take(4) {
@@ -54,6 +56,20 @@ pub(crate) async fn half() -> Result<()> {
     scene.shell("cd clone; git push -q origin HEAD:z")?;
     until(|| gits(&scene).is_ok_and(|gits| gits == 0))?;
     until(|| left(&scene).is_ok_and(|left| left.is_empty()))
+}
+
+/// As many as are served at once, which all stay.
+pub(crate) async fn full() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    let stay: Vec<_> = (0..16).map(|_| begun(&scene)).collect::<Result<_>>()?;
+    until(|| gits(&scene).is_ok_and(|gits| gits >= stay.len()))?;
+    let began = Instant::now();
+    scene.shell("cd clone; git push -q origin HEAD:x")?;
+    ensure!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    drop(stay);
+    Ok(())
 }
 
 pub(crate) async fn race() -> Result<()> {

@@ -57,6 +57,7 @@ fn trials() -> Vec<Trial> {
         trial("addresses_that_are_none", protocol::addresses),
         trial("an_address_runs_nothing", protocol::injected),
         trial("half_a_client_stops_nobody", ends::half),
+        trial("a_gate_full_of_half_clients_has_room_soon", ends::full),
         trial("two_pushes_race_and_one_wins", ends::race),
         trial("a_client_that_is_killed_pushes_nothing", ends::client),
         trial("a_gate_that_is_killed_heals", ends::gate),
