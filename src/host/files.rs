@@ -1,19 +1,22 @@
 //! Files that are there whole or not at all.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use tempfile::NamedTempFile;
 
 use super::disk;
 
+/// A file that is being written, in few large pieces whatever the writer's are.
+pub type Filled<'a> = BufWriter<&'a mut File>;
+
 /// Puts what `fill` writes in the place of the file at `path`, for this person alone (mode 0600). A reader sees
 /// what was there before or all of the new; after a loss of power it may be either, or empty.
 ///
 /// # Errors
 /// Those of `fill`, and when the folder of `path` cannot be written to; what was there stays.
-pub fn replace(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+pub fn replace(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     persist(written(path, fill)?, path)
 }
 
@@ -21,16 +24,19 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> i
 ///
 /// # Errors
 /// Those of [`replace`].
-pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+pub fn replace_durably(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<()> {
     let file = written(path, fill)?;
     file.as_file().sync_data()?;
     persist(file, path)
 }
 
-fn written(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<NamedTempFile> {
+fn written(path: &Path, fill: impl FnOnce(&mut Filled<'_>) -> io::Result<()>) -> io::Result<NamedTempFile> {
     let folder = path.parent().ok_or_else(|| io::Error::other("it has no folder"))?;
     let mut file = NamedTempFile::new_in(folder).map_err(disk::plain)?;
-    fill(file.as_file_mut())?;
+    let mut out = BufWriter::new(file.as_file_mut());
+    fill(&mut out)?;
+    out.flush()?;
+    drop(out);
     Ok(file)
 }
 
@@ -40,7 +46,6 @@ fn persist(file: NamedTempFile, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

@@ -243,7 +243,6 @@ pub fn forget(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
     source.rewind()?;
     let mut kept = 0_usize;
     files::replace_durably(&path, |file| {
-        let mut file = io::BufWriter::new(file);
         for line in lines(&source) {
             let line = line?;
             if !is_older(&line, then) {
@@ -251,7 +250,7 @@ pub fn forget(home: &Path, slug: &Slug, then: Timestamp) -> io::Result<()> {
                 file.write_all(&line)?;
             }
         }
-        file.flush()
+        Ok(())
     })?;
     if kept > 0 {
         return Ok(());

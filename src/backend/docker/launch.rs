@@ -307,7 +307,7 @@ fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendErr
     // The folder was the gate's in an earlier launch: whatever is there is replaced, and followed nowhere.
     let written = crate::host::files::replace(&path, |file| {
         std::io::Write::write_all(file, text.as_bytes())?;
-        std::os::unix::fs::fchown(&*file, Some(uid), Some(gid))
+        std::os::unix::fs::fchown(file.get_ref(), Some(uid), Some(gid))
     });
     let failed = |error| BackendError::failed(format!("cannot make {}: {error}", path.display()));
     written.map(|()| folder).map_err(failed)

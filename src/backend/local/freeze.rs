@@ -350,8 +350,9 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 }
 
 fn write_facts(folder: &Path, facts: &Facts) -> io::Result<()> {
-    let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(FACTS))?;
-    Ok(serde_json::to_writer(file, facts)?)
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.join(FACTS))?;
+    io::Write::write_all(&mut file, &serde_json::to_vec(facts)?)
 }
 
 /// What is known of a snapshot; nothing when that cannot be read, which takes nothing from its files.

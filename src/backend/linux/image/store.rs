@@ -5,7 +5,7 @@
 //! has to have it alone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -390,8 +390,8 @@ fn finish(tree: Tree, new: &Path, source: &Source, config: Config, bytes: u64) -
         bytes,
     };
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new.join(FACTS));
-    let file = file.map_err(BadImage::Disk)?;
-    serde_json::to_writer(file, &facts).map_err(|error| BadImage::Disk(error.into()))
+    let text = serde_json::to_vec(&facts).map_err(|error| BadImage::Disk(error.into()))?;
+    file.and_then(|mut file| file.write_all(&text)).map_err(BadImage::Disk)
 }
 
 /// This machine's processor, in an engine's word.

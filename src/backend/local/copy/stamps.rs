@@ -10,7 +10,7 @@
 //! little-endian numbers, by live inode.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -107,8 +107,7 @@ impl Stamps {
         if self.files.len() > MAX_FILES {
             return forget(path);
         }
-        files::replace(path, |file| {
-            let mut out = BufWriter::new(file);
+        files::replace(path, |out| {
             writeln!(out, "{FORMAT}{}", self.name)?;
             for (stamp, stored) in &self.files {
                 out.write_all(&stamp.inode.to_le_bytes())?;
@@ -118,7 +117,7 @@ impl Stamps {
                 out.write_all(&stamp.changed_fraction.to_le_bytes())?;
                 out.write_all(&stored.to_le_bytes())?;
             }
-            out.flush()
+            Ok(())
         })
     }
 }
