@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use super::record::{Record, SCHEMA, Status};
 use super::{committed, usage};
 use crate::backend::{BackendError, Ledger, Origin, Resource, Snapshot};
-use crate::host::{Host, disk, files};
+use crate::host::files::{self, Filled};
+use crate::host::{Host, disk};
 
 /// More than any record needs; a larger file is damaged.
 const RECORD_MAX: u64 = 1 << 20;
@@ -186,7 +187,7 @@ impl Store {
         let lock = open_lock(beginner.path()).map_err(io(&self.root))?;
         // Waits out a reader that looks at this folder right now; nobody else may hold it.
         lock.lock().map_err(io(&self.root))?;
-        write_record(beginner.path(), &record).map_err(io(&self.root))?;
+        write_record(beginner.path(), &record, is_precious(true, &record)).map_err(io(&self.root))?;
         let folder = self.folder(&record.slug);
         // A folder takes the place of none that has something in it, and a claimed one has. A rename that is
         // told not to replace says the same, and disks on a network do not know it.
@@ -197,7 +198,7 @@ impl Store {
         match renamed {
             Ok(()) => {
                 let _ = beginner.keep();
-                Ok(Claim { folder, lock, record: Mutex::new(record) })
+                Ok(Claim { folder, lock, new: true, record: Mutex::new(record) })
             }
             Err(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR) => Err(self.taken(record.slug)),
             Err(error) => Err(io(&folder)(error.into())),
@@ -216,7 +217,7 @@ impl Store {
             return Err(ClaimError::Taken { slug: slug.clone(), why: "it runs" });
         }
         let record = read_record(&folder).map_err(|error| io(io::Error::other(error)))?;
-        Ok(Claim { folder, lock, record: Mutex::new(record) })
+        Ok(Claim { folder, lock, new: false, record: Mutex::new(record) })
     }
 
     /// Folders that a killed claim left before they had their slug or after. One whose claim goes on is not
@@ -267,6 +268,8 @@ impl Store {
 pub struct Claim {
     folder: PathBuf,
     lock: File,
+    /// Whether there was no such bottle before.
+    new: bool,
     record: Mutex<Record>,
 }
 
@@ -283,7 +286,7 @@ impl Claim {
         self.record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Changes the record, durably, before returning.
+    /// Changes the record before returning: on the disk, once more than a first launch would be lost with it.
     ///
     /// # Errors
     /// When it cannot be written; the one in memory is then unchanged too.
@@ -292,7 +295,7 @@ impl Claim {
         let mut changed = record.clone();
         change(&mut changed);
         if changed != *record {
-            write_record(&self.folder, &changed)?;
+            write_record(&self.folder, &changed, is_precious(self.new, &changed))?;
             *record = changed;
         }
         Ok(())
@@ -483,11 +486,19 @@ fn read_record(folder: &Path) -> Result<Record, Unreadable> {
     }
 }
 
-fn write_record(folder: &Path, record: &Record) -> io::Result<()> {
-    files::replace_durably(&folder.join("metadata.json"), |file| {
+/// Whether a loss of power must not take the record. A kill does not: what was written is the machine's by then.
+/// Of a bottle that was never running nothing is left without power but what is found by its name.
+fn is_precious(new: bool, record: &Record) -> bool {
+    !new || record.status != Status::Starting || !record.deploy_keys.is_empty()
+}
+
+fn write_record(folder: &Path, record: &Record, durably: bool) -> io::Result<()> {
+    let path = folder.join("metadata.json");
+    let fill = |file: &mut Filled<'_>| {
         serde_json::to_writer_pretty(&mut *file, record)?;
         file.write_all(b"\n")
-    })
+    };
+    if durably { files::replace_durably(&path, fill) } else { files::replace(&path, fill) }
 }
 
 #[cfg(test)]
