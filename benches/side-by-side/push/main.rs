@@ -1,0 +1,98 @@
+//! A push of one commit through the git gate, beside the same push straight to the upstream.
+//!
+//! The upstream is an OpenSSH server on loopback with a large repository, twice. Each has a clone of its own, and in
+//! each round one commit more. The gate keeps its connection for a while: it has one turn where that
+//! is gone, and one where it is still there, as after a fetch. Goal: 50 ms more than straight.
+//!
+//! `cargo bench -p bottle-git-gate --bench push`.
+#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
+
+#[allow(dead_code, reason = "the tests use the rest of it")]
+#[path = "../../../sidecars/git-gate/tests/gate/scene.rs"]
+mod scene;
+
+use std::fs;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::Result;
+use bottle_test_support::measure::{interleaved, timed};
+use bottle_test_support::sshd::{Sshd, run};
+
+use scene::{Scene, until};
+
+const ROUNDS: usize = 15;
+
+/// 5000 commits of 5000 files in 50 folders, and 500 branches.
+const LARGE: &str = r#"
+awk 'BEGIN { for (c = 1; c <= 5000; c++) {
+    print "commit refs/heads/main\ncommitter A <a@example.com> " c " +0000\ndata 1\nx"
+    for (i = 0; i < 4; i++) { f = (4 * c + i) % 5000; t = c "." i; print "M 100644 inline d" f % 50 "/f" f "\ndata " length(t) "\n" t }
+} }' | git -C up.git fast-import --quiet --force
+for n in $(seq 500); do echo create refs/heads/n$n main~$n; done | git -C up.git update-ref --stdin
+"#;
+
+fn main() -> ExitCode {
+    // The gate is this program again, as it is in the product.
+    if std::env::args().nth(1).as_deref() == Some("__git-gate") {
+        return bottle_git_gate::run();
+    }
+    match compare() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn compare() -> Result<()> {
+    if let Some(why) = Sshd::missing() {
+        println!("skipped: {why}");
+        return Ok(());
+    }
+    let mut scene = Scene::new()?;
+    scene.shell(LARGE)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(scene.open(|_| ()))?;
+    let repo = scene.repo(|_| ())?;
+    let known = format!("[127.0.0.1]:{} {}", scene.port, fs::read_to_string(scene.at("host.pub"))?);
+    fs::write(scene.at("known_hosts"), known)?;
+    scene.shell(&format!(
+        "git clone -q $GATE gated; cp -r up.git other.git; git clone -q other.git straight; cd straight; \
+         git remote set-url origin {}; \
+         git config core.sshCommand \"ssh -F /dev/null -i $HOME/client -o UserKnownHostsFile=$HOME/known_hosts\"",
+        repo.url.replace("/up.git", "/other.git")
+    ))?;
+    let push = |clone: &str| -> Result<Duration> {
+        scene.shell(&format!("cd {clone}; echo >> d1/f1; git commit -qam x"))?;
+        timed(|| scene.shell(&format!("cd {clone}; git push -q origin HEAD:refs/heads/{clone}")))
+    };
+    let anew = || {
+        for line in scene.lines()? {
+            run(Command::new("kill").args(["-9", &line]))?;
+        }
+        until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))?;
+        push("gated")
+    };
+    let samples = interleaved(
+        ROUNDS,
+        vec![
+            ("straight", Box::new(|| push("straight"))),
+            ("through the gate", Box::new(anew)),
+            ("through the gate, again", Box::new(|| push("gated"))),
+        ],
+    )?;
+    let straight = &samples[0];
+    println!("{}", straight.line());
+    for sample in &samples[1..] {
+        let more = sample.median().as_secs_f64() - straight.median().as_secs_f64();
+        println!(
+            "{}: {:.2} x straight, {:+.0} ms (goal +50)",
+            sample.line(),
+            sample.ratio_to(straight),
+            more * 1e3
+        );
+    }
+    Ok(())
+}
