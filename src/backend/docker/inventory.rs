@@ -172,10 +172,11 @@ async fn remove_one(engine: &Engine, names: &Names, resource: &Resource) -> Resu
     }
 }
 
-/// In use by a container that is going, or being removed by somebody else; or one that ended by itself between the
-/// engine's look and its kill, which 20.10 tells as a failure of its own (500).
+/// In use by a container that is going, or being removed by somebody else; or a failure of the engine's own (5xx),
+/// as which 20.10 tells of a container that ended by itself between its look and its kill, and of a file system or
+/// an endpoint that somebody held a moment longer.
 fn is_momentary(error: &EngineError) -> bool {
-    matches!(error, EngineError::Refused { status: 403 | 409, .. }) || error.says("is not running")
+    matches!(error, EngineError::Refused { status: 403 | 409 | 500..=599, .. })
 }
 
 /// Whether the thing exists; an error when it does and is not what the resource says.
@@ -300,7 +301,8 @@ mod tests {
         let ended = "Could not kill running container 0a, cannot remove - Container 0a is not running";
         assert!(is_momentary(&refused(409, "removal is already in progress")));
         assert!(is_momentary(&refused(500, ended)));
-        assert!(!is_momentary(&refused(500, "no space left on device")));
+        assert!(is_momentary(&refused(500, "driver failed to remove root filesystem: device or resource busy")));
+        assert!(!is_momentary(&refused(400, "invalid reference format")));
     }
 
     #[test]
