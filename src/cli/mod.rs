@@ -17,6 +17,7 @@
 
 mod args;
 mod attach;
+mod audit;
 mod brief;
 mod choice;
 mod cleanup;
@@ -130,6 +131,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Settings(settings) => settings.run(&host()?, output),
         Command::Policy(policy) => policy.run(&host()?, output),
         Command::Supervise(supervise) => supervise.run(&host()?, output),
+        Command::Audit(audit) => audit.run(&host()?, output),
         Command::Probe(probe) => probe.run(&host()?, output),
         Command::Doctor(doctor) => doctor.run(&host()?, output),
         Command::Completions(completions) => completions.run(output),

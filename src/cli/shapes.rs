@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::backend::{Finding, Unused};
+use crate::instance::audit::Entry;
 use crate::instance::record::Service;
 use crate::launch::isolation::{Control, Tried};
 
@@ -166,6 +167,9 @@ pub(crate) struct Question {
     pub(crate) justification: String,
     /// What is proposed, or the report: text from inside a bottle.
     pub(crate) proposed_file: String,
+    /// With `show`, of proposed routes: what they would open that is not allowed now, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) gains: Option<Vec<String>>,
     pub(crate) arrived_at: Timestamp,
     pub(crate) expires_at: Timestamp,
     /// Whether nobody waits for the answer any more.
@@ -182,6 +186,7 @@ impl From<&Pending> for Question {
             summary: proposal.justification.lines().next().unwrap_or_default().to_owned(),
             justification: proposal.justification.clone(),
             proposed_file: proposal.proposed_file.clone(),
+            gains: None,
             arrived_at: proposal.arrival_timestamp,
             expires_at: proposal.expires_at,
             stale: matches!(pending.state, State::Expired | State::Stale),
@@ -196,6 +201,29 @@ pub(crate) struct Answered {
     pub(crate) slug: String,
     /// `approved`, `rejected`, or `dismissed` where nobody waited.
     pub(crate) status: &'static str,
+}
+
+/// One line of `bottle audit show --json`: the record as it stands in the file, without its hashes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Audited {
+    pub(crate) slug: String,
+    pub(crate) seq: u64,
+    pub(crate) time: Timestamp,
+    pub(crate) by: String,
+    pub(crate) entry: Entry,
+}
+
+/// One line of `bottle audit verify --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Verified {
+    pub(crate) slug: String,
+    pub(crate) whole: bool,
+    /// Lines that are there and follow each other.
+    pub(crate) lines: u64,
+    /// The last line's hash, where the chain is whole.
+    pub(crate) head: Option<String>,
+    /// What is wrong with it.
+    pub(crate) why: Option<String>,
 }
 
 /// One line of `bottle probe --json`.

@@ -1,21 +1,30 @@
 //! `bottle supervise`: what bottles ask of a person, and the person's answers.
 //!
-//! Everything that is asked comes from inside a bottle: it is shown inert, and never anything but shown. The
-//! answer is a file that whoever asks takes; nothing here speaks with a bottle.
+//! Everything that is asked comes from inside a bottle: it is shown inert, and never anything but shown. An answer
+//! is a file that the bottle's keeper takes; where it changes the door the keeper is asked, and says what came of it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Id, Proposal, Response, Status, Tool};
+use bottle_contract::proposal;
+use bottle_contract::queue::{Id, MAX_TEXT, Proposal, Response, Status};
+use bottle_contract::route::{Form, parse_routes};
 use bottle_queue::{Listing, Pending, RespondError, State};
-use clap::Subcommand;
+use clap::{Subcommand, ValueHint};
 use jiff::{SignedDuration, Timestamp};
 
 use super::completions;
+use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::layout::Table;
 use super::output::{Output, inert, one_line};
 use super::shapes::{Answered, Question};
 use crate::host::Host;
+use crate::instance::{Store, routes};
+use crate::keeper::decisions;
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
 /// Characters of a question's name that are shown; as many name it, when no other begins alike.
 const SHORT: usize = 8;
@@ -48,6 +57,9 @@ enum What {
         /// Why: it is kept with the question
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
+        /// Routes that apply instead of the proposed ones, in the same words
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        edit: Option<PathBuf>,
     },
     /// Say no, or take a question away that nobody waits for
     Reject {
@@ -65,7 +77,9 @@ impl Supervise {
         match self.what {
             None | Some(What::List) => list(host, output)?,
             Some(What::Show { id }) => show(host, output, &id)?,
-            Some(What::Approve { id, reason }) => approve(host, output, &id, reason)?,
+            Some(What::Approve { id, reason, edit }) => {
+                approve(host, output, &id, reason, edit.as_deref())?;
+            }
             Some(What::Reject { id, reason }) => reject(host, output, &id, reason)?,
         }
         Ok(exit::DONE)
@@ -156,8 +170,10 @@ fn first_line(text: &str) -> String {
 fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliError> {
     let now = Timestamp::now();
     let pending = find(host, output, id, now)?;
+    let opens = opens(host, &pending.proposal);
     if output.json {
-        return output.print_json(&Question::from(&pending));
+        let gains = opens.and_then(Result::ok);
+        return output.print_json(&Question { gains, ..Question::from(&pending) });
     }
     let ink = output.ink();
     let Proposal { id, bottle_slug, tool, proposed_file, justification, arrival_timestamp, .. } =
@@ -179,25 +195,51 @@ fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliError> {
         String::new(),
     ];
     lines.extend(inert(proposed_file).lines().map(|line| format!("  {line}")));
+    match opens {
+        None => {}
+        Some(Ok(gains)) if gains.is_empty() => {
+            lines.push("\n  It would open nothing: all of it is allowed already.".to_owned());
+        }
+        Some(Ok(gains)) => {
+            lines.push("\n  It would open:".to_owned());
+            lines.extend(gains.iter().map(|gain| format!("  - {}", ink.hanging(&one_line(gain), 4))));
+        }
+        Some(Err(why)) => {
+            lines.push(format!("\n  It cannot be applied: {}", ink.hanging(&one_line(&why), 2)))
+        }
+    }
     output.print(&lines.join("\n"))?;
     let short = &id.as_str()[..SHORT];
     if pending.state == State::Waiting {
+        let reason = if tool.reports() { " --reason TEXT" } else { "" };
         output.note(format!(
-            "`bottle supervise approve {short} --reason TEXT` or `bottle supervise reject {short} --reason TEXT`"
+            "`bottle supervise approve {short}{reason}` or `bottle supervise reject {short} --reason TEXT`"
         ));
     }
     Ok(())
 }
 
-fn approve(host: &Host, output: &Output, id: &str, reason: Option<String>) -> Result<(), CliError> {
+/// What a proposal of routes would open, laid over those of now, or why it cannot be; none where it changes no
+/// routes, or nobody knows them.
+fn opens(host: &Host, proposal: &Proposal) -> Option<Result<Vec<String>, String>> {
+    if proposal.tool.reports() {
+        return None;
+    }
+    let now = routes::read(&Store::of(host).folder(&proposal.bottle_slug)).ok().flatten()?;
+    let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
+    let merged = proposal::parse(&proposal.proposed_file).and_then(|asked| proposal::merge(&table, &asked));
+    Some(merged.map(|merged| decisions::gains(&table, &merged)).map_err(|error| error.to_string()))
+}
+
+fn approve(
+    host: &Host,
+    output: &Output,
+    id: &str,
+    reason: Option<String>,
+    edit: Option<&Path>,
+) -> Result<(), CliError> {
     let pending = find(host, output, id, Timestamp::now())?;
     let Proposal { id, tool, .. } = &pending.proposal;
-    if matches!(tool, Tool::EgressAllow | Tool::EgressBlock) {
-        let message = "a change of routes cannot be applied to a bottle that runs yet";
-        return Err(CliError::new(Kind::State, message).about(id).hint(
-            "reject it, add the routes to the bottle's file (`bottle edit`), and start the bottle anew",
-        ));
-    }
     if pending.state != State::Waiting {
         let message = format!("nobody waits for this answer: {}", stands(&pending, Timestamp::now()));
         return Err(CliError::new(Kind::State, message).about(id).hint(format!(
@@ -205,11 +247,71 @@ fn approve(host: &Host, output: &Output, id: &str, reason: Option<String>) -> Re
             &id.as_str()[..SHORT]
         )));
     }
+    if !tool.reports() {
+        return change(host, output, &pending, reason, edit);
+    }
+    if edit.is_some() {
+        let message = format!("there is nothing to edit in a question of {}", tool.name());
+        return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
+    }
     if reason.as_deref().is_none_or(|reason| reason.trim().is_empty()) {
         let message = format!("an approval of {} needs a reason", tool.name());
         return Err(CliError::usage(message).about("--reason").hint("say why it may pass: `--reason TEXT`"));
     }
     answer(host, output, &pending, Status::Approved, reason)
+}
+
+/// Has new routes become live.
+fn change(
+    host: &Host,
+    output: &Output,
+    pending: &Pending,
+    notes: Option<String>,
+    edit: Option<&Path>,
+) -> Result<(), CliError> {
+    let Proposal { id, bottle_slug, .. } = &pending.proposal;
+    let final_file = edit.map(edited).transpose()?;
+    let status = if final_file.is_some() { Status::Modified } else { Status::Approved };
+    let (decided_at, decided_by) = (Timestamp::now(), person());
+    let response = Response { proposal_id: id.clone(), status, notes, final_file, decided_at, decided_by };
+    let asked = async {
+        let channel = connect(host, bottle_slug).await?;
+        let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(lost)?;
+        match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+            KeeperEvent::Answered(brought) => Ok(brought),
+            KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)
+                .about(id)
+                .hint("nothing was changed; `bottle supervise` lists those that wait")),
+            _ => Err(lost("it answered out of turn")),
+        }
+    };
+    let brought = super::block_on(asked)?;
+    said(output, pending, "approved", "was approved, and is live")?;
+    for sentence in brought {
+        output.note(one_line(&sentence));
+    }
+    Ok(())
+}
+
+/// What a person wrote instead, checked, in our own words.
+fn edited(path: &Path) -> Result<String, CliError> {
+    let unread = |error: std::io::Error| {
+        CliError::usage(format!("cannot read it: {error}"))
+            .about(path.display())
+            .hint("name a file of routes")
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unread)?;
+    file.take(MAX_TEXT as u64 + 1).read_to_string(&mut text).map_err(unread)?;
+    if text.len() > MAX_TEXT {
+        return Err(CliError::usage("it is too long").about(path.display()).hint("name a file of routes"));
+    }
+    let routes = proposal::parse(&text).map_err(|error| {
+        CliError::new(Kind::Manifest, error.to_string())
+            .about(path.display())
+            .hint("what an agent may not propose belongs into the bottle's file (`bottle edit`)")
+    })?;
+    Ok(routes.render())
 }
 
 fn reject(host: &Host, output: &Output, id: &str, reason: String) -> Result<(), CliError> {

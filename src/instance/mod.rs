@@ -6,6 +6,7 @@
 //!     lock            held by the living keeper; the only proof of life
 //!     agent/          the backend's writable layers
 //!     committed-image the bottle's last whole snapshot ([`committed`])
+//!     routes.json     the routes that its door goes by now ([`routes`])
 //!     manifest.yml    what it was started from, for a person to compare with
 //!     logs/           the agent's output, and what the program's own roles say, redacted
 //!     logs/guards/    the door's log, and what it counted and no keeper took ([`crate::backend::GUARD_LOGS`])
@@ -14,11 +15,13 @@
 //! A claim is one rename: the folder appears under its slug complete, with its lock held and its record
 //! written, or not at all. So a folder without a living lock is always an orphan, never a beginner.
 
+pub mod audit;
 pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;
 pub mod freeze;
 pub mod record;
+pub mod routes;
 pub mod store;
 pub mod transcripts;
 pub mod usage;

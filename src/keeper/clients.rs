@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::session::guest::GuestRequest;
 use bottle_contract::session::{Hello, Role};
+use bottle_queue::Asker;
 use jiff::Timestamp;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -16,6 +17,8 @@ use super::protocol::{Ended, KeeperEvent, KeeperRequest};
 pub(super) struct Shared {
     pub(super) guest: Channel,
     pub(super) notices: Notices,
+    /// Asks a person for the bottle, and takes their answers.
+    pub(super) asker: Asker,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) attached: watch::Sender<Attached>,
     /// Connections open now.
@@ -119,6 +122,15 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             ask(request, &shared, |told| Command::RemoveSnapshot { told }).await;
         }
         Ok(KeeperRequest::Pulled { at }) => ask(request, &shared, |told| Command::Pulled { at, told }).await,
+        Ok(KeeperRequest::Answer(response)) => {
+            let stream = request.accept();
+            let event = match shared.asker.answer(*response).await {
+                Ok(brought) => KeeperEvent::Answered(brought),
+                Err(why) => KeeperEvent::Refused(why),
+            };
+            let _ = stream.message(&event).await;
+            let _ = stream.end().await;
+        }
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }

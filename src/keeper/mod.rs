@@ -16,9 +16,11 @@
 //! - `jobs`: what takes a while beside it
 //! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
 //! - `notices`: what the person should hear of · `questions`: what is asked of them · `usage`: what it cost
+//! - `decisions`: what their answers bring, new routes among it
 
 pub mod client;
 mod clients;
+pub(crate) mod decisions;
 mod ending;
 mod jobs;
 mod notices;
@@ -34,6 +36,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream};
 use bottle_contract::names::Slug;
+use bottle_contract::session::bundle::{FIRST_REVISION, Routes};
 use bottle_contract::session::guest::{Attach, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,7 +47,7 @@ use crate::host::process::ProcessId;
 use crate::host::{Host, disk};
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
-use crate::instance::{Claim, ClaimError, Store};
+use crate::instance::{Claim, ClaimError, Store, routes};
 use crate::launch::{self, Canary, LaunchError, Planned, Running, Work};
 use crate::plan::{Plan, Workspace};
 use owner::Owned;
@@ -141,6 +144,12 @@ async fn keep_new(
     let tokens = Tokens::of(&order.plan, &order.secrets);
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
+            // Without them nobody can change them, and who tries is told.
+            let routes = Routes { revision: FIRST_REVISION, yaml: order.plan.egress.routes.clone() };
+            if let Err(error) = routes::write(claim.folder(), &routes) {
+                tracing::warn!("the bottle's routes are not noted: {error}");
+                let _ = std::fs::remove_file(routes::path(claim.folder()));
+            }
             // Only a later resume asks for it, and says when it is not there.
             if let Err(error) = claim.write_manifest(&order.plan.manifest) {
                 tracing::warn!("what the bottle was started from is not noted: {error}");

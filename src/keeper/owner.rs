@@ -4,15 +4,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
-use bottle_contract::names::NEVER_LISTED;
+use bottle_contract::names::{NEVER_LISTED, Slug};
 use bottle_contract::secret::Secret;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
+use bottle_queue::Asker;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
 use super::First;
 use super::clients::{self, Attached, Command, Shared};
+use super::decisions::Decisions;
 use super::ending::{self, End};
 use super::jobs::{self, Job};
 use super::notices::Notices;
@@ -23,6 +25,7 @@ use crate::host::Host;
 use crate::instance::Claim;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Mode, Service, Status};
+use crate::instance::routes;
 use crate::launch::{Running, agent_end};
 
 /// How long an ended agent's first client may take to come and read its output.
@@ -54,7 +57,10 @@ impl Owned<'_> {
     /// Keeps the bottle until it ends, and ends it.
     pub(super) async fn keep(self, report: &Stream) -> anyhow::Result<()> {
         let slug = self.claim.record().slug;
-        let services = services(&self.running.bundle).await;
+        let daemons = health(&self.running.bundle).await;
+        let live = daemons.iter().find_map(|daemon| daemon.revision);
+        let services: Vec<Service> =
+            daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect();
         self.claim.update(|record| {
             record.status = Status::Running;
             record.services = services;
@@ -62,11 +68,16 @@ impl Owned<'_> {
         let socket = super::client::socket(self.host, &slug);
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
+        let decisions = self.decisions(&slug, &self.running.bundle);
         let Running { bundle, guest, agent } = self.running;
+        if self.adopted {
+            decisions.send_again(live).await;
+        }
         let (commands, inbox) = mpsc::channel(16);
         let shared = Arc::new(Shared {
             guest: guest.clone(),
             notices: Notices::new(),
+            asker: Asker::deciding(self.host.home.clone(), slug.clone(), Arc::new(decisions)),
             commands,
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
@@ -75,12 +86,7 @@ impl Owned<'_> {
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
         let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
-        let asking = tokio::spawn(questions::carry(
-            self.host.home.clone(),
-            slug.clone(),
-            bundle.clone(),
-            shared.clone(),
-        ));
+        let asking = tokio::spawn(questions::carry(bundle.clone(), shared.clone()));
         let counting = tokio::spawn(usage::carry(
             self.host.home.clone(),
             slug.clone(),
@@ -127,6 +133,16 @@ impl Owned<'_> {
         let mut connected = shared.connected.subscribe();
         let _ = tokio::time::timeout(LAST_WORDS, connected.wait_for(|connected| *connected == 0)).await;
         Ok(())
+    }
+
+    /// What decides for it. Without its routes nobody can change them; everything else goes on.
+    fn decisions(&self, slug: &Slug, bundle: &Channel) -> Decisions {
+        let folder = self.claim.folder().to_owned();
+        let routes = routes::read(&folder).unwrap_or_else(|error| {
+            tracing::warn!("{}: {error}", routes::path(&folder).display());
+            None
+        });
+        Decisions::new(&self.host.home, slug, folder, bundle.clone(), routes)
     }
 }
 
@@ -306,7 +322,7 @@ async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
 }
 
 /// What guards the door, as the bundle says; nothing when it does not answer, which is noticed elsewhere.
-async fn services(bundle: &Channel) -> Vec<Service> {
+async fn health(bundle: &Channel) -> Vec<Daemon> {
     let ask = async {
         let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;
         match stream.receive::<BundleEvent>().await.ok()? {
@@ -314,6 +330,5 @@ async fn services(bundle: &Channel) -> Vec<Service> {
             _ => None,
         }
     };
-    let daemons = tokio::time::timeout(HEALTH_WITHIN, ask).await.ok().flatten().unwrap_or_default();
-    daemons.into_iter().map(|daemon| Service { name: daemon.name, up: daemon.up }).collect()
+    tokio::time::timeout(HEALTH_WITHIN, ask).await.ok().flatten().unwrap_or_default()
 }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Slug;
+use bottle_contract::queue::Response;
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use jiff::Timestamp;
@@ -56,6 +57,9 @@ pub enum KeeperRequest {
     /// itself [`KeeperEvent::Work`] says whether there is any, and an [`EndChoice`] answers it. Without one
     /// it is kept.
     Offer,
+    /// Answers a question of the bottle. Answers [`KeeperEvent::Answered`] when what it brings is done, or
+    /// `Refused`; then the question waits on, unless somebody else has answered it.
+    Answer(Box<Response>),
     /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
     Detach,
 }
@@ -121,6 +125,8 @@ pub enum KeeperEvent {
     Copied(Copied),
     /// There is a new snapshot.
     Committed(Committed),
+    /// The answer counts, and this came of it: a sentence fragment each.
+    Answered(Vec<String>),
     /// The request was carried out.
     Done,
     /// The agent has ended, and there is work that would be lost, or none.

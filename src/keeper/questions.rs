@@ -1,23 +1,18 @@
 //! What the bundle asks of a person goes into the queue, and the answer back.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-
-use bottle_channel::Channel;
-use bottle_contract::names::Slug;
-use bottle_contract::queue::Question;
-use bottle_queue::Asker;
 
 use super::clients::Shared;
 use super::protocol::Notice;
+use bottle_channel::Channel;
+use bottle_contract::queue::Question;
 
 /// Carries questions and answers for as long as the bundle lives. Ended before, what waits is taken back; on
 /// disk it is stale then.
-pub(super) async fn carry(home: PathBuf, slug: Slug, bundle: Channel, shared: Arc<Shared>) {
-    let asker = Asker::new(home, slug);
+pub(super) async fn carry(bundle: Channel, shared: Arc<Shared>) {
     bottle_queue::carry(&bundle, |question| {
         shared.notices.tell(Notice::Warning(asked(&question)));
-        let asker = asker.clone();
+        let asker = shared.asker.clone();
         async move { asker.ask(question).await }
     })
     .await;

@@ -1,13 +1,15 @@
 //! Asking on disk, and waiting for the answer.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Answer, Id, MAX_TEXT, Proposal, Question, Response};
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
 use crate::folder::{Asked, Folder};
@@ -21,6 +23,36 @@ const FAILURES: u32 = 25;
 /// The longest that a question may wait, whatever it says.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 
+/// How long who answers is kept waiting for what the answer brings.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Outcomes that may wait for whoever is told.
+const OUTCOMES: usize = 64;
+
+/// What an answer brought, in sentences for who answered; or why it does not count, a lower-case fragment.
+pub type Outcome = Result<Vec<String>, String>;
+
+/// What has to be done before an answer counts.
+pub trait Decide: fmt::Debug + Send + Sync {
+    /// Does what the answer says. Where that fails the answer is taken back, and the proposal waits on. An answer
+    /// may come twice: after a crash it is taken again.
+    fn decided(
+        &self,
+        proposal: Proposal,
+        response: Response,
+    ) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
+}
+
+/// Nothing has to be done.
+#[derive(Debug)]
+struct Nothing;
+
+impl Decide for Nothing {
+    fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
 /// Asks for one bottle. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Inner>);
@@ -32,13 +64,61 @@ struct Inner {
     /// What waits now; each with the place where its answer will be.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Option<Answer>>)>>,
     turn: Mutex<()>,
+    decide: Arc<dyn Decide>,
+    /// An answer was put there by this process.
+    answered: Notify,
+    outcomes: broadcast::Sender<(Id, Outcome)>,
 }
 
 impl Asker {
     /// Asks in the queue of this `$BOTTLE_HOME`. Nothing is made before the first question.
     #[must_use]
     pub fn new(home: PathBuf, slug: Slug) -> Self {
-        Self(Arc::new(Inner { home, slug, waiting: Mutex::default(), turn: Mutex::default() }))
+        Self::deciding(home, slug, Arc::new(Nothing))
+    }
+
+    /// The same; before an answer counts, `decide` does what it says.
+    #[must_use]
+    pub fn deciding(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
+        let (waiting, turn, answered) = (Mutex::default(), Mutex::default(), Notify::new());
+        let outcomes = broadcast::channel(OUTCOMES).0;
+        Self(Arc::new(Inner { home, slug, waiting, turn, decide, answered, outcomes }))
+    }
+
+    /// Answers a question that waits here, and says what came of it.
+    ///
+    /// # Errors
+    /// Why the answer does not count; the proposal waits on, unless somebody else has answered it.
+    pub async fn answer(&self, response: Response) -> Outcome {
+        let id = response.proposal_id.clone();
+        let waits = |there: &(Proposal, _)| there.0.id == id;
+        if !self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).iter().any(waits) {
+            return Err("nobody waits for this answer any more".to_owned());
+        }
+        // Before the answer is there: its outcome cannot be missed.
+        let mut outcomes = self.0.outcomes.subscribe();
+        let inner = Arc::clone(&self.0);
+        let written = spawn_blocking(move || {
+            let folder = Folder::open(&inner.home, &inner.slug)?;
+            folder.respond(&response)
+        });
+        match written.await {
+            Ok(written) => written.map_err(|error| error.to_string())?,
+            Err(_) => return Err("the queue stopped".to_owned()),
+        }
+        self.0.answered.notify_waiters();
+        let outcome = async {
+            loop {
+                match outcomes.recv().await {
+                    Ok((of, outcome)) if of == id => return outcome,
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return Err("the queue stopped".to_owned()),
+                }
+            }
+        };
+        let late =
+            || Err("what the answer brings is not known yet; `bottle audit show` will say it".to_owned());
+        tokio::time::timeout(TAKEN_WITHIN, outcome).await.unwrap_or_else(|_| late())
     }
 
     /// Asks, and waits for the answer. A question that asks for the same as one that waits already waits for
@@ -125,14 +205,46 @@ impl Inner {
         loop {
             let look = Arc::clone(&held);
             match spawn_blocking(move || look_for(&look.0, &look.1)).await {
-                Ok(Ok(Some(answer))) => return answer,
+                Ok(Ok(Some(Found::Over(answer)))) => return answer,
+                Ok(Ok(Some(Found::Decision(response)))) => match self.take(&held, *response).await {
+                    Ok(Some(answer)) => return answer,
+                    Ok(None) => failures = 0,
+                    Err(why) if failures >= FAILURES => return Answer::Refused(why),
+                    Err(_) => failures += 1,
+                },
                 Ok(Ok(None)) => failures = 0,
                 Ok(Err(why)) if failures >= FAILURES => return Answer::Refused(why),
                 Ok(Err(_)) => failures += 1,
                 Err(_) => return Answer::Refused("the queue stopped".to_owned()),
             }
-            tokio::time::sleep(LOOKED_FOR).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOKED_FOR) => {}
+                () = self.answered.notified() => {}
+            }
         }
+    }
+
+    /// Does what an answer says. Nothing when that failed: then the answer is gone, and the proposal waits on.
+    async fn take(
+        self: &Arc<Self>,
+        held: &Arc<(Folder, Asked)>,
+        response: Response,
+    ) -> Result<Option<Answer>, String> {
+        let id = response.proposal_id.clone();
+        // A task of its own: nobody who stops waiting leaves it half done.
+        let decided = tokio::spawn(self.decide.decided(held.1.proposal.clone(), response.clone())).await;
+        let outcome = decided.unwrap_or_else(|_| Err("carrying it out failed".to_owned()));
+        let counts = outcome.is_ok();
+        let held = Arc::clone(held);
+        let moved = spawn_blocking(move || {
+            let (folder, id) = (&held.0, &held.1.proposal.id);
+            if counts { folder.archive(id).map(drop) } else { folder.take_back(id) }
+        });
+        let moved = moved.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        // Told when the folder says the same.
+        let _ = self.outcomes.send((id, outcome));
+        moved.map_err(|error| format!("the queue cannot be used: {error}"))?;
+        Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }
 
     fn submit(&self, proposal: Proposal) -> Result<(Folder, Asked), String> {
@@ -145,33 +257,42 @@ impl Inner {
     }
 }
 
-/// One look: the answer, or that the time is up. What is decided is archived before it is told.
-fn look_for(folder: &Folder, asked: &Asked) -> Result<Option<Answer>, String> {
+/// What a look at a proposal found.
+enum Found {
+    /// An answer that is not carried out yet.
+    Decision(Box<Response>),
+    /// Nobody needs to wait any more.
+    Over(Answer),
+}
+
+/// One look: an answer, or that the time is up.
+fn look_for(folder: &Folder, asked: &Asked) -> Result<Option<Found>, String> {
     let failed = |error: std::io::Error| format!("the queue cannot be used: {error}");
     let proposal = &asked.proposal;
     let now = Timestamp::now();
-    if let Some(answer) = folder.answer(proposal, now).map_err(failed)? {
-        folder.archive(&proposal.id).map_err(failed)?;
-        return Ok(Some(told(answer)));
+    match folder.answer(proposal, now).map_err(failed)? {
+        Some(Ok(response)) => return Ok(Some(Found::Decision(Box::new(response)))),
+        Some(Err(why)) => {
+            folder.archive(&proposal.id).map_err(failed)?;
+            let why = format!("the answer cannot be used: {why}");
+            return Ok(Some(Found::Over(Answer::Refused(why))));
+        }
+        None => {}
     }
     if proposal.expires_at <= now {
         folder.close(&proposal.id).map_err(failed)?;
         // One may have come at the last moment; from now on none does.
-        let answer = folder.answer(proposal, now).map_err(failed)?;
-        return Ok(Some(match answer {
-            Some(answer) if folder.archive_response(&proposal.id).map_err(failed)? => told(answer),
-            _ => Answer::Expired,
+        return Ok(Some(match folder.answer(proposal, now).map_err(failed)? {
+            // Whoever gave it takes it back when it is still there.
+            Some(Ok(response)) if folder.archive_response(&proposal.id).map_err(failed)? => {
+                Found::Decision(Box::new(response))
+            }
+            _ => Found::Over(Answer::Expired),
         }));
     }
     if !folder.stands(&proposal.id) {
-        return Ok(Some(Answer::Refused("the proposal was taken away from the queue".to_owned())));
+        let why = "the proposal was taken away from the queue".to_owned();
+        return Ok(Some(Found::Over(Answer::Refused(why))));
     }
     Ok(None)
-}
-
-fn told(answer: Result<Response, String>) -> Answer {
-    match answer {
-        Ok(response) => Answer::Decided(Box::new(response)),
-        Err(why) => Answer::Refused(format!("the answer cannot be used: {why}")),
-    }
 }

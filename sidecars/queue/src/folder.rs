@@ -304,6 +304,14 @@ impl Folder {
         self.move_away(id, RESPONSE)
     }
 
+    /// Takes an answer back that could not be carried out.
+    pub(crate) fn take_back(&self, id: &Id) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.folder, format!("{id}{RESPONSE}"), AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn move_away(&self, id: &Id, suffix: &str) -> io::Result<bool> {
         file::archive(&self.folder, &self.processed, &format!("{id}{suffix}"))
     }

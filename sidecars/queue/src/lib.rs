@@ -23,7 +23,7 @@ mod folder;
 mod list;
 mod questions;
 
-pub use asker::Asker;
+pub use asker::{Asker, Decide, Outcome};
 pub use folder::{Folder, Pending, RespondError, State, SubmitError};
 pub use list::{Damaged, Listing, find, list};
 pub use questions::{Questions, carry, question};

@@ -10,7 +10,7 @@ mod read;
 
 pub use read::parse;
 
-use crate::route::{HostPattern, RequestMatch, Route, RouteError, RouteTable, RoutesError};
+use crate::route::{HostPattern, RequestMatch, Route, RouteError, RouteTable, RoutesError, render_list};
 use crate::yaml::Position;
 
 /// Routes that an agent asks for. Everything in it was checked; nothing but these three can be in it.
@@ -83,6 +83,12 @@ pub enum ProposalError {
 }
 
 impl Proposal {
+    /// The same in canonical words, which [`parse`] reads back.
+    #[must_use]
+    pub fn render(&self) -> String {
+        render_list(&self.routes.iter().map(ProposedRoute::alone).collect::<Vec<_>>())
+    }
+
     /// The routes asked for.
     #[must_use]
     pub fn routes(&self) -> &[ProposedRoute] {
@@ -108,10 +114,7 @@ pub fn merge(table: &RouteTable, proposal: &Proposal) -> Result<RouteTable, Prop
 /// The route that gives `proposed` to its hosts, or `None` when they have it already.
 fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>, ProposalError> {
     let Some(own) = table.effective(&proposed.host) else {
-        let mut route = Route::to(proposed.host.clone());
-        route.matches.clone_from(&proposed.matches);
-        route.git_fetch = proposed.git_fetch;
-        return Ok(Some(route));
+        return Ok(Some(proposed.alone()));
     };
     if proposed.within(own) {
         return Ok(None);
@@ -139,6 +142,14 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
 }
 
 impl ProposedRoute {
+    /// The route that it is where its hosts have none.
+    fn alone(&self) -> Route {
+        let mut route = Route::to(self.host.clone());
+        route.matches.clone_from(&self.matches);
+        route.git_fetch = self.git_fetch;
+        route
+    }
+
     /// Whether `own` allows all of it already.
     fn within(&self, own: &Route) -> bool {
         let requests = own.matches.is_empty()

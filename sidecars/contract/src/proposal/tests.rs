@@ -131,6 +131,11 @@ fn written(proposal: &Proposal) -> String {
 
 proptest! {
     #[test]
+    fn what_is_rendered_is_the_same_proposal(proposal in proposal()) {
+        prop_assert_eq!(parse(&proposal.render()), Ok(proposal));
+    }
+
+    #[test]
     fn nothing_proposed_reaches_what_is_the_persons(table in arbitrary::table(Form::Runtime), proposal in proposal()) {
         let Ok(merged) = merge(&table, &proposal) else { return Ok(()) };
         // No credential moves, appears or goes.

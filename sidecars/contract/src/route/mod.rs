@@ -28,7 +28,8 @@ pub use check::{Form, parse_route, parse_routes};
 pub use error::{RouteError, RoutesError};
 pub use host::HostPattern;
 pub use pattern::{BadPattern, Pattern};
-pub use render::{render_route, render_routes};
+pub(crate) use render::render_list;
+pub use render::{render_route, render_routes, shown};
 pub use spec::{Narrowing, RouteSpec};
 pub use table::{Found, RouteTable};
 

@@ -29,6 +29,16 @@ pub fn render_routes(table: &RouteTable) -> String {
         .expect("strings, numbers and lists serialize")
 }
 
+/// `routes: [...]` of routes that are no table yet: hosts may stand there twice.
+///
+/// # Panics
+/// Never, as above.
+#[must_use]
+pub(crate) fn render_list(routes: &[Route]) -> String {
+    let routes = routes.iter().map(RouteSpec::from).collect();
+    yaml::to_string(&Document { forges: &[], routes }).expect("strings, numbers and lists serialize")
+}
+
 /// One route by itself, which [`super::parse_route`] reads back to the same route.
 ///
 /// # Panics
@@ -36,6 +46,20 @@ pub fn render_routes(table: &RouteTable) -> String {
 #[must_use]
 pub fn render_route(route: &Route) -> String {
     yaml::to_string(&RouteSpec::from(route)).expect("strings, numbers and lists serialize")
+}
+
+/// A route in its own words, defaults left out, and without what concerns the host alone: slots are
+/// names of the person's secrets, `connect_to` is an address on the person's network.
+#[must_use]
+pub fn shown(route: &Route) -> serde_json::Value {
+    let mut words = serde_json::to_value(RouteSpec::from(route)).unwrap_or_default();
+    if let Some(words) = words.as_object_mut() {
+        words.remove("connect_to");
+        if let Some(auth) = words.get_mut("auth").and_then(serde_json::Value::as_object_mut) {
+            auth.remove("slot");
+        }
+    }
+    words
 }
 
 fn given<T>(value: Option<T>) -> Option<Spanned<T>> {

@@ -135,6 +135,9 @@ impl Default for Limits {
     }
 }
 
+/// The number of the routes that a bundle is provisioned with.
+pub const FIRST_REVISION: u64 = 1;
+
 /// Routes with the number that names this state of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,7 +1,7 @@
 //! Answers that the door gives by itself: refusals, and what it says about itself.
 
 use bottle_contract::decide::Refusal;
-use bottle_contract::route::{Route, RouteSpec};
+use bottle_contract::route::shown;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, UPGRADE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -46,19 +46,6 @@ pub(super) fn unknown() -> Response<Body> {
 struct Allowlist {
     revision: u64,
     routes: Vec<Value>,
-}
-
-/// A route in its own words, defaults left out, and without what concerns the host alone: slots are
-/// names of the person's secrets, `connect_to` is an address on the person's network.
-fn shown(route: &Route) -> Value {
-    let mut words = serde_json::to_value(RouteSpec::from(route)).unwrap_or_default();
-    if let Some(words) = words.as_object_mut() {
-        words.remove("connect_to");
-        if let Some(auth) = words.get_mut("auth").and_then(Value::as_object_mut) {
-            auth.remove("slot");
-        }
-    }
-    words
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {

@@ -1,0 +1,168 @@
+//! `bottle audit`: what was decided for bottles, and whether the record of it is whole.
+
+use bottle_contract::audit::Record;
+use bottle_contract::names::Slug;
+use clap::Subcommand;
+
+use super::error::{CliError, Kind};
+use super::exit;
+use super::layout::Table;
+use super::output::{Output, one_line};
+use super::shapes::{Audited, Verified};
+use crate::host::Host;
+use crate::instance::audit::{self, AuditError, Entry, Trail};
+
+/// What was decided for bottles, in lines that are chained to each other
+#[derive(Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Show every decision, and what became live because of it
+    Show {
+        /// The bottle, also one that has ended; all when it is left out
+        slug: Option<Slug>,
+    },
+    /// Check that no line was altered, added or taken away
+    ///
+    /// Exit code 1 when one was.
+    Verify {
+        /// The bottle, also one that has ended; all when it is left out
+        slug: Option<Slug>,
+    },
+}
+
+impl Audit {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self {
+            Self::Show { slug } => show(host, output, slug),
+            Self::Verify { slug } => verify(host, output, slug),
+        }
+    }
+}
+
+/// The one that was named, or all there are.
+fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
+    let all = audit::slugs(&host.home).map_err(|error| {
+        CliError::new(Kind::State, format!("the audit cannot be read: {error}"))
+            .hint("the folder `audit` in $BOTTLE_HOME must be yours, and a folder")
+    })?;
+    match slug {
+        None => Ok(all),
+        Some(slug) if all.contains(&slug) => Ok(vec![slug]),
+        Some(slug) => {
+            let path = host.home.join("audit").join("heads").join(slug.as_str());
+            // A file that was taken away altogether is said by the check, not here.
+            if path.exists() {
+                return Ok(vec![slug]);
+            }
+            Err(CliError::new(Kind::NoSuchBottle, format!("nothing was decided for {slug}"))
+                .about(slug)
+                .hint("`bottle audit show` shows those that something was decided for"))
+        }
+    }
+}
+
+fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
+    let mut all = Vec::new();
+    let mut broken = false;
+    for slug in meant(host, slug)? {
+        match Trail::of(&host.home, &slug).read() {
+            Ok((records, _)) => all.extend(records.into_iter().map(|record| (slug.clone(), record))),
+            Err(error) => {
+                broken = true;
+                output.warn(format!("{error}; none of it is shown"));
+            }
+        }
+    }
+    all.sort_by_key(|(_, record)| record.time);
+    let code = if broken { exit::FAILED } else { exit::DONE };
+    if output.json {
+        let audited = all.into_iter().map(|(slug, record)| {
+            let Record { seq, time, by, entry, .. } = record;
+            Audited { slug: slug.to_string(), seq, time, by, entry }
+        });
+        output.print_json(&audited.collect::<Vec<_>>())?;
+        return Ok(code);
+    }
+    if all.is_empty() && !broken {
+        output.note("nothing was decided yet");
+    }
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|(slug, record)| {
+            let time = record.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
+            let (what, of) = words(&record.entry);
+            vec![slug.to_string(), time, one_line(&record.by), what.to_owned(), one_line(&of)]
+        })
+        .collect();
+    output.print_table(&Table { heading: &["BOTTLE", "TIME", "BY", "WHAT", "OF"], name: 0, rows: &rows })?;
+    Ok(code)
+}
+
+/// What happened, and to what.
+fn words(entry: &Entry) -> (&'static str, String) {
+    use bottle_contract::queue::Status;
+    let status = |status: &Status| match status {
+        Status::Approved => "approved",
+        Status::Modified => "changed",
+        Status::Rejected => "rejected",
+    };
+    let because = |reason: &Option<String>| match reason {
+        Some(reason) => format!(": {reason}"),
+        None => String::new(),
+    };
+    match entry {
+        Entry::Decided { tool, status: answer, reason, .. } => {
+            (status(answer), format!("{}{}", tool.name(), because(reason)))
+        }
+        Entry::Intent { tool, status: answer, reason, revision, gains, .. } => {
+            let gains = if gains.is_empty() { "no change".to_owned() } else { gains.join("; ") };
+            let tool = tool.name();
+            (status(answer), format!("{tool}, routes {revision}: {gains}{}", because(reason)))
+        }
+        Entry::Live { revision, .. } => ("live", format!("routes {revision}")),
+        Entry::Failed { revision, why, .. } => ("failed", format!("routes {revision}: {why}")),
+    }
+}
+
+fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError> {
+    let mut verified = Vec::new();
+    for slug in meant(host, slug)? {
+        let read = Trail::of(&host.home, &slug).read();
+        let slug = slug.to_string();
+        verified.push(match read {
+            Ok((_, head)) => {
+                Verified { slug, whole: true, lines: head.seq, head: Some(head.hash), why: None }
+            }
+            Err(error) => {
+                let why = match error {
+                    AuditError::Broken { why, .. } => why,
+                    error @ AuditError::Io { .. } => error.to_string(),
+                };
+                Verified { slug, whole: false, lines: 0, head: None, why: Some(why) }
+            }
+        });
+    }
+    let whole = verified.iter().all(|verified| verified.whole);
+    let code = if whole { exit::DONE } else { exit::FAILED };
+    if output.json {
+        output.print_json(&verified)?;
+        return Ok(code);
+    }
+    if verified.is_empty() {
+        output.note("nothing was decided yet");
+    }
+    let ink = output.ink();
+    let rows: Vec<Vec<String>> = verified
+        .iter()
+        .map(|Verified { slug, lines, head, why, .. }| match (head, why) {
+            (Some(head), _) => {
+                vec![slug.clone(), ink.green("whole"), lines.to_string(), head.clone()]
+            }
+            (None, why) => {
+                let why = why.as_deref().map(one_line).unwrap_or_default();
+                vec![slug.clone(), ink.red("broken"), String::new(), why]
+            }
+        })
+        .collect();
+    output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;
+    Ok(code)
+}
