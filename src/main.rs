@@ -1,13 +1,20 @@
 //! The one program: by its first argument a guest, a bundle, a keeper, or the command line.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use bottle::backend::docker::contained;
 use bottle::backend::{fake, local, newborn, registry};
 use bottle::host::Host;
+use bottle_contract::names::ASK_COMMAND;
 
 fn main() -> ExitCode {
+    // A link to it, for whoever works inside a bottle.
+    let called = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&called).file_name() == Some(OsStr::new(ASK_COMMAND)) {
+        return bottle_supervise::ask::run(std::env::args_os().skip(1));
+    }
     // Roles that only bottle itself starts come before the command line, and before anything of the command
     // line's is set up: some of them need a process with nothing in it.
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
@@ -15,6 +22,7 @@ fn main() -> ExitCode {
         Some("__bundle") => local::bundle::run(),
         Some("__egress") => bottle_egress::daemon::run(),
         Some("__git-gate") => bottle_git_gate::run(),
+        Some("__supervise") => bottle_supervise::run(),
         Some(contained::GUEST_FLAG) => contained::guest(),
         Some(contained::BUNDLE_FLAG) => contained::bundle(),
         Some("__keeper") => keep(),

@@ -132,7 +132,10 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         more => format!("{status}, {}", ink.yellow(&format!("{more} questions"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    let services: Vec<String> = bottle.services.iter().map(|service| named_service(service, ink)).collect();
+    // What asks a person is no guard: it is news when it is down.
+    let told = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
+    let services: Vec<String> =
+        bottle.services.iter().filter(told).map(|service| named_service(service, ink)).collect();
     vec![backend, ink.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
 }
 

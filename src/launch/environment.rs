@@ -101,7 +101,9 @@ fn path(work: &Work<'_>) -> String {
     // An image knows where its programs are.
     let of_image = prepared.inside.as_ref().and_then(|inside| inside.env.get("PATH"));
     let system = of_image.map_or(SYSTEM_PATH, String::as_str).to_owned();
-    std::iter::once(own).chain(folders).chain([system]).collect::<Vec<_>>().join(":")
+    // Last: whatever else is called so comes first.
+    let ours = names::COMMANDS_DIR.to_owned();
+    std::iter::once(own).chain(folders).chain([system, ours]).collect::<Vec<_>>().join(":")
 }
 
 /// The agent's home; its plain name leads there on every backend.

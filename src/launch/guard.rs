@@ -6,7 +6,9 @@ use bottle_channel::{Channel, Side};
 use bottle_contract::credential;
 use bottle_contract::names::Name;
 use bottle_contract::route::{self, Form};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile};
+use bottle_contract::session::bundle::{
+    BundleEvent, BundleRequest, Credential, FIRST_REVISION, Provision, Routes, RuleFile,
+};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
@@ -38,6 +40,11 @@ pub(super) async fn raise(
     if !work.order.plan.repos.is_empty() {
         let opened = tokio::time::timeout(READY_WITHIN, open_gate(&channel, gate(work, told)?));
         opened.await.map_err(|_| LaunchError::bundle("did not open the git gate in time"))??;
+    }
+    if work.order.plan.supervise {
+        let routes = Routes { revision: FIRST_REVISION, yaml: work.order.plan.egress.routes.clone() };
+        let opened = tokio::time::timeout(READY_WITHIN, open_supervise(&channel, routes));
+        opened.await.map_err(|_| LaunchError::bundle("did not open the MCP server in time"))??;
     }
     Ok((channel, Trust { authority, roots }))
 }
@@ -79,6 +86,18 @@ async fn open_gate(channel: &Channel, provision: GateProvision) -> Result<(), La
         BundleEvent::GateOpen => Ok(()),
         BundleEvent::Rejected { message } => {
             Err(LaunchError::bundle(format!("could not open the git gate: {message}")))
+        }
+        _ => Err(LaunchError::bundle("answered out of turn")),
+    }
+}
+
+async fn open_supervise(channel: &Channel, routes: Routes) -> Result<(), LaunchError> {
+    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
+    let mut stream = channel.open(&BundleRequest::Supervise(routes)).await.map_err(lost)?;
+    match stream.receive().await.map_err(lost)? {
+        BundleEvent::SuperviseOpen => Ok(()),
+        BundleEvent::Rejected { message } => {
+            Err(LaunchError::bundle(format!("could not open the MCP server: {message}")))
         }
         _ => Err(LaunchError::bundle("answered out of turn")),
     }
@@ -150,7 +169,7 @@ fn provision(work: &Work<'_>, told: &Told) -> Result<Provision, LaunchError> {
         .collect();
     Ok(Provision {
         slug: plan.identity.slug.clone(),
-        routes: Routes { revision: 1, yaml: plan.egress.routes.clone() },
+        routes: Routes { revision: FIRST_REVISION, yaml: plan.egress.routes.clone() },
         credentials,
         known_secrets: secrets_of_the_environment(work),
         placeholders: plan.placeholders.clone(),

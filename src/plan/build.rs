@@ -175,6 +175,7 @@ fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Ident
         arguments: &flags.arguments,
         terminal: flags.terminal.is_some(),
         resumed: flags.resumed,
+        supervise: manifest.supervise.value,
     }
 }
 

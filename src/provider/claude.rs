@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bottle_contract::names::{PROMPT_FILE, WORKSPACE};
+use bottle_contract::names::{PROMPT_FILE, SUPERVISE_HOST, WORKSPACE};
 use bottle_contract::route::{HostPattern, Route};
 use serde_json::json;
 
-use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit, api, task_argument};
+use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit, api, asks, task_argument};
 use crate::resolve;
 
 /// Its API's host.
@@ -54,11 +54,15 @@ impl Provider for Claude {
 
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
         let approved = &api::ANTHROPIC_KEY[api::ANTHROPIC_KEY.len() - APPROVED..];
-        let state = json!({
+        let mut state = json!({
             "hasCompletedOnboarding": true,
             "customApiKeyResponses": {"approved": [approved], "rejected": []},
             "projects": {WORKSPACE: {"hasTrustDialogAccepted": true}},
         });
+        if run.supervise {
+            // As `claude mcp add --scope user --transport http` writes it.
+            state["mcpServers"] = json!({SUPERVISE_HOST: {"type": "http", "url": asks()}});
+        }
         let settings = json!({
             "skipDangerousModePermissionPrompt": true,
             // It would ask its API's host about every site first; here the door decides.

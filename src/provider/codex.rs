@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bottle_contract::names::WORKSPACE;
+use bottle_contract::names::{SUPERVISE_HOST, WORKSPACE};
 use bottle_contract::route::{HostPattern, Route};
 use serde_json::{Value, json};
 
-use super::{ArgvError, HomeFile, Login, LoginSource, Provider, Run, Unfit, api, task_argument};
+use super::{ArgvError, HomeFile, Login, LoginSource, Provider, Run, Unfit, api, asks, task_argument};
 use crate::resolve;
 
 /// The host of OpenAI's API, for keys.
@@ -70,7 +70,12 @@ impl Provider for Codex {
     }
 
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
-        let config = format!("{CONFIG}\n[projects.\"{WORKSPACE}\"]\ntrust_level = \"trusted\"\n");
+        let mut config = format!("{CONFIG}\n[projects.\"{WORKSPACE}\"]\ntrust_level = \"trusted\"\n");
+        if run.supervise {
+            // As `codex mcp add --url` writes it; a call waits for a person for 45 seconds.
+            let server = format!("url = \"{}\"\ntool_timeout_sec = 60\n", asks());
+            config.push_str(&format!("\n[mcp_servers.{SUPERVISE_HOST}]\n{server}"));
+        }
         let mut files = vec![HomeFile { path: ".codex/config.toml", content: config }];
         if run.has_prompt() {
             files.push(HomeFile { path: ".codex/AGENTS.md", content: run.prompt.to_owned() });

@@ -29,6 +29,7 @@ mod shebang;
 use std::collections::BTreeMap;
 
 use bottle_contract::credential::Scheme;
+use bottle_contract::names::{SUPERVISE_HOST, SUPERVISE_PORT};
 use bottle_contract::route::Route;
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +84,11 @@ pub fn of(template: Template) -> &'static dyn Provider {
     }
 }
 
+/// Where the MCP server is, by which an agent asks a person.
+pub(crate) fn asks() -> String {
+    format!("http://{SUPERVISE_HOST}:{SUPERVISE_PORT}/mcp")
+}
+
 /// One start of an agent.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
@@ -100,6 +106,8 @@ pub struct Run<'a> {
     pub arguments: &'a [String],
     /// Whether it has a terminal. Without one it does its task, or what comes on its standard input.
     pub terminal: bool,
+    /// Whether it can ask a person, by [`asks`].
+    pub supervise: bool,
     /// Whether it goes on with the conversation of an earlier run. Only where there is one: an agent
     /// that finds none ends with an error.
     pub resumed: bool,

@@ -41,6 +41,13 @@ const APIS: [(&str, Api); 4] = [
     ("google-generative-ai", Api::Google),
 ];
 
+/// How it asks a person.
+const ASKS: &str = "\
+This sandbox reaches only the hosts on its list. When a request is refused with 403, or you know that you will need
+a host, ask for it with the command `bottle-ask` (`bottle-ask --help` shows how): a person decides, and what is
+approved works at once.
+";
+
 /// See the module.
 pub(super) struct Pi;
 
@@ -87,6 +94,10 @@ impl Provider for Pi {
         let mut files = vec![HomeFile::json(".pi/agent/settings.json", &settings)];
         if let Ok(endpoint) = Model::of(&run.provider.settings).endpoint() {
             files.push(HomeFile::json(".pi/agent/models.json", &models(&run.provider.settings, &endpoint)));
+        }
+        if run.supervise {
+            // It has no MCP of its own.
+            files.push(HomeFile { path: ".pi/agent/AGENTS.md", content: ASKS.to_owned() });
         }
         files
     }

@@ -209,11 +209,16 @@ fn a_door_whose_guard_died_is_listed_as_closed() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
     let services = || Ok::<_, anyhow::Error>(run(&home, &["list", "--json"])?.json()?[0]["services"].clone());
-    assert_eq!(services()?, serde_json::json!([{"name": "egress", "up": true}]));
+    assert_eq!(
+        services()?,
+        serde_json::json!([{"name": "egress", "up": true}, {"name": "supervise", "up": true}])
+    );
     assert!(run(&home, &["list"])?.stdout.ends_with("\tegress\n"));
     kill_process(guard_of(home.root())?, Signal::KILL)?;
     until("egress is down", || {
-        Ok((services()? == serde_json::json!([{"name": "egress", "up": false}])).then_some(()))
+        Ok((services()?
+            == serde_json::json!([{"name": "egress", "up": false}, {"name": "supervise", "up": true}]))
+        .then_some(()))
     })?;
     assert!(run(&home, &["list"])?.stdout.ends_with("\tegress down\n"));
     Ok(())

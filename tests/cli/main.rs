@@ -36,6 +36,7 @@
 //! - `waiting`: what is shown of something that takes its time, and what Ctrl-C leaves
 //! - `writing`: manifests of one's own, and settings
 
+mod asking;
 mod clock;
 mod clones;
 mod conversations;

@@ -32,6 +32,9 @@ pub struct BundleConfig {
     /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]; none: there is no gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<PathBuf>,
+    /// Whether the agent can ask a person: then there is an MCP server.
+    #[serde(default)]
+    pub supervise: bool,
 }
 
 /// Where keepers speak from.
@@ -85,6 +88,7 @@ mod tests {
             identity: Some(Identity { uid: 4000, gid: 4000 }),
             machine: None,
             gate: Some("/state/x/git-gate".into()),
+            supervise: true,
         }
     }
 

@@ -122,9 +122,11 @@ impl Bundle {
                     let health = self.health(request.payload().clone()).await;
                     respond(request, &health).await;
                 }
-                Ok(BundleRequest::Provision(_) | BundleRequest::Routes(_)) => {
+                Ok(BundleRequest::Provision(_)) => {
                     self.pass_on(request, bottle_egress::daemon::NAME).await;
                 }
+                Ok(BundleRequest::Routes(_)) => self.routes(request).await,
+                Ok(BundleRequest::Supervise(_)) => self.pass_on(request, bottle_supervise::NAME).await,
                 Ok(BundleRequest::Gate(_)) => self.pass_on(request, bottle_git_gate::NAME).await,
                 Err(error) => request.refuse(&error.to_string()).await,
             }
@@ -154,10 +156,7 @@ impl Bundle {
 
     /// Leads the keeper to the daemon that counts: what it has not handed over stays with it alone.
     async fn usage(self: Arc<Self>, request: Request) {
-        let Some(egress) = self.daemons.iter().find(|daemon| daemon.name == bottle_egress::daemon::NAME)
-        else {
-            return;
-        };
+        let Some(egress) = self.daemon(bottle_egress::daemon::NAME) else { return };
         match egress.channel().open_bytes(request.payload().clone()) {
             Ok(counts) => splice(request.accept(), counts).await,
             Err(error) => request.refuse(&error.to_string()).await,
@@ -166,12 +165,33 @@ impl Bundle {
 
     /// Has the daemon of this name answer.
     async fn pass_on(&self, request: Request, name: &str) {
-        let answer = match self.daemons.iter().find(|daemon| daemon.name == name) {
+        let answer = match self.daemon(name) {
             Some(daemon) => daemon.ask(request.payload().clone()).await,
             None => Err(format!("this bundle has no {name}")),
         };
         let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
         respond(request, &event).await;
+    }
+
+    /// Has the proxy go by other routes; then whoever tells the agent of them knows them too.
+    async fn routes(&self, request: Request) {
+        let answer = match self.daemon(bottle_egress::daemon::NAME) {
+            Some(egress) => egress.ask(request.payload().clone()).await,
+            None => Err("this bundle has no proxy".to_owned()),
+        };
+        if let (Ok(BundleEvent::Live { .. }), Some(supervise)) =
+            (&answer, self.daemon(bottle_supervise::NAME))
+            && let Err(error) = supervise.ask(request.payload().clone()).await
+        {
+            // They are live all the same; a daemon that is gone is told of elsewhere.
+            tracing::warn!("{error}");
+        }
+        let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
+        respond(request, &event).await;
+    }
+
+    fn daemon(&self, name: &str) -> Option<&Sidecar> {
+        self.daemons.iter().find(|daemon| daemon.name == name)
     }
 
     async fn health(&self, request: Bytes) -> BundleEvent {

@@ -4,7 +4,7 @@
 //! starts one process for each daemon and speaks for them with the keeper:
 //!
 //! ```text
-//! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate ⇄ door ⇄ bottle
+//! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ door ⇄ bottle
 //!          (one uid),        │  backlog of events, questions to a person
 //!          or its own stdio  └─ a daemon that ends: its door is closed, the keeper is told
 //! ```

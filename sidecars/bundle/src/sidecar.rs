@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::{Channel, ChannelError, Side};
-use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS};
+use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS, SUPERVISE_DOOR_PORTS};
 use bottle_contract::session::bundle::BundleEvent;
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
+use bottle_supervise::SuperviseConfig;
 use bytes::Bytes;
 use serde::Serialize;
 use tokio::net::UnixStream;
@@ -52,6 +53,13 @@ const EGRESS: Kind = Kind {
 const GATE: Kind =
     Kind { name: bottle_git_gate::NAME, flag: "__git-gate", role: Role::Gate, ports: &GATE_DOOR_PORTS };
 
+const SUPERVISE: Kind = Kind {
+    name: bottle_supervise::NAME,
+    flag: "__supervise",
+    role: Role::Supervise,
+    ports: &SUPERVISE_DOOR_PORTS,
+};
+
 /// A daemon whose process is there and whose channel is not yet.
 pub(crate) struct Starting {
     kind: Kind,
@@ -86,6 +94,10 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
             forward_seconds: FORWARD_SECONDS,
         };
         started.push(start(config, GATE, &gate)?);
+    }
+    if config.supervise {
+        let supervise = SuperviseConfig { door: config.door.clone(), identity: config.identity };
+        started.push(start(config, SUPERVISE, &supervise)?);
     }
     Ok(started)
 }

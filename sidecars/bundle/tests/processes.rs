@@ -175,6 +175,7 @@ fn config(folder: &Path, identity: Option<Identity>, control: Control) -> Bundle
         identity,
         machine: None,
         gate: None,
+        supervise: false,
     }
 }
 

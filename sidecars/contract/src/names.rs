@@ -41,8 +41,11 @@ pub const EGRESS_DOOR_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 /// The part of the door that leads to the git gate.
 pub const GATE_DOOR_PORTS: [u16; 1] = [GIT_GATE_PORT];
 
+/// The part of the door that leads to the MCP server.
+pub const SUPERVISE_DOOR_PORTS: [u16; 1] = [SUPERVISE_PORT];
+
 /// Every port of the door: what is listened on inside a bottle whose door comes by socket.
-pub const DOOR_PORTS: [u16; 4] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, GIT_GATE_PORT];
+pub const DOOR_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
 
 /// Where the door is seen when it comes by socket: a loopback address of its own, so that the agent's
 /// own servers on 127.0.0.1 and the door never meet.
@@ -54,6 +57,10 @@ pub const RUN_DIR: &str = "/run/bottle";
 pub const DOOR_DIR: &str = "/run/bottle/door";
 /// The program inside a bottle (guest role).
 pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
+/// Commands of ours for whoever works inside a bottle, each a link to [`GUEST_PROGRAM`].
+pub const COMMANDS_DIR: &str = "/run/bottle/commands";
+/// The command by which a person is asked, in [`COMMANDS_DIR`].
+pub const ASK_COMMAND: &str = "bottle-ask";
 /// The bundle's CA certificate, PEM, inside a bottle.
 pub const CA_FILE: &str = "/run/bottle/ca.pem";
 /// The system's roots and the bundle's CA together, PEM, inside a bottle.

@@ -66,6 +66,8 @@ pub(super) struct Bundle<'a> {
     pub(super) logs: &'a Path,
     /// The host's folder for the git gate, where the bottle has one; the same may write to it.
     pub(super) gate: Option<&'a Path>,
+    /// Whether the agent can ask a person.
+    pub(super) supervise: bool,
     /// Where the person's machine is, for routes that lead to it.
     pub(super) machine: Option<Ipv4Addr>,
     pub(super) way: Way<'a>,
@@ -125,6 +127,7 @@ impl Bundle<'_> {
             identity: None,
             machine: self.machine.map(Into::into),
             gate: self.gate.map(|_| GATE.into()),
+            supervise: self.supervise,
         };
         to_argument(&config)
     }
@@ -191,6 +194,7 @@ mod tests {
             user: (64_242, 64_242),
             logs: Path::new("/state/a-1/logs"),
             gate: None,
+            supervise: false,
             machine: None,
             way,
         };

@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bottle_contract::names::{DOOR_DIR, DOOR_LOOPBACK, DOOR_PORTS, GUEST_PROGRAM};
+use bottle_contract::names::{ASK_COMMAND, COMMANDS_DIR, DOOR_DIR, DOOR_LOOPBACK, DOOR_PORTS, GUEST_PROGRAM};
 use bottle_guest::{DoorConfig, GuestConfig, Limits, Programs, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,11 @@ pub fn bundle() -> ExitCode {
 fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
     // The program's name in every bottle, on every backend. One that is there is a restarted container's.
     match symlink(PROGRAM_FILE, GUEST_PROGRAM) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    std::fs::create_dir_all(COMMANDS_DIR)?;
+    match symlink(PROGRAM_FILE, Path::new(COMMANDS_DIR).join(ASK_COMMAND)) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }

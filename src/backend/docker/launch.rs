@@ -99,6 +99,7 @@ impl Launches {
                 user,
                 logs: &logs,
                 gate: gate.as_deref(),
+                supervise: site.plan.supervise,
                 machine,
                 way,
             };

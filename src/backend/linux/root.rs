@@ -102,6 +102,8 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let program = Path::new(names::GUEST_PROGRAM);
     let over = file(root, program).step_at("make", program)?;
     sources.program.attach(over).step_at("mount", program)?;
+    let ask = Path::new(names::COMMANDS_DIR).join(names::ASK_COMMAND);
+    place(root, &ask, &Source::Link(program.into()))?;
     let home = format!("/home/{}", names::AGENT_USER);
     let Some(own) = &sources.own else { return Ok(()) };
     let home = own.home.iter().map(|tree| (home.as_str(), tree));

@@ -39,6 +39,7 @@ impl Scope {
             identity: guards.map(|id| Identity { uid: id, gid: id }),
             machine: None,
             gate,
+            supervise: site.plan.supervise,
         };
         let started = roles::start(self, Role::Bundle, slug, Some(site.state), &config, &[])?;
         started.settle(&NoMidwife, site.ledger).await.map(drop)

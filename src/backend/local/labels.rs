@@ -28,10 +28,12 @@ pub(crate) enum Role {
     Egress,
     /// The git gate.
     Gate,
+    /// The MCP server.
+    Supervise,
 }
 
 impl Role {
-    pub(crate) const ALL: [Self; 4] = [Self::Guest, Self::Bundle, Self::Egress, Self::Gate];
+    pub(crate) const ALL: [Self; 5] = [Self::Guest, Self::Bundle, Self::Egress, Self::Gate, Self::Supervise];
 
     /// The first argument.
     pub(crate) fn flag(self) -> &'static str {
@@ -40,6 +42,7 @@ impl Role {
             Self::Bundle => "__bundle",
             Self::Egress => "__egress",
             Self::Gate => "__git-gate",
+            Self::Supervise => "__supervise",
         }
     }
 
@@ -50,6 +53,7 @@ impl Role {
             Self::Bundle => "the guard at the bottle's door",
             Self::Egress => "the guard of the bottle's traffic",
             Self::Gate => "the guard of the bottle's repositories",
+            Self::Supervise => "what asks a person for the bottle",
         }
     }
 
@@ -60,6 +64,7 @@ impl Role {
             Self::Bundle => "bundle-process",
             Self::Egress => "egress-process",
             Self::Gate => "git-gate-process",
+            Self::Supervise => "supervise-process",
         }
     }
 }

@@ -150,6 +150,7 @@ fn command(provider: &resolve::Provider) -> Option<String> {
         task: None,
         arguments: &[],
         terminal: true,
+        supervise: false,
         resumed: false,
     };
     provider::of(provider.template.value).argv(&run).ok()?.into_iter().next()

@@ -26,6 +26,9 @@ pub enum BundleRequest {
     /// Once, where the bundle has a git gate, before the door's part of it opens. Answers
     /// [`BundleEvent::GateOpen`] or `Rejected`.
     Gate(Box<GateProvision>),
+    /// Once, where a person can be asked: the routes that were provisioned, so that the MCP server knows them. Answers
+    /// [`BundleEvent::SuperviseOpen`] or `Rejected`.
+    Supervise(Routes),
     /// New routes. Answers [`BundleEvent::Live`], or `Rejected` and the last good ones stay.
     Routes(Routes),
     /// Everything that happened since the last keeper listened, then what happens.
@@ -183,6 +186,8 @@ pub enum BundleEvent {
     },
     /// The git gate listens and holds its keys.
     GateOpen,
+    /// The MCP server listens.
+    SuperviseOpen,
     /// These routes are live: the next request is decided by them.
     Live {
         /// Their number.

@@ -56,4 +56,6 @@ pub enum Role {
     Egress,
     /// The git gate, another one.
     Gate,
+    /// The MCP server, a third one.
+    Supervise,
 }

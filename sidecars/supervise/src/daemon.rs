@@ -1,0 +1,113 @@
+//! The daemon: what it gives up, is provisioned with and asked.
+
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::Context;
+use bottle_channel::Stream;
+use bottle_contract::names::{SUPERVISE_DOOR_PORTS, SUPERVISE_PORT};
+use bottle_contract::session::Role;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
+use bottle_daemon::{Confinement, Door, Listener, Serve};
+use bottle_harden::identity::Identity;
+use bottle_harden::syscalls;
+use bottle_queue::Questions;
+use serde::{Deserialize, Serialize};
+
+use crate::http;
+use crate::proposals::Proposals;
+
+/// Its name in health answers and events.
+pub const NAME: &str = "supervise";
+
+/// Descriptors that it may have open: its connections, and some for the rest.
+const DESCRIPTORS: u64 = http::CONNECTIONS as u64 + 64;
+
+/// What the bundle tells the daemon on its command line. Nothing in it is secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuperviseConfig {
+    /// How the bottle reaches it.
+    pub door: Door,
+    /// Whom to become, when started as root. The door must be writable for it.
+    #[serde(default)]
+    pub identity: Option<Identity>,
+}
+
+/// The role `__supervise HOME SLUG CONFIG`: runs until the bundle goes away.
+pub fn run() -> ExitCode {
+    bottle_daemon::run("__supervise", start)
+}
+
+fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
+    let _reach = if config.identity.is_some() { config.door.hold().context("door")? } else { None };
+    let confined = Confinement {
+        identity: config.identity,
+        descriptors: Some(DESCRIPTORS),
+        files: config.door.files(),
+        calls: syscalls::restrict,
+    }
+    .apply()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let door = config.door.clone();
+    runtime.block_on(bottle_daemon::serve(confined, &door, SuperviseDaemon::new(config)))
+}
+
+/// What the daemon is, between requests of its parent.
+struct SuperviseDaemon {
+    config: SuperviseConfig,
+    questions: Questions,
+    proposals: OnceLock<Arc<Proposals>>,
+}
+
+impl Serve for SuperviseDaemon {
+    const NAME: &'static str = NAME;
+    const ROLE: Role = Role::Supervise;
+    const PORTS: &'static [u16] = &SUPERVISE_DOOR_PORTS;
+
+    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
+        match (asked, self.proposals.get()) {
+            (BundleRequest::Supervise(_), Some(_)) => Err("supervise is provisioned already".to_owned()),
+            (BundleRequest::Supervise(routes), None) => self.open(&routes).await,
+            (BundleRequest::Routes(routes), Some(proposals)) => {
+                proposals.replace(&routes)?;
+                Ok(BundleEvent::Live { revision: routes.revision })
+            }
+            (BundleRequest::Routes(_), None) => Err("supervise is not provisioned yet".to_owned()),
+            _ => Err("this is nothing for supervise".to_owned()),
+        }
+    }
+
+    fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
+        tell_nothing(listener)
+    }
+
+    fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
+    fn up(&self) -> bool {
+        self.proposals.get().is_some()
+    }
+}
+
+/// Everything that happens here is told to who asks.
+async fn tell_nothing(mut listener: Stream) {
+    while listener.next().await.is_some() {}
+}
+
+impl SuperviseDaemon {
+    fn new(config: SuperviseConfig) -> Self {
+        Self { config, questions: Questions::default(), proposals: OnceLock::new() }
+    }
+
+    async fn open(&self, routes: &Routes) -> Result<BundleEvent, String> {
+        let proposals = Arc::new(Proposals::new(self.questions.clone(), routes)?);
+        let listener = Listener::bind(&self.config.door, SUPERVISE_PORT).await;
+        let listener = listener.map_err(|error| format!("supervise's {error}"))?;
+        tokio::spawn(http::listen(Arc::clone(&proposals), listener));
+        // Requests of the parent come one after the other, so that nobody can have been faster.
+        let _ = self.proposals.set(proposals);
+        Ok(BundleEvent::SuperviseOpen)
+    }
+}

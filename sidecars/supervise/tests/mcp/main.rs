@@ -1,0 +1,225 @@
+//! The daemon as a real process, spoken to by its parent on one side and by an agent's client on the other.
+//!
+//! The client is JSON-RPC over HTTP by hand, so that what a peer of another make sends is what is tried. Started as
+//! `__supervise` this program is the daemon, else it runs the tests.
+
+mod scene;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_contract::queue::{Answer, Status, Tool};
+use libtest_mimic::{Arguments, Trial};
+use serde_json::{Value, json};
+
+use scene::{PATIENCE, Scene};
+
+fn main() -> ExitCode {
+    if std::env::args().nth(1).as_deref() == Some("__supervise") {
+        return bottle_supervise::run();
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials()).exit_code()
+}
+
+fn trials() -> Vec<Trial> {
+    vec![
+        trial("clients_of_today_and_before_learn_the_same_tools", learned),
+        trial("what_a_person_says_is_what_the_agent_hears", answered),
+        trial("who_wants_to_hear_how_it_goes_hears", progress),
+        trial("what_is_wrong_with_a_call_is_said_and_nobody_is_asked", wrong),
+        trial("nothing_else_is_served", bounds),
+        trial("it_has_given_its_rights_up", hardened),
+    ]
+}
+
+fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
+    Trial::test(name, move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let outcome = runtime.block_on(async { tokio::time::timeout(3 * PATIENCE, test()).await });
+        outcome.context("the test took too long").and_then(|done| done).map_err(|e| format!("{e:?}").into())
+    })
+}
+
+/// The revisions that clients speak, with what each sends in every request.
+fn revisions() -> [(&'static str, Value); 3] {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    });
+    [("2025-06-18", Value::Null), ("2025-11-25", Value::Null), ("2026-07-28", meta)]
+}
+
+async fn learned() -> Result<()> {
+    let scene = Scene::start(|_| Answer::Expired).await?;
+    for (revision, meta) in revisions() {
+        if meta.is_null() {
+            let hello = json!({"protocolVersion": revision, "capabilities": {},
+                               "clientInfo": {"name": "test", "version": "1"}});
+            let said = scene.call(revision, "initialize", hello)?.result()?;
+            ensure!(said["protocolVersion"] == revision, "{said}");
+            ensure!(said["instructions"].as_str().is_some_and(|text| text.contains("403")), "{said}");
+        } else {
+            let said = scene.call(revision, "server/discover", json!({"_meta": meta}))?.result()?;
+            ensure!(said.to_string().contains("bottle-supervise"), "{said}");
+        }
+        let mut parameters = json!({});
+        if !meta.is_null() {
+            parameters["_meta"] = meta.clone();
+        }
+        let said = scene.call(revision, "tools/list", parameters.clone())?.result()?;
+        let names: Vec<&str> =
+            said["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
+        ensure!(
+            names == ["list-egress-routes", "egress-allow", "egress-block", "check-proposal"],
+            "{revision}: {names:?}"
+        );
+        parameters["name"] = "list-egress-routes".into();
+        parameters["arguments"] = json!({});
+        let routes = &scene.call(revision, "tools/call", parameters)?.result()?["structuredContent"];
+        ensure!(routes["revision"] == 1 && routes["routes"][0]["host"] == "open.example", "{routes}");
+        // Names of the person's secrets, and places on their network.
+        ensure!(
+            !routes.to_string().contains("slot") && !routes.to_string().contains("203.0.113.9"),
+            "{routes}"
+        );
+    }
+    Ok(())
+}
+
+async fn answered() -> Result<()> {
+    let scene = Scene::start(|question| {
+        let host = question.proposed_file.split_whitespace().last().unwrap_or_default().to_owned();
+        let (status, file) = match host.as_str() {
+            "yes.example" => (Status::Approved, None),
+            "other.example" => (Status::Modified, Some("routes:\n- host: another.example\n".to_owned())),
+            "late.example" => return Answer::Expired,
+            "full.example" => return Answer::Refused("16 proposals wait already".to_owned()),
+            _ => (Status::Rejected, None),
+        };
+        Scene::decided(question, status, Some("because"), file)
+    })
+    .await?;
+    for (host, status, tool) in [
+        ("yes.example", "approved", "egress-allow"),
+        ("other.example", "modified", "egress-block"),
+        ("no.example", "rejected", "egress-allow"),
+        ("late.example", "expired", "egress-allow"),
+        ("full.example", "refused", "egress-allow"),
+    ] {
+        let mut arguments = json!({"routes": [{"host": host}], "justification": "to see"});
+        if tool == "egress-block" {
+            arguments["refusal_id"] = "ddec6bbf7190".into();
+        }
+        let said = scene.tool(tool, arguments)?.result()?["structuredContent"].clone();
+        ensure!(said["status"] == status, "{host}: {said}");
+        if let "approved" | "modified" | "rejected" = status {
+            ensure!(said["notes"] == "because", "{said}");
+            // Whoever asks again hears the same.
+            let again = scene.tool("check-proposal", json!({"id": said["id"]}))?.result()?;
+            ensure!(again["structuredContent"]["status"] == status, "{again}");
+        }
+        ensure!((status == "modified") == said["routes"].is_string(), "{said}");
+    }
+    let asked = scene.asked();
+    ensure!(asked.len() == 5, "{asked:?}");
+    ensure!(asked[0].proposed_file == "routes:\n- host: yes.example\n", "{:?}", asked[0].proposed_file);
+    ensure!(asked[0].revision == Some(1) && asked[0].tool == Tool::EgressAllow);
+    ensure!(asked[1].justification == "to see\n(after the refusal ddec6bbf7190)");
+    // What became live meanwhile is known, and not asked for again.
+    scene.routes(2, "routes:\n- host: no.example\n").await?;
+    let said =
+        scene.tool("egress-allow", json!({"routes": [{"host": "no.example"}], "justification": "x"}))?;
+    let said = said.result()?["structuredContent"].clone();
+    ensure!(said["status"] == "approved" && said["revision"] == 2, "{said}");
+    ensure!(scene.asked().len() == 5);
+    Ok(())
+}
+
+async fn progress() -> Result<()> {
+    let scene = Scene::start_with_patience(Duration::from_millis(300), |question| {
+        Scene::decided(question, Status::Approved, None, None)
+    })
+    .await?;
+    let parameters = json!({
+        "name": "egress-allow",
+        "arguments": {"routes": "- host: yes.example\n", "justification": "x"},
+        "_meta": {"progressToken": "t-1"},
+    });
+    let begun = Instant::now();
+    let answer = scene.call("2025-11-25", "tools/call", parameters)?;
+    ensure!(answer.head.contains("text/event-stream"), "{}", answer.head);
+    let messages = answer.messages()?;
+    let first = messages.first().context("messages")?;
+    ensure!(
+        first["method"] == "notifications/progress" && first["params"]["progressToken"] == "t-1",
+        "{first}"
+    );
+    let last = messages.last().context("messages")?;
+    ensure!(last["result"]["structuredContent"]["status"] == "approved", "{last}");
+    ensure!(begun.elapsed() >= Duration::from_millis(300), "it waited for the person");
+    Ok(())
+}
+
+async fn wrong() -> Result<()> {
+    let scene = Scene::start(|_| Answer::Expired).await?;
+    let why = "x";
+    for (tool, arguments, words) in [
+        ("egress-deny", json!({}), "there is no tool"),
+        (
+            "egress-allow",
+            json!({"routes": [{"host": "a.example", "auth": {"scheme": "Bearer", "token_ref": "S"}}], "justification": why}),
+            "auth",
+        ),
+        (
+            "egress-allow",
+            json!({"routes": [{"host": "a.example", "private": true}], "justification": why}),
+            "take out `private`",
+        ),
+        ("egress-allow", json!({"routes": [{"host": "http://a/"}], "justification": why}), "host"),
+        ("egress-allow", json!({"routes": "- host: [", "justification": why}), "routes"),
+        ("egress-allow", json!({"routes": [{"host": "key.example"}], "justification": why}), "credential"),
+        ("egress-allow", json!({"routes": [{"host": "supervise"}], "justification": why}), "supervise"),
+        ("check-proposal", json!({"id": "00000000-0000-4000-8000-000000000000"}), "there is no proposal"),
+    ] {
+        let answer = scene.tool(tool, arguments.clone())?.json()?;
+        ensure!(answer["error"]["code"] == -32602, "{tool} {arguments}: {answer}");
+        let message = answer["error"]["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(words), "{tool} {arguments}: {message}");
+    }
+    ensure!(scene.asked().is_empty(), "{:?}", scene.asked());
+    Ok(())
+}
+
+async fn bounds() -> Result<()> {
+    let scene = Scene::start(|_| Answer::Expired).await?;
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).to_string();
+    for (what, path, host, extra, body, status) in [
+        ("as it should be", "/mcp", "supervise:9100", "", list.clone(), 200),
+        ("without a port", "/mcp", "supervise", "", list.clone(), 200),
+        ("another path", "/", "supervise:9100", "", list.clone(), 404),
+        ("another host", "/mcp", "evil.example", "", list.clone(), 403),
+        ("a browser's page", "/mcp", "supervise:9100", "Origin: http://evil.example\r\n", list.clone(), 403),
+        ("too long", "/mcp", "supervise:9100", "", format!("{list}{}", " ".repeat(1 << 20)), 413),
+    ] {
+        let answer = scene.post(path, host, extra, &body)?;
+        ensure!(answer.status()? == status, "{what}: {}", answer.head);
+    }
+    for body in ["", "{", "[]", "null", "{\"jsonrpc\":\"2.0\"}", "\u{0}\u{1b}[2J"] {
+        let status = scene.post("/mcp", "supervise:9100", "", body)?.status()?;
+        ensure!((400..500).contains(&status), "{body:?}: {status}");
+    }
+    // It still answers.
+    ensure!(scene.post("/mcp", "supervise:9100", "", &list)?.status()? == 200);
+    Ok(())
+}
+
+async fn hardened() -> Result<()> {
+    let scene = Scene::start(|_| Answer::Expired).await?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", scene.process()))?;
+    for line in ["CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        ensure!(status.contains(line), "{line} is not in\n{status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! A daemon, its parent, and a client by hand.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bottle_channel::{Channel, Side};
+use bottle_contract::queue::{Answer, Question, Response, Status};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
+use bottle_contract::session::{Hello, Role};
+use bottle_daemon::Door;
+use bottle_supervise::SuperviseConfig;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+/// Longer than anything here takes, short enough to wait for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the bottle may do at first.
+const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1\n- host: key.example\n  \
+                      matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: person}\n";
+
+/// A daemon that listens; killed when dropped.
+pub(crate) struct Scene {
+    folder: TempDir,
+    process: Child,
+    channel: Channel,
+    asked: Arc<Mutex<Vec<Question>>>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What came back.
+pub(crate) struct Reply {
+    pub(crate) head: String,
+    body: String,
+}
+
+impl Reply {
+    pub(crate) fn status(&self) -> Result<u16> {
+        let status = self.head.split(' ').nth(1).with_context(|| format!("no status: {:?}", self.head))?;
+        Ok(status.parse()?)
+    }
+
+    /// All messages: the only one, or those of a stream.
+    pub(crate) fn messages(&self) -> Result<Vec<Value>> {
+        if !self.head.contains("text/event-stream") {
+            return Ok(vec![serde_json::from_str(&self.body).with_context(|| self.body.clone())?]);
+        }
+        let data = self.body.lines().filter_map(|line| line.strip_prefix("data:")).map(str::trim);
+        data.filter(|data| !data.is_empty())
+            .map(|data| serde_json::from_str(data).with_context(|| data.to_owned()))
+            .collect()
+    }
+
+    /// The answer itself.
+    pub(crate) fn json(&self) -> Result<Value> {
+        self.messages()?.pop().with_context(|| format!("no message: {} {}", self.head, self.body))
+    }
+
+    /// What a call that went well brought.
+    pub(crate) fn result(&self) -> Result<Value> {
+        let answer = self.json()?;
+        ensure!(answer["error"].is_null() && answer["id"] == 7, "{answer}");
+        Ok(answer["result"].clone())
+    }
+}
+
+impl Scene {
+    /// A daemon whose questions a person answers at once, like this.
+    pub(crate) async fn start(person: fn(&Question) -> Answer) -> Result<Self> {
+        Self::start_with_patience(Duration::ZERO, person).await
+    }
+
+    /// The same, after a while.
+    pub(crate) async fn start_with_patience(
+        after: Duration,
+        person: fn(&Question) -> Answer,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let config =
+            SuperviseConfig { door: Door::Socket { folder: folder.path().to_owned() }, identity: None };
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let process = Command::new(std::env::current_exe()?)
+            .arg0("bottle")
+            .args(["__supervise", "0123abcd", "tested"])
+            .arg(serde_json::to_string(&config)?)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()?;
+        ours.set_nonblocking(true)?;
+        let io = UnixStream::from_std(ours)?;
+        let (channel, _, hello) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
+        ensure!(hello.role == Role::Supervise);
+        let asked = Arc::default();
+        let scene = Self { folder, process, channel, asked };
+        let first = Routes { revision: 1, yaml: ROUTES.to_owned() };
+        let open = scene.ask(&BundleRequest::Supervise(first)).await?;
+        ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
+        let (channel, asked) = (scene.channel.clone(), Arc::clone(&scene.asked));
+        tokio::spawn(async move {
+            bottle_queue::carry(&channel, |question| {
+                asked.lock().unwrap_or_else(PoisonError::into_inner).push(question.clone());
+                async move {
+                    tokio::time::sleep(after).await;
+                    person(&question)
+                }
+            })
+            .await;
+        });
+        Ok(scene)
+    }
+
+    /// An answer to this.
+    pub(crate) fn decided(
+        question: &Question,
+        status: Status,
+        notes: Option<&str>,
+        file: Option<String>,
+    ) -> Answer {
+        Answer::Decided(Box::new(Response {
+            proposal_id: question.id.clone(),
+            status,
+            notes: notes.map(str::to_owned),
+            final_file: file,
+            decided_at: question.expires_at,
+            decided_by: "someone".to_owned(),
+        }))
+    }
+
+    /// What a person was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Question> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// These are live at the proxy now.
+    pub(crate) async fn routes(&self, revision: u64, yaml: &str) -> Result<()> {
+        let routes = BundleRequest::Routes(Routes { revision, yaml: yaml.to_owned() });
+        let live = self.ask(&routes).await?;
+        ensure!(live == BundleEvent::Live { revision }, "{live:?}");
+        Ok(())
+    }
+
+    async fn ask(&self, request: &BundleRequest) -> Result<BundleEvent> {
+        let mut stream = self.channel.open(request).await?;
+        Ok(tokio::time::timeout(PATIENCE, stream.receive()).await??)
+    }
+
+    /// A tool, called as clients of today do.
+    pub(crate) fn tool(&self, name: &str, arguments: Value) -> Result<Reply> {
+        self.call("2025-11-25", "tools/call", json!({"name": name, "arguments": arguments}))
+    }
+
+    /// A method of the protocol in this revision of it.
+    pub(crate) fn call(&self, revision: &str, method: &str, parameters: Value) -> Result<Reply> {
+        let name =
+            parameters["name"].as_str().map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
+        let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": parameters});
+        let extra = format!("MCP-Protocol-Version: {revision}\r\nMcp-Method: {method}\r\n{name}");
+        let reply = self.post("/mcp", "supervise:9100", &extra, &body.to_string())?;
+        if !(200..500).contains(&reply.status()?) {
+            bail!("{} {}", reply.head, reply.body);
+        }
+        Ok(reply)
+    }
+
+    /// One request on a connection of its own.
+    pub(crate) fn post(&self, path: &str, host: &str, extra: &str, body: &str) -> Result<Reply> {
+        let mut socket = StdUnixStream::connect(self.folder.path().join("9100"))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        write!(
+            socket,
+            "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\nConnection: close\r\n{extra}\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        )?;
+        // One that is too long is answered before it is read to its end.
+        let _ = socket.write_all(body.as_bytes());
+        let mut answer = Vec::new();
+        if let Err(error) = socket.read_to_end(&mut answer)
+            && answer.is_empty()
+        {
+            return Err(error.into());
+        }
+        let answer = String::from_utf8(answer)?;
+        let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("no head: {answer:?}"))?;
+        let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        let body = if chunked { unchunked(body)? } else { body.to_owned() };
+        Ok(Reply { head: head.to_owned(), body })
+    }
+}
+
+fn unchunked(mut text: &str) -> Result<String> {
+    let mut whole = String::new();
+    loop {
+        let (size, rest) = text.split_once("\r\n").context("a chunk's size")?;
+        let size = usize::from_str_radix(size.split(';').next().unwrap_or_default(), 16)?;
+        if size == 0 {
+            return Ok(whole);
+        }
+        whole.push_str(rest.get(..size).context("a whole chunk")?);
+        text = rest.get(size..).and_then(|rest| rest.strip_prefix("\r\n")).context("a chunk's end")?;
+    }
+}

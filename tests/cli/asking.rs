@@ -1,0 +1,205 @@
+//! An agent is refused, asks, a person says yes, and its next request passes: on every backend that is here.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
+use bottle_test_support::{engine, skip};
+use serde_json::Value;
+
+use crate::home::run;
+
+/// How long a bottle may take to get somewhere on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks the door for a page until it is given one or `$1` tries are over; the status lines. Every image's shell can.
+const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; \
+    printf 'GET http://api.site.example/new HTTP/1.1\\r\\nHost: api.site.example\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
+    read -r line <&3; exec 3>&-; case $line in *' 200 '*) break;; esac; i=$((i+1)); sleep 0.01; done; echo \"$line\"";
+
+/// A home with a bottle `one` that runs and may reach little; nothing where it cannot be had.
+fn asking(test: &str, backend: &str) -> Result<Option<TestHome>> {
+    let address: IpAddr = if backend == "docker" {
+        if let Err(missing) = engine::here() {
+            skip::aloud(test, &missing);
+            return Ok(None);
+        }
+        engine::machine().context("the engine has no network of its own")?
+    } else {
+        Ipv4Addr::LOCALHOST.into()
+    };
+    let mut home = TestHome::new()?;
+    if !home.runs(test, backend)? {
+        return Ok(None);
+    }
+    let site = site(address)?;
+    let provider = "{template: command, command: [sleep, '600']}";
+    home.bottle(
+        "asks",
+        &format!(
+            "---\nbackend: {backend}\nagent_provider: {provider}\negress:\n  routes:\n  - host: '*.site.example'\n    \
+             ports: [80]\n    connect_to: \"{site}\"\n    matches: [{{methods: [GET], paths: [{{type: exact, value: /open}}]}}]\n---\n"
+        ),
+    )?;
+    home.agent("asks", "---\nbottle: asks\n---\n")?;
+    let mut start = home.program(["start", "asks", "--detach", "--label", "one", "-q", "--yes"])?;
+    let _ = start.deadline(PATIENCE).run()?.expect_code(0);
+    Ok(Some(home))
+}
+
+/// A web site that answers everything with yes.
+fn site(address: IpAddr) -> Result<std::net::SocketAddr> {
+    let listener = TcpListener::bind((address, 0))?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&socket);
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+                line.clear();
+            }
+            let _ = (&socket).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    Ok(address)
+}
+
+fn inside(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
+    let mut program = home.program(["exec", "one", "--"].iter().chain(arguments).copied())?;
+    program.deadline(PATIENCE).run()
+}
+
+/// The status line of the page, asked for until it passes or so often.
+fn fetched(home: &TestHome, tries: &str) -> Result<String> {
+    Ok(inside(home, &["bash", "-c", FETCH, "fetch", tries])?.expect_code(0).stdout)
+}
+
+/// Asks from inside for this, and goes on when a person can see it.
+fn ask(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
+    let mut program =
+        home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", "for the tests", routes])?;
+    program.deadline(PATIENCE);
+    let asking = thread::spawn(move || program.run());
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let listed = run(home, &["supervise", "list", "--json"])?.json()?;
+        if let Some(id) = listed[0]["id"].as_str() {
+            return Ok((asking, id.to_owned()));
+        }
+        ensure!(Instant::now() < end && !asking.is_finished(), "nothing waits: {:?}", asking.join());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn answer(asking: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
+    asking.join().ok().context("asked")?
+}
+
+fn refused_asked_allowed(backend: &str) -> Result<()> {
+    let test = format!("asking on {backend}");
+    let Some(home) = asking(&test, backend)? else { return Ok(()) };
+    ensure!(fetched(&home, "1")?.contains("403"));
+    let (asks, id) = ask(&home, "api.site.example")?;
+    let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
+    ensure!(shown.contains("It would open:\n  - api.site.example: every request"), "{shown}");
+    ensure!(shown.contains("why     for the tests"), "{shown}");
+    ensure!(fetched(&home, "1")?.contains("403"), "asking opens nothing");
+
+    let begun = Instant::now();
+    let approved = run(&home, &["supervise", "approve", &id, "--reason", "it may"])?.expect_code(0);
+    let took = begun.elapsed();
+    ensure!(approved.stderr.contains("is live"), "{}", approved.stderr);
+    // The very next one.
+    ensure!(fetched(&home, "1")?.contains("200"));
+    let said: Value = serde_json::from_str(&answer(asks)?.expect_code(0).stdout)?;
+    ensure!(said["status"] == "approved" && said["revision"] == 2 && said["notes"] == "it may", "{said}");
+    #[allow(clippy::print_stderr, reason = "a figure for whoever runs the test")]
+    {
+        eprintln!("measured: on {backend}, `supervise approve` to live routes: {took:?}");
+    }
+
+    // What was allowed already is no question; and a no is told.
+    let again = inside(&home, &["bottle-ask", "allow", "--why", "x", "api.site.example"])?.expect_code(0);
+    ensure!(again.stdout.contains("allowed already"), "{}", again.stdout);
+    let (asks, id) = ask(&home, "[{host: other.example}]")?;
+    let _ = run(&home, &["supervise", "reject", &id, "--reason", "not that one"])?.expect_code(0);
+    let said = answer(asks)?.expect_code(1).stdout;
+    ensure!(said.contains("not that one"), "{said}");
+    // Other routes than those it asked for.
+    let (asks, id) = ask(&home, "[{host: wide.example}]")?;
+    let file = home.write("project/routes.yaml", "- host: wide.example\n  matches: [{methods: [GET]}]\n")?;
+    let edit = file.to_str().context("a path")?;
+    let _ = run(&home, &["supervise", "approve", &id, "--edit", edit])?.expect_code(0);
+    let said: Value = serde_json::from_str(&answer(asks)?.expect_code(0).stdout)?;
+    ensure!(
+        said["status"] == "modified" && said["routes"].as_str().is_some_and(|it| it.contains("GET")),
+        "{said}"
+    );
+    let routes = inside(&home, &["bottle-ask", "routes"])?.expect_code(0).stdout;
+    ensure!(serde_json::from_str::<Value>(&routes)?["revision"] == 3, "{routes}");
+
+    let audit = run(&home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
+    let whats: Vec<&str> =
+        audit.as_array().into_iter().flatten().filter_map(|line| line["entry"]["what"].as_str()).collect();
+    ensure!(whats == ["intent", "live", "decided", "intent", "live"], "{audit:#}");
+    let verified = run(&home, &["audit", "verify", "--json"])?.expect_code(0).json()?;
+    ensure!(verified[0]["whole"] == true && verified[0]["lines"] == 5, "{verified}");
+    Ok(())
+}
+
+#[test]
+fn what_a_person_allows_passes_at_once_on_linux() -> Result<()> {
+    refused_asked_allowed("linux")
+}
+
+#[test]
+fn what_a_person_allows_passes_at_once_on_docker() -> Result<()> {
+    refused_asked_allowed("docker")
+}
+
+/// With nothing that can be written, nothing is applied; the question waits on, and then is answered.
+#[test]
+fn what_cannot_be_applied_waits_on_and_a_killed_keeper_loses_nothing() -> Result<()> {
+    let Some(home) = asking("asking and failing", "linux")? else { return Ok(()) };
+    let (asks, id) = ask(&home, "api.site.example")?;
+    let audit = home.bottle_home().join("audit");
+    std::fs::write(&audit, "no folder")?;
+    let failed = run(&home, &["supervise", "approve", &id])?;
+    ensure!(failed.code == 1 && failed.stderr.contains("the audit cannot be written"), "{}", failed.stderr);
+    ensure!(fetched(&home, "1")?.contains("403"), "nothing was applied");
+    let unfit = home.write("project/unfit.yaml", "- host: api.site.example\n  private: true\n")?;
+    let unfit = unfit.to_str().context("a path")?;
+    let refused = run(&home, &["supervise", "approve", &id, "--edit", unfit])?;
+    ensure!(refused.stderr.contains("take out `private`"), "{}", refused.stderr);
+    std::fs::remove_file(&audit)?;
+
+    // The keeper is killed; whoever comes next has the bottle adopted, and the question is still there.
+    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()).context("a keeper")?;
+    let killed = std::process::Command::new("kill").args(["-9", keeper]).status()?;
+    ensure!(killed.success());
+    // Whoever waited through it lost its connection, not its question.
+    let _ = answer(asks);
+    let checked = inside(&home, &["true"])?.expect_code(0);
+    ensure!(checked.stdout.is_empty());
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let approved = run(&home, &["supervise", "approve", &id])?;
+        if approved.code == 0 {
+            break;
+        }
+        // The new keeper is told of the question in a moment.
+        ensure!(Instant::now() < end, "{}", approved.stderr);
+        thread::sleep(Duration::from_millis(50));
+    }
+    ensure!(fetched(&home, "1")?.contains("200"));
+    let said = inside(&home, &["bottle-ask", "check", &id])?.expect_code(0).stdout;
+    ensure!(said.contains("approved"), "{said}");
+    let _ = run(&home, &["audit", "verify"])?.expect_code(0);
+    Ok(())
+}
