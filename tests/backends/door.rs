@@ -93,7 +93,7 @@ async fn the_guards_are_nobody_privileged_and_not_the_agents_user() {
             let uid = status.lines().find_map(|line| line.strip_prefix("Uid:\t")).expect("uid");
             users.push((resource.kind, uid.split('\t').map(|uid| uid.parse().expect("a number")).collect()));
         }
-        assert_eq!(users.len(), 3, "{}: {users:?}", stand.name());
+        assert_eq!(users.len(), 4, "{}: {users:?}", stand.name());
         for (kind, uids) in users {
             let uids: Vec<u32> = uids;
             let range = match kind.as_str() {
