@@ -147,7 +147,7 @@ async fn the_hosts_files_and_processes_are_not_there() {
         let expected: Vec<&str> = ["0"]
             .into_iter()
             .chain(program)
-            .chain(["bottle"])
+            .chain(["bottle", "commands"])
             .chain(door)
             .chain(["blind", "agent"])
             .collect();
