@@ -301,7 +301,10 @@ mod tests {
         let ended = "Could not kill running container 0a, cannot remove - Container 0a is not running";
         assert!(is_momentary(&refused(409, "removal is already in progress")));
         assert!(is_momentary(&refused(500, ended)));
-        assert!(is_momentary(&refused(500, "driver failed to remove root filesystem: device or resource busy")));
+        assert!(is_momentary(&refused(
+            500,
+            "driver failed to remove root filesystem: device or resource busy"
+        )));
         assert!(!is_momentary(&refused(400, "invalid reference format")));
     }
 
