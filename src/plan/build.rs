@@ -513,6 +513,36 @@ git-gate:
     }
 
     #[test]
+    fn whatever_a_person_is_called_is_one_value_for_git() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("gitconfig");
+        for name in [
+            "A \"B\" \\ C",
+            "a # b ; c",
+            "  a  ",
+            "\\",
+            "\\n[core]",
+            "[core] sshCommand = touch x",
+            "a\" [include] path = x",
+            "$(x) `y` %z",
+            "\u{e9}\u{202e}",
+        ] {
+            let text = format!(
+                "---\nagent_provider: {{template: command, command: [agent]}}\n\
+                 git-gate: {{user: {{name: {0}, email: {0}}}}}\n---\n",
+                serde_json::Value::from(name)
+            );
+            let plan = planned(&text, |_| ()).expect("a plan");
+            let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
+            std::fs::write(&path, &file.content).expect("written");
+            let mut git = std::process::Command::new("git");
+            let read = git.args(["config", "--null", "--list", "--file"]).arg(&path).output().expect("git");
+            let all = String::from_utf8(read.stdout).expect("text");
+            assert_eq!(all, format!("user.name\n{name}\0user.email\n{name}\0"), "{name}");
+        }
+    }
+
+    #[test]
     fn limits_are_the_backends_to_keep() {
         let text = "---\nagent_provider: {template: command, command: [agent]}\n\
                     resources: {memory: 1GiB, cpus: 1.5}\n---\n";
