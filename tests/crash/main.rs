@@ -16,6 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bottle_contract::names::{DOOR_PORTS, EGRESS_DOOR_PORTS, SUPERVISE_DOOR_PORTS};
 use bottle_test_support::home::TestHome;
 use left::{Left, process_with};
 
@@ -174,12 +175,14 @@ fn a_killed_guest_ends_its_bottle_and_is_told() {
 #[test]
 fn a_killed_bundle_closes_the_door_and_the_bottle_goes_on() {
     let home = home();
-    for role in ["__egress", "__bundle"] {
+    let parts: [(&str, &[u16]); 3] =
+        [("__egress", &EGRESS_DOOR_PORTS), ("__supervise", &SUPERVISE_DOOR_PORTS), ("__bundle", &DOOR_PORTS)];
+    for (role, ports) in parts {
         let client = start(&home, "fake", "one");
         wait_until("the bottle runs", || status(&home, "one").as_deref() == Some("running"));
         process_with(&home, role).expect("the process").kill();
         let sockets = home.runtime();
-        wait_until("the door is closed", || !answers_anywhere(&sockets));
+        wait_until("its part of the door is closed", || !answers_anywhere(&sockets, ports));
         assert_eq!(status(&home, "one").as_deref(), Some("running"), "{role}");
         let stopped = home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
         let _ = stopped.expect_code(0);
@@ -188,15 +191,16 @@ fn a_killed_bundle_closes_the_door_and_the_bottle_goes_on() {
     }
 }
 
-/// Whether any socket of a door under `folder` takes a connection.
-fn answers_anywhere(folder: &Path) -> bool {
+/// Whether a socket of a door under `folder`, for one of `ports`, takes a connection.
+fn answers_anywhere(folder: &Path, ports: &[u16]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.filter_map(Result::ok).map(|entry| entry.path()).any(|path| {
         if path.is_dir() {
-            return answers_anywhere(&path);
+            return answers_anywhere(&path, ports);
         }
-        let port = path.file_name().and_then(|name| name.to_str()).is_some_and(|n| n.parse::<u16>().is_ok());
-        port && std::os::unix::net::UnixStream::connect(&path).is_ok()
+        let port = path.file_name().and_then(|name| name.to_str()?.parse::<u16>().ok());
+        port.is_some_and(|port| ports.contains(&port))
+            && std::os::unix::net::UnixStream::connect(&path).is_ok()
     })
 }
 
