@@ -16,7 +16,7 @@ mod peer;
 mod site;
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -36,6 +36,9 @@ const TURN: Duration = Duration::from_secs(2);
 
 /// Connections that ask nothing.
 const IDLE: usize = 256;
+
+/// Names that the door has seen nobody connect to.
+const NAMES: usize = 500;
 
 /// A body that is held on disk until its verdict.
 const LARGE: usize = 200 << 20;
@@ -85,8 +88,29 @@ async fn compare() -> Result<()> {
         "one by one: {through:.0} us through the door, {without:.0} us direct: {:.0} us added (goal 150)",
         through - without
     );
+    minting(&door.peer).await?;
     println!("door resident after all that: {:.1} MiB", door.resident_mib()?);
     memory(&site).await
+}
+
+/// What a certificate for a new name adds to a connection.
+async fn minting(door: &Peer) -> Result<()> {
+    let tls = door.tls(b"http/1.1")?;
+    let (mut new, mut known) = (Vec::new(), Vec::new());
+    for number in 0..NAMES {
+        for (host, times) in [(format!("name-{number}.example.com"), &mut new), (HOST.to_owned(), &mut known)]
+        {
+            let begun = Instant::now();
+            drop(door.connect_to(&host, &tls).await?);
+            times.push(begun.elapsed().as_secs_f64() * 1e6);
+        }
+    }
+    let (new, known) = (median(&mut new), median(&mut known));
+    println!(
+        "TLS with a new name: {new:.0} us, with a known one {known:.0} us: {:.0} us to mint (goal 100)",
+        new - known
+    );
+    Ok(())
 }
 
 /// What connections and a large body cost in memory, of a door that has done nothing before.

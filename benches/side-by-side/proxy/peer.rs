@@ -47,6 +47,11 @@ impl Peer {
 
     /// A TLS connection to the host, through the proxy where this is one.
     pub(crate) async fn connect(&self, tls: &TlsConnector) -> Result<TlsStream<Io>> {
+        self.connect_to(HOST, tls).await
+    }
+
+    /// The same to another host.
+    pub(crate) async fn connect_to(&self, host: &str, tls: &TlsConnector) -> Result<TlsStream<Io>> {
         let mut io = match &self.place {
             Place::Unix(path) => Either::Left(UnixStream::connect(path).await?),
             Place::Tcp(address) => {
@@ -56,7 +61,7 @@ impl Peer {
             }
         };
         if self.proxy {
-            let ask = format!("CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n");
+            let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
             io.write_all(ask.as_bytes()).await?;
             let mut answer = [0; 1024];
             let mut read = 0;
@@ -67,7 +72,7 @@ impl Peer {
             }
             ensure!(answer.starts_with(b"HTTP/1.1 200"), "CONNECT was refused");
         }
-        let name = ServerName::try_from(HOST).context("name")?;
+        let name = ServerName::try_from(host.to_owned()).context("name")?;
         Ok(tls.connect(name, io).await?)
     }
 
