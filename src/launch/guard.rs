@@ -35,18 +35,24 @@ pub(super) async fn raise(
         .await
         .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
     let told = Told::of(work, &roots)?;
-    let ready = tokio::time::timeout(READY_WITHIN, ask(&channel, provision(work, &told)?));
-    let authority = ready.await.map_err(|_| LaunchError::bundle("was not ready in time"))??;
+    let request = BundleRequest::Provision(Box::new(provision(work, &told)?));
+    let BundleEvent::Ready { ca_certificate } = ask(&channel, request, "take its routes").await? else {
+        return Err(out_of_turn());
+    };
     if !work.order.plan.repos.is_empty() {
-        let opened = tokio::time::timeout(READY_WITHIN, open_gate(&channel, gate(work, told)?));
-        opened.await.map_err(|_| LaunchError::bundle("did not open the git gate in time"))??;
+        let request = BundleRequest::Gate(Box::new(gate(work, told)?));
+        let BundleEvent::GateOpen = ask(&channel, request, "open the git gate").await? else {
+            return Err(out_of_turn());
+        };
     }
     if work.order.plan.supervise {
         let routes = Routes { revision: FIRST_REVISION, yaml: work.order.plan.egress.routes.clone() };
-        let opened = tokio::time::timeout(READY_WITHIN, open_supervise(&channel, routes));
-        opened.await.map_err(|_| LaunchError::bundle("did not open the MCP server in time"))??;
+        let request = BundleRequest::Supervise(routes);
+        let BundleEvent::SuperviseOpen = ask(&channel, request, "open the MCP server").await? else {
+            return Err(out_of_turn());
+        };
     }
-    Ok((channel, Trust { authority, roots }))
+    Ok((channel, Trust { authority: ca_certificate, roots }))
 }
 
 /// What every guard is told, read once.
@@ -66,41 +72,22 @@ impl Told {
     }
 }
 
-async fn ask(channel: &Channel, provision: Provision) -> Result<String, LaunchError> {
+/// Has the bundle do one thing, named as the end of a sentence, and brings its word.
+async fn ask(channel: &Channel, request: BundleRequest, what: &str) -> Result<BundleEvent, LaunchError> {
     let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
-    let request = BundleRequest::Provision(Box::new(provision));
-    let mut stream = channel.open(&request).await.map_err(lost)?;
-    match stream.receive().await.map_err(lost)? {
-        BundleEvent::Ready { ca_certificate } => Ok(ca_certificate),
-        BundleEvent::Rejected { message } => {
-            Err(LaunchError::bundle(format!("refused its routes: {message}")))
-        }
-        _ => Err(LaunchError::bundle("answered out of turn")),
+    let exchange = async {
+        let mut stream = channel.open(&request).await.map_err(lost)?;
+        stream.receive().await.map_err(lost)
+    };
+    let late = |_| LaunchError::bundle(format!("did not {what} in time"));
+    match tokio::time::timeout(READY_WITHIN, exchange).await.map_err(late)?? {
+        BundleEvent::Rejected { message } => Err(LaunchError::bundle(format!("could not {what}: {message}"))),
+        event => Ok(event),
     }
 }
 
-async fn open_gate(channel: &Channel, provision: GateProvision) -> Result<(), LaunchError> {
-    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
-    let mut stream = channel.open(&BundleRequest::Gate(Box::new(provision))).await.map_err(lost)?;
-    match stream.receive().await.map_err(lost)? {
-        BundleEvent::GateOpen => Ok(()),
-        BundleEvent::Rejected { message } => {
-            Err(LaunchError::bundle(format!("could not open the git gate: {message}")))
-        }
-        _ => Err(LaunchError::bundle("answered out of turn")),
-    }
-}
-
-async fn open_supervise(channel: &Channel, routes: Routes) -> Result<(), LaunchError> {
-    let lost = |error: bottle_channel::ChannelError| LaunchError::bundle(format!("went away: {error}"));
-    let mut stream = channel.open(&BundleRequest::Supervise(routes)).await.map_err(lost)?;
-    match stream.receive().await.map_err(lost)? {
-        BundleEvent::SuperviseOpen => Ok(()),
-        BundleEvent::Rejected { message } => {
-            Err(LaunchError::bundle(format!("could not open the MCP server: {message}")))
-        }
-        _ => Err(LaunchError::bundle("answered out of turn")),
-    }
+fn out_of_turn() -> LaunchError {
+    LaunchError::bundle("answered out of turn")
 }
 
 /// What the git gate is given: the keys, and all that must not leave in a push.

@@ -95,7 +95,7 @@ impl Provision {
     pub fn of_routes(slug: Slug, yaml: String) -> Self {
         Self {
             slug,
-            routes: Routes { revision: 1, yaml },
+            routes: Routes { revision: FIRST_REVISION, yaml },
             credentials: Vec::new(),
             known_secrets: Vec::new(),
             rules: Vec::new(),
