@@ -164,5 +164,11 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
         })
         .collect();
     output.print_table(&Table { heading: &["BOTTLE", "CHAIN", "LINES", "HEAD"], name: 0, rows: &rows })?;
+    if !whole {
+        output.note(
+            "until the file `audit/BOTTLE.jsonl` in $BOTTLE_HOME is as it was, nothing can be allowed for that bottle; \
+             to begin anew, move it away together with `audit/heads/BOTTLE`",
+        );
+    }
     Ok(code)
 }

@@ -296,7 +296,7 @@ fn change(
 /// What a person wrote instead, checked, in our own words.
 fn edited(path: &Path) -> Result<String, CliError> {
     let unread = |error: std::io::Error| {
-        CliError::usage(format!("cannot read it: {error}"))
+        CliError::usage(format!("cannot read {}: {error}", path.display()))
             .about(path.display())
             .hint("name a file of routes")
     };
@@ -304,10 +304,12 @@ fn edited(path: &Path) -> Result<String, CliError> {
     let file = std::fs::File::open(path).map_err(unread)?;
     file.take(MAX_TEXT as u64 + 1).read_to_string(&mut text).map_err(unread)?;
     if text.len() > MAX_TEXT {
-        return Err(CliError::usage("it is too long").about(path.display()).hint("name a file of routes"));
+        return Err(CliError::usage(format!("{} is too long", path.display()))
+            .about(path.display())
+            .hint("name a file of routes"));
     }
     let routes = proposal::parse(&text).map_err(|error| {
-        CliError::new(Kind::Manifest, error.to_string())
+        CliError::new(Kind::Manifest, format!("{}: {error}", path.display()))
             .about(path.display())
             .hint("what an agent may not propose belongs into the bottle's file (`bottle edit`)")
     })?;

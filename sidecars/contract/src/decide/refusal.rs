@@ -12,8 +12,7 @@ use crate::route::Route;
 const ASK_TOOL: &str = "egress-block";
 
 /// What a sentence ends with when the agent may ask by itself. True also where nobody answers the tool.
-const ASK: &str =
-    "Ask the person to allow it; where this bottle offers the tool `egress-block`, that asks for you.";
+const ASK: &str = "Ask the person to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
 /// What a sentence ends with when only the person can change it.
 const PERSON: &str = "Only the person can change that, in the bottle's manifest.";
 
