@@ -77,7 +77,7 @@ impl Owned<'_> {
         let shared = Arc::new(Shared {
             guest: guest.clone(),
             notices: Notices::new(),
-            asker: Asker::deciding(self.host.home.clone(), slug.clone(), Arc::new(decisions)),
+            asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(decisions)),
             commands,
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),

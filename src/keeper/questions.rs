@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::clients::Shared;
-use super::protocol::Notice;
 use bottle_channel::Channel;
 use bottle_contract::queue::Question;
+
+use super::clients::Shared;
+use super::protocol::Notice;
 
 /// Carries questions and answers for as long as the bundle lives. Ended before, what waits is taken back; on
 /// disk it is stale then.

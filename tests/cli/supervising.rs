@@ -1,16 +1,27 @@
 //! Questions of bottles, and a person's answers.
 
-use std::sync::mpsc;
+use std::pin::Pin;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bottle_contract::queue::{Answer, Id, Question, Status, Tool};
-use bottle_queue::Asker;
+use bottle_contract::queue::{Answer, Id, Proposal, Question, Response, Status, Tool};
+use bottle_queue::{Asker, Decide, Outcome};
 use bottle_test_support::home::TestHome;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::home::{home, run, snapshot, transcripts};
+
+/// An answer brings nothing but itself.
+#[derive(Debug)]
+struct Alone;
+
+impl Decide for Alone {
+    fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
 
 /// Who waits for an answer, as a keeper does; drop it and nobody does.
 struct Asking {
@@ -22,7 +33,7 @@ impl Asking {
     /// Asks, and goes on when it can be answered.
     fn begin(home: &TestHome, slug: &str, question: Question) -> Result<Self> {
         let (gives_up, given_up) = mpsc::sync_channel(1);
-        let asker = Asker::new(home.bottle_home(), slug.parse()?);
+        let asker = Asker::new(home.bottle_home(), slug.parse()?, Arc::new(Alone));
         let file = home.bottle_home().join(format!("queue/{slug}/{}.proposal.json", question.id));
         let answer = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().ok()?;

@@ -43,16 +43,6 @@ pub trait Decide: fmt::Debug + Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
 }
 
-/// Nothing has to be done.
-#[derive(Debug)]
-struct Nothing;
-
-impl Decide for Nothing {
-    fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
-        Box::pin(std::future::ready(Ok(Vec::new())))
-    }
-}
-
 /// Asks for one bottle. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Asker(Arc<Inner>);
@@ -71,15 +61,10 @@ struct Inner {
 }
 
 impl Asker {
-    /// Asks in the queue of this `$BOTTLE_HOME`. Nothing is made before the first question.
+    /// Asks in the queue of this `$BOTTLE_HOME`. Nothing is made before the first question. Before an answer
+    /// counts, `decide` does what it says.
     #[must_use]
-    pub fn new(home: PathBuf, slug: Slug) -> Self {
-        Self::deciding(home, slug, Arc::new(Nothing))
-    }
-
-    /// The same; before an answer counts, `decide` does what it says.
-    #[must_use]
-    pub fn deciding(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
+    pub fn new(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
         let (waiting, turn, answered) = (Mutex::default(), Mutex::default(), Notify::new());
         let outcomes = broadcast::channel(OUTCOMES).0;
         Self(Arc::new(Inner { home, slug, waiting, turn, decide, answered, outcomes }))

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Answer, Id, MAX_PENDING, Response, Status, Tool};
-use bottle_queue::{Asker, Folder, Pending, RespondError, State, find, list, question};
+use bottle_contract::queue::{Answer, Id, MAX_PENDING, Proposal, Response, Status, Tool};
+use bottle_queue::{Asker, Decide, Folder, Outcome, Pending, RespondError, State, find, list, question};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -20,8 +21,18 @@ fn slug() -> Slug {
     "a-1".parse().expect("slug")
 }
 
+/// An answer brings nothing but itself.
+#[derive(Debug)]
+struct Alone;
+
+impl Decide for Alone {
+    fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+}
+
 fn asker(home: &TempDir) -> Asker {
-    Asker::new(home.path().to_owned(), slug())
+    Asker::new(home.path().to_owned(), slug(), Arc::new(Alone))
 }
 
 fn response(id: &Id, by: &str) -> Response {
@@ -253,7 +264,7 @@ async fn asks_when_told_to() {
     let text = std::env::var("QUEUE_TEST_TEXT").expect("text");
     let mut asked = question(Tool::GitleaksAllow, text, String::new(), PATIENCE);
     asked.id = "01010101-0101-4101-8101-010101010101".parse().expect("id");
-    Asker::new(home.into(), slug()).ask(asked).await;
+    Asker::new(home.into(), slug(), Arc::new(Alone)).ask(asked).await;
 }
 
 fn asking_process(home: &TempDir, text: &str) -> Child {
