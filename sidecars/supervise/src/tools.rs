@@ -59,7 +59,7 @@ pub(crate) enum BadCall {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct None {}
+struct Nothing {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -95,7 +95,7 @@ impl Call {
         let arguments = Value::Object(arguments.unwrap_or_default());
         match name {
             "list-egress-routes" => {
-                let None {} = serde_json::from_value(arguments)?;
+                let Nothing {} = serde_json::from_value(arguments)?;
                 Ok(Self::List)
             }
             "egress-allow" => {
