@@ -7,6 +7,7 @@
 //!   decode       tree → the wire types of schema, strictly
 //!   schema       what may be written: every key of both kinds; `keys` says what to offer instead
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
+//! append     approved routes → the text of a bottle's file
 //! put        a text → the person's own file; `import` reads another tool's home
 //! skills     a skill's name → the files it stands for
 //! ```
@@ -16,6 +17,7 @@
 //! for in a project: a repository that an agent can write to must not widen what the agent may reach.
 
 pub mod agent;
+pub mod append;
 pub mod bottle;
 mod decode;
 pub mod egress;

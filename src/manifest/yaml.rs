@@ -30,8 +30,15 @@ impl Node {
     }
 }
 
+/// The same wherever it stands.
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
+
 /// What a value is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
     Null,
     Bool(bool),

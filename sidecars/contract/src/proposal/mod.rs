@@ -143,7 +143,8 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
 
 impl ProposedRoute {
     /// The route that it is where its hosts have none.
-    fn alone(&self) -> Route {
+    #[must_use]
+    pub fn alone(&self) -> Route {
         let mut route = Route::to(self.host.clone());
         route.matches.clone_from(&self.matches);
         route.git_fetch = self.git_fetch;

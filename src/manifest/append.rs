@@ -1,0 +1,294 @@
+//! Routes that a person approved, written into a bottle's file: the rest of it stays as it was written.
+//!
+//! Lines are only added, at one place, and what comes of it is read again: unless it says what was there before
+//! and the new routes after it, and nothing else, the file is the person's to edit.
+
+use bottle_contract::names::Name;
+use bottle_contract::proposal::Proposal;
+use bottle_contract::route::{HostPattern, Route};
+
+use super::bottle::BottleLayer;
+use super::error::ManifestError;
+use super::frontmatter;
+use super::located::Position;
+use super::source::Source;
+use super::yaml::{self, Node, Value};
+
+/// Why routes are not added to a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Unsuited {
+    /// The file is none, as it is.
+    #[error(transparent)]
+    Broken(#[from] ManifestError),
+    /// It has something to say of these hosts already: the two would have to become one.
+    #[error("{path}:{at} has a route for `{own}` already, which `{host}` would have to become a part of")]
+    Listed {
+        /// The file.
+        path: String,
+        /// Where.
+        at: Position,
+        /// The route that is there.
+        own: HostPattern,
+        /// The one to add.
+        host: HostPattern,
+    },
+    /// Lines cannot be added to it.
+    #[error("the routes of {path} are not written a line each, so that none can be added")]
+    Shape {
+        /// The file.
+        path: String,
+    },
+}
+
+/// A bottle's file of these routes and nothing else.
+#[must_use]
+pub fn of_routes(routes: &Proposal) -> String {
+    format!("---\negress:\n  routes:\n{}---\n", items(routes, 4, "\n"))
+}
+
+/// `text` with `routes` after its own.
+///
+/// # Errors
+/// [`Unsuited`]; what to write by hand are the `routes` themselves.
+pub fn appended(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, Unsuited> {
+    let path = source.path.display().to_string();
+    let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
+    for own in &before.egress.routes {
+        for new in routes.routes() {
+            if own.value.host.covers_pattern(&new.host) || new.host.covers_pattern(&own.value.host) {
+                let (own_host, host) = (own.value.host.clone(), new.host.clone());
+                return Err(Unsuited::Listed { path, at: own.at, own: own_host, host });
+            }
+        }
+    }
+    let shape = || Unsuited::Shape { path: path.clone() };
+    let new = inserted(text, routes).ok_or_else(shape)?;
+    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| shape())?;
+    let said: Vec<&Route> = after.egress.routes.iter().map(|route| &route.value).collect();
+    let old = before.egress.routes.iter().map(|route| route.value.clone());
+    let meant: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.alone())).collect();
+    let same = said.iter().copied().eq(&meant) && rest(text) == rest(&new) && body(text) == body(&new);
+    if same { Ok(new) } else { Err(shape()) }
+}
+
+/// Lines that were added where they seem to belong; none where no such place is seen.
+fn inserted(text: &str, routes: &Proposal) -> Option<String> {
+    let yaml = frontmatter::split(text).ok()?.yaml?;
+    let newline = if yaml.contains("\r\n") { "\r\n" } else { "\n" };
+    let lines = Lines::of(yaml);
+    let (at, more) = match lines.key("egress", 0, 0..lines.count()) {
+        None => {
+            let head = format!("egress:{newline}  routes:{newline}");
+            (lines.end(0..lines.count()), head + &items(routes, 4, newline))
+        }
+        Some(egress) => {
+            let block = lines.below(egress, 0);
+            let indent = block.clone().find_map(|line| lines.indent(line))?;
+            match lines.key("routes", indent, block.clone()) {
+                None => {
+                    let head = format!("{:indent$}routes:{newline}", "");
+                    (lines.end(block), head + &items(routes, indent + 2, newline))
+                }
+                Some(key) => {
+                    let list = lines.list_below(key, indent);
+                    let own = list.clone().find_map(|line| lines.indent(line))?;
+                    (lines.end(list), items(routes, own, newline))
+                }
+            }
+        }
+    };
+    let at = text.len() - text.trim_start_matches('\u{feff}').len() + lines.start(at);
+    Some(format!("{}{more}{}", &text[..at], &text[at..]))
+}
+
+/// The routes as list items, `indent` columns in.
+fn items(routes: &Proposal, indent: usize, newline: &str) -> String {
+    let text = routes.render();
+    let lines = text.lines().skip_while(|line| !line.trim_start().starts_with('-'));
+    let drop = lines.clone().next().map_or(0, |line| line.len() - line.trim_start().len());
+    lines.map(|line| format!("{:indent$}{}{newline}", "", line.get(drop..).unwrap_or_default())).collect()
+}
+
+/// The lines of a document, as far as their indentation tells.
+struct Lines<'y>(Vec<&'y str>);
+
+impl<'y> Lines<'y> {
+    /// Without the fence that opens it.
+    fn of(yaml: &'y str) -> Self {
+        Self(yaml.split_inclusive('\n').collect())
+    }
+
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// How far in a line begins; none when nothing but a comment is on it, or the fence.
+    fn indent(&self, line: usize) -> Option<usize> {
+        let text = self.0.get(line)?;
+        let words = text.trim_start_matches(' ');
+        let nothing =
+            words.trim().is_empty() || words.starts_with('#') || (line == 0 && words.starts_with("---"));
+        (!nothing).then_some(text.len() - words.len())
+    }
+
+    /// The line that is this key, this far in, with nothing after it.
+    fn key(&self, name: &str, indent: usize, within: std::ops::Range<usize>) -> Option<usize> {
+        within.into_iter().find(|line| {
+            let rest = self.0[*line].get(indent..).and_then(|text| text.strip_prefix(name));
+            let rest = rest.and_then(|rest| rest.strip_prefix(':')).map(str::trim);
+            self.indent(*line) == Some(indent)
+                && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+        })
+    }
+
+    /// The lines that belong to the key of a line.
+    fn below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
+        let further = |line: &usize| self.indent(*line).is_none_or(|own| own > indent);
+        key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
+    }
+
+    /// The same for a key that is a list, whose dashes may stand below the key's first letter.
+    fn list_below(&self, key: usize, indent: usize) -> std::ops::Range<usize> {
+        let further = |line: &usize| {
+            let item = self.0[*line].trim_start().starts_with('-');
+            self.indent(*line).is_none_or(|own| own > indent || (own == indent && item))
+        };
+        key + 1..(key + 1..self.count()).take_while(further).last().map_or(key, |last| last) + 1
+    }
+
+    /// The line after the last one that says something.
+    fn end(&self, within: std::ops::Range<usize>) -> usize {
+        let start = within.start;
+        within.rev().find(|line| self.indent(*line).is_some()).map_or(start.max(1), |line| line + 1)
+    }
+
+    /// Where a line begins, in bytes.
+    fn start(&self, line: usize) -> usize {
+        self.0.iter().take(line).map(|text| text.len()).sum()
+    }
+}
+
+/// What a file says beside its routes.
+fn rest(text: &str) -> Option<Node> {
+    let mut root = yaml::parse(frontmatter::split(text).ok()?.yaml?).ok()?;
+    if let Value::Map(keys) = &mut root.value {
+        for (_, egress) in keys.iter_mut().filter(|(key, _)| key.text() == "egress") {
+            match &mut egress.value {
+                Value::Map(keys) => keys.retain(|(key, _)| key.text() != "routes"),
+                other => *other = Value::Map(Vec::new()),
+            }
+        }
+        keys.retain(|(key, value)| {
+            key.text() != "egress" || !matches!(&value.value, Value::Map(keys) if keys.is_empty())
+        });
+    }
+    Some(root)
+}
+
+fn body(text: &str) -> Option<&str> {
+    frontmatter::split(text).ok().map(|split| split.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::proposal;
+    use proptest::prelude::*;
+
+    use super::super::source::Place;
+    use super::*;
+
+    fn source() -> Source {
+        Source { place: Place::Home, path: std::path::Path::new("/b/one.md").into() }
+    }
+
+    fn append(text: &str, routes: &str) -> Result<String, Unsuited> {
+        let routes = proposal::parse(routes).expect(routes);
+        appended(&"one".parse().expect("name"), &source(), text, &routes)
+    }
+
+    const NEW: &str = "[{host: new.example, matches: [{methods: [GET]}]}]";
+
+    #[test]
+    fn lines_are_added_where_the_routes_end_and_nothing_else_changes() {
+        for (before, after) in [
+            (
+                "---\nenv:\n  A: b   # why\n---\nwords\n",
+                "---\nenv:\n  A: b   # why\negress:\n  routes:\n    - host: new.example\n      matches:\n      - methods:\n        - GET\n---\nwords\n",
+            ),
+            (
+                "---\n---\n",
+                "---\negress:\n  routes:\n    - host: new.example\n      matches:\n      - methods:\n        - GET\n---\n",
+            ),
+            (
+                "---\negress:\n  log: 1\n\n# what else\nsupervise: true\n---\n",
+                "---\negress:\n  log: 1\n  routes:\n    - host: new.example\n      matches:\n      - methods:\n        - GET\n\n# what else\nsupervise: true\n---\n",
+            ),
+            (
+                "---\negress:   # all\n    routes: # these\n    - host: a.example  # one\n      matches: &m\n      - methods: [GET]\n    - host: b.example\n      matches: *m\n\n    log: 1\n---\n",
+                "---\negress:   # all\n    routes: # these\n    - host: a.example  # one\n      matches: &m\n      - methods: [GET]\n    - host: b.example\n      matches: *m\n    - host: new.example\n      matches:\n      - methods:\n        - GET\n\n    log: 1\n---\n",
+            ),
+            (
+                "\u{feff}---\r\negress:\r\n  routes:\r\n    - host: a.example\r\n---\r\nwords\r\n",
+                "\u{feff}---\r\negress:\r\n  routes:\r\n    - host: a.example\r\n    - host: new.example\r\n      matches:\r\n      - methods:\r\n        - GET\r\n---\r\nwords\r\n",
+            ),
+        ] {
+            assert_eq!(append(before, NEW).expect(before), after);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_added_to_is_left_to_the_person() {
+        for (text, words) in [
+            ("---\negress: {routes: [{host: a.example}]}\n---\n", "not written a line each"),
+            ("---\negress:\n  routes: [{host: a.example}]\n---\n", "not written a line each"),
+            ("---\negress:\n---\n", "not written a line each"),
+            ("---\n{env: {A: b}}\n---\n", "not written a line each"),
+            (
+                "---\negress:\n  routes:\n  - host: new.example\n---\n",
+                "/b/one.md:4:5 has a route for `new.example`",
+            ),
+            (
+                "---\negress:\n  routes:\n  - host: '*.example.com'\n  - host: new.example\n---\n",
+                "has a route for",
+            ),
+            ("---\nenvy: 1\n---\n", "envy"),
+            ("no frontmatter\n", "needs frontmatter"),
+        ] {
+            let error = append(text, NEW).expect_err(text).to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let wide = "---\negress:\n  routes:\n  - host: a.example.com\n---\n";
+        assert!(matches!(append(wide, "[{host: '*.example.com'}]"), Err(Unsuited::Listed { .. })));
+    }
+
+    #[test]
+    fn a_new_file_is_a_bottle() {
+        let routes = proposal::parse(NEW).expect("routes");
+        let layer = BottleLayer::parse("one".parse().expect("name"), source(), &of_routes(&routes));
+        assert_eq!(layer.expect("a bottle").egress.routes.len(), 1);
+    }
+
+    proptest! {
+        /// Whatever a person's file looks like: it says the same afterwards and the new routes, or is not touched.
+        #[test]
+        fn nothing_but_the_routes_changes(
+            parts in proptest::collection::vec(prop::sample::select(vec![
+                "egress:\n", "  routes:\n", "    routes:\n", "  - host: a.example\n", "    - host: b.example\n",
+                "      matches:\n", "      - methods: [GET]\n", "  log: 1\n", "env:\n", "  A: |\n", "    text\n",
+                "    egress:\n", "# words\n", "\n", "supervise: true\n", "  routes: []\n", "egress: {}\n",
+            ]), 0..9),
+        ) {
+            let text = format!("---\n{}---\nbody\n", parts.concat());
+            if let Ok(new) = append(&text, NEW) {
+                let added: Vec<&str> = new.lines().filter(|line| !text.lines().any(|old| old == *line)).collect();
+                prop_assert!(!added.is_empty());
+                prop_assert!(new.ends_with("---\nbody\n"));
+                let layer = |text: &str| BottleLayer::parse("one".parse().expect("name"), source(), text);
+                let (old, new) = (layer(&text).expect("read before"), layer(&new).expect("a bottle"));
+                prop_assert_eq!(new.egress.routes.len(), old.egress.routes.len() + 1);
+                prop_assert_eq!(new.egress.log.is_some(), old.egress.log.is_some());
+                prop_assert_eq!(new.env.len(), old.env.len());
+            }
+        }
+    }
+}
