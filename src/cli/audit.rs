@@ -99,7 +99,7 @@ fn show(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliError
 
 /// What happened, and to what.
 fn words(entry: &Entry) -> (&'static str, String) {
-    use bottle_contract::queue::Status;
+    use bottle_contract::queue::{Scope, Status};
     let status = |status: &Status| match status {
         Status::Approved => "approved",
         Status::Modified => "changed",
@@ -113,11 +113,19 @@ fn words(entry: &Entry) -> (&'static str, String) {
         Entry::Decided { tool, status: answer, reason, .. } => {
             (status(answer), format!("{}{}", tool.name(), because(reason)))
         }
-        Entry::Intent { tool, status: answer, reason, revision, gains, .. } => {
+        Entry::Intent { tool, status: answer, scope, reason, revision, gains, .. } => {
             let gains = if gains.is_empty() { "no change".to_owned() } else { gains.join("; ") };
-            let tool = tool.name();
-            (status(answer), format!("{tool}, routes {revision}: {gains}{}", because(reason)))
+            let (tool, scope) = (
+                tool.name(),
+                match scope {
+                    Scope::Once => " for one request",
+                    Scope::Run => "",
+                    Scope::Saved => " to be saved",
+                },
+            );
+            (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{}", because(reason)))
         }
+        Entry::Spent { proposal } => ("spent", format!("what {} allowed for one request", proposal.short())),
         Entry::Live { revision, .. } => ("live", format!("routes {revision}")),
         Entry::Failed { revision, why, .. } => ("failed", format!("routes {revision}: {why}")),
     }

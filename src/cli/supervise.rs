@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
-use bottle_contract::queue::{Id, MAX_TEXT, Proposal, Response, Status};
+use bottle_contract::queue::{Id, MAX_TEXT, Proposal, Response, Scope, Status};
 use bottle_contract::route::{Form, parse_routes};
 use bottle_queue::{Listing, Pending, RespondError, State};
 use clap::{Subcommand, ValueHint};
@@ -273,7 +273,9 @@ fn change(
     let final_file = edit.map(edited).transpose()?;
     let status = if final_file.is_some() { Status::Modified } else { Status::Approved };
     let (decided_at, decided_by) = (Timestamp::now(), person());
-    let response = Response { proposal_id: id.clone(), status, notes, final_file, decided_at, decided_by };
+    let scope = Scope::Run;
+    let response =
+        Response { proposal_id: id.clone(), status, notes, final_file, scope, decided_at, decided_by };
     let asked = async {
         let channel = connect(host, bottle_slug).await?;
         let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(lost)?;
@@ -337,8 +339,15 @@ fn answer(
     let Proposal { id, bottle_slug, .. } = &pending.proposal;
     let folder = bottle_queue::Folder::open(&host.home, bottle_slug).map_err(unusable)?;
     let (decided_at, decided_by) = (Timestamp::now(), person());
-    let response =
-        Response { proposal_id: id.clone(), status, notes, final_file: None, decided_at, decided_by };
+    let response = Response {
+        proposal_id: id.clone(),
+        status,
+        notes,
+        final_file: None,
+        scope: Scope::Run,
+        decided_at,
+        decided_by,
+    };
     folder.respond(&response).map_err(|error| unanswered(error, id))?;
     match status {
         Status::Approved | Status::Modified => said(output, pending, "approved", "was approved"),

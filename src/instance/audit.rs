@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use bottle_contract::audit::{self, Head, Record};
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Id, Status, Tool};
+use bottle_contract::queue::{Id, Scope, Status, Tool};
 use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,9 @@ pub enum Entry {
         tool: Tool,
         /// The answer.
         status: Status,
+        /// How long they hold.
+        #[serde(default)]
+        scope: Scope,
         /// The reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
@@ -63,6 +66,11 @@ pub enum Entry {
         proposal: Id,
         /// Their number.
         revision: u64,
+    },
+    /// A request passed by what was allowed for one: from here on nothing does.
+    Spent {
+        /// The question.
+        proposal: Id,
     },
     /// They are not, and the question waits on.
     Failed {

@@ -44,7 +44,7 @@ mod tests {
     fn they_are_read_back_and_a_damaged_file_is_no_absence() {
         let folder = tempfile::tempdir().expect("folder");
         assert_eq!(read(folder.path()).expect("none yet"), None);
-        let routes = Routes { revision: 3, yaml: "routes: []\n".to_owned() };
+        let routes = Routes { revision: 3, ..Routes::first("routes: []\n".to_owned()) };
         write(folder.path(), &routes).expect("written");
         assert_eq!(read(folder.path()).expect("read"), Some(routes));
         std::fs::write(path(folder.path()), "{").expect("damaged");

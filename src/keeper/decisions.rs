@@ -5,6 +5,8 @@
 //!                                 any of it fails: routes.json as before, audit: failed, the answer is taken back
 //! ```
 //! Everything is done again when an answer comes twice: what is allowed already changes nothing.
+//!
+//! A yes for one request is laid beside the routes, not over them, until the door says that the request passed.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -15,9 +17,9 @@ use bottle_channel::Channel;
 use bottle_contract::authority;
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
-use bottle_contract::queue::{Proposal, Response, Status};
+use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_contract::route::{Form, RouteTable, parse_routes, render_routes};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Once, Routes};
 use bottle_queue::{Decide, Outcome};
 use sha2::{Digest, Sha256};
 use similar::TextDiff;
@@ -29,6 +31,9 @@ use crate::instance::routes;
 
 /// How long the bundle may take to say that routes are live; it gives its daemons eight seconds.
 const LIVE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How much may wait for its one request. All of it goes to the door with every change, in one message.
+const MOST_ONCE: usize = 8;
 
 /// Decides for one bottle.
 #[derive(Debug, Clone)]
@@ -77,6 +82,22 @@ impl Decisions {
             tracing::warn!("the routes of revision {} are not live: {why}", routes.revision);
         }
     }
+
+    /// A request passed by what `proposal` allowed once. The door knows already.
+    pub(super) async fn spent(&self, proposal: Id) {
+        let mut held = self.0.live.lock().await;
+        let Some(routes) = &mut held.routes else { return };
+        let before = routes.once.len();
+        routes.once.retain(|once| once.proposal != proposal);
+        if routes.once.len() == before {
+            return;
+        }
+        let kept = self.0.keep(routes.clone()).await;
+        let noted = self.0.write("egress", Entry::Spent { proposal }).await;
+        for why in [kept, noted].into_iter().filter_map(Result::err) {
+            tracing::warn!("that a request passed by what was allowed once is not written down: {why}");
+        }
+    }
 }
 
 impl Decide for Decisions {
@@ -107,22 +128,39 @@ struct Change {
 }
 
 impl Change {
-    /// What `text`, in the vocabulary of proposals, makes of the routes of now.
-    fn of(live: &Live, text: &str) -> Result<Self, String> {
+    /// What a yes to `text`, in the vocabulary of proposals, makes of the routes of now.
+    fn of(live: &Live, text: &str, id: &Id, scope: Scope) -> Result<Self, String> {
         let now = live.routes.as_ref().ok_or("the routes that this bottle goes by are not known")?;
         let proposed = proposal::parse(text).map_err(|error| error.to_string())?;
         let table = parse_routes(&now.yaml, Form::Runtime).map_err(|error| error.to_string())?;
         let merged = proposal::merge(&table, &proposed).map_err(|error| error.to_string())?;
-        let any = merged != table;
-        let next = if any {
-            Routes { revision: now.revision.max(live.sent) + 1, yaml: render_routes(&merged) }
-        } else {
-            now.clone()
-        };
-        let gains = gains(&table, &merged);
-        let diff = TextDiff::from_lines(&now.yaml, &next.yaml).unified_diff().context_radius(2).to_string();
-        Ok(Self { next, gains, diff, any })
+        let waits = now.once.iter().any(|once| once.proposal == *id);
+        let (any, yaml) = (merged != table && !waits, render_routes(&merged));
+        let diff = TextDiff::from_lines(&now.yaml, &yaml).unified_diff().context_radius(2).to_string();
+        let mut next = now.clone();
+        match scope {
+            _ if !any => {}
+            Scope::Once => next.once.push(once(now, &proposed, id)?),
+            Scope::Run | Scope::Saved => next.yaml = yaml,
+        }
+        if any {
+            next.revision = now.revision.max(live.sent) + 1;
+        }
+        Ok(Self { next, gains: gains(&table, &merged), diff, any })
     }
+}
+
+/// What one request may pass by.
+fn once(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> Result<Once, String> {
+    if proposed.routes().iter().any(|route| route.git_fetch) {
+        return Err("a clone is several requests: allow it for as long as the bottle runs".to_owned());
+    }
+    if now.once.len() >= MOST_ONCE {
+        return Err(format!(
+            "{MOST_ONCE} others wait for their one request already: allow it for as long as the bottle runs"
+        ));
+    }
+    Ok(Once { proposal: id.clone(), routes: proposed.render() })
 }
 
 /// What a change of routes allows, in words.
@@ -153,12 +191,17 @@ impl Inner {
 
     async fn apply(&self, live: &mut Live, proposal: &Proposal, response: &Response) -> Outcome {
         let text = response.final_file.as_deref().unwrap_or(&proposal.proposed_file);
-        let change = Change::of(live, text)?;
+        if response.scope == Scope::Once && self.was_spent(&proposal.id).await? {
+            // The answer came twice, and the request was between.
+            return Ok(Vec::new());
+        }
+        let change = Change::of(live, text, &proposal.id, response.scope)?;
         let (revision, id) = (change.next.revision, proposal.id.clone());
         let intent = Entry::Intent {
             proposal: id.clone(),
             tool: proposal.tool,
             status: response.status,
+            scope: response.scope,
             reason: response.notes.clone(),
             revision,
             gains: change.gains.clone(),
@@ -217,6 +260,16 @@ impl Inner {
         let written = spawn_blocking(move || routes::write(&folder, &next)).await;
         let written = written.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// Whether a request passed by what `proposal` allowed once.
+    async fn was_spent(&self, proposal: &Id) -> Result<bool, String> {
+        let (trail, proposal) = (self.trail.clone(), proposal.clone());
+        let read = spawn_blocking(move || {
+            let (records, _) = trail.read().map_err(|error| format!("the audit cannot be read: {error}"))?;
+            Ok(records.iter().any(|record| record.entry == Entry::Spent { proposal: proposal.clone() }))
+        });
+        read.await.map_err(|error| error.to_string())?
     }
 
     async fn write(&self, by: &str, entry: Entry) -> Result<(), String> {

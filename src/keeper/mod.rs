@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream};
 use bottle_contract::names::Slug;
-use bottle_contract::session::bundle::{FIRST_REVISION, Routes};
+use bottle_contract::session::bundle::Routes;
 use bottle_contract::session::guest::{Attach, GuestRequest};
 use bottle_contract::session::{Hello, Role};
 use tokio::signal::unix::{SignalKind, signal};
@@ -145,7 +145,7 @@ async fn keep_new(
     match launch_watched(host, backend, &order, &claim, &first, &report).await {
         Ok(running) => {
             // Without them nobody can change them, and who tries is told.
-            let routes = Routes { revision: FIRST_REVISION, yaml: order.plan.egress.routes.clone() };
+            let routes = Routes::first(order.plan.egress.routes.clone());
             if let Err(error) = routes::write(claim.folder(), &routes) {
                 tracing::warn!("the bottle's routes are not noted: {error}");
                 let _ = std::fs::remove_file(routes::path(claim.folder()));

@@ -77,7 +77,7 @@ impl Owned<'_> {
         let shared = Arc::new(Shared {
             guest: guest.clone(),
             notices: Notices::new(),
-            asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(decisions)),
+            asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(decisions.clone())),
             commands,
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),
@@ -85,7 +85,7 @@ impl Owned<'_> {
             offer: Mutex::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
-        let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone()));
+        let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone(), decisions));
         let asking = tokio::spawn(questions::carry(bundle.clone(), shared.clone()));
         let counting = tokio::spawn(usage::carry(
             self.host.home.clone(),
@@ -296,13 +296,14 @@ async fn serve_first(first: First, shared: Arc<Shared>) {
 }
 
 /// Turns what the bundle reports into notices, until it is gone.
-async fn hear_bundle(bundle: Channel, shared: Arc<Shared>) {
+async fn hear_bundle(bundle: Channel, shared: Arc<Shared>, decisions: Decisions) {
     if let Ok(mut events) = bundle.open(&BundleRequest::Events).await {
         while let Ok(event) = events.receive::<BundleEvent>().await {
             match event {
                 // Asked for by the probe, to see it refused.
                 BundleEvent::Refused(refused) if refused.host == NEVER_LISTED => {}
                 BundleEvent::Refused(refused) => shared.notices.tell(Notice::Refused(refused)),
+                BundleEvent::Spent { proposal } => decisions.spent(proposal).await,
                 BundleEvent::Down { daemon } => {
                     shared.notices.tell(Notice::DoorDown(format!(
                         "{daemon} ended; its part of the door is closed and nothing passes there any more"

@@ -6,9 +6,7 @@ use bottle_channel::{Channel, Side};
 use bottle_contract::credential;
 use bottle_contract::names::Name;
 use bottle_contract::route::{self, Form};
-use bottle_contract::session::bundle::{
-    BundleEvent, BundleRequest, Credential, FIRST_REVISION, Provision, Routes, RuleFile,
-};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
@@ -46,7 +44,7 @@ pub(super) async fn raise(
         };
     }
     if work.order.plan.supervise {
-        let routes = Routes { revision: FIRST_REVISION, yaml: work.order.plan.egress.routes.clone() };
+        let routes = Routes::first(work.order.plan.egress.routes.clone());
         let request = BundleRequest::Supervise(routes);
         let BundleEvent::SuperviseOpen = ask(&channel, request, "open the MCP server").await? else {
             return Err(out_of_turn());
@@ -156,7 +154,7 @@ fn provision(work: &Work<'_>, told: &Told) -> Result<Provision, LaunchError> {
         .collect();
     Ok(Provision {
         slug: plan.identity.slug.clone(),
-        routes: Routes { revision: FIRST_REVISION, yaml: plan.egress.routes.clone() },
+        routes: Routes::first(plan.egress.routes.clone()),
         credentials,
         known_secrets: secrets_of_the_environment(work),
         placeholders: plan.placeholders.clone(),

@@ -255,7 +255,7 @@ async fn whole_life() -> Result<()> {
     ensure!(daemon.up && daemon.revision == Some(1) && daemon.name == "egress");
     ensure!(daemon.resident.is_some_and(|bytes| bytes > 1 << 20), "{:?}", daemon.resident);
     let yaml = "routes:\n- host: other.example.com\n".to_owned();
-    let routes = BundleRequest::Routes(Routes { revision: 2, yaml });
+    let routes = BundleRequest::Routes(Routes { revision: 2, ..Routes::first(yaml) });
     ensure!(ask(&keeper, &routes).await? == BundleEvent::Live { revision: 2 });
     ensure!(running.ask("http://_egress.local/allowlist")?.contains("other.example.com"));
     let egress = running.egress()?;
@@ -271,7 +271,7 @@ async fn whole_life() -> Result<()> {
 async fn rejected() -> Result<()> {
     let running = Running::start(None)?;
     let keeper = running.keeper().await?;
-    let early = Routes { revision: 2, yaml: "routes: []".into() };
+    let early = Routes { revision: 2, ..Routes::first("routes: []".into()) };
     let rejected = |event| matches!(event, BundleEvent::Rejected { .. });
     ensure!(rejected(ask(&keeper, &BundleRequest::Routes(early)).await?));
     let BundleRequest::Provision(mut bad) = provision() else { bail!("unreachable") };

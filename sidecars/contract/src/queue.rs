@@ -44,6 +44,12 @@ impl Id {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Its beginning, by which a person names it.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        &self.0[..8]
+    }
 }
 
 impl fmt::Display for Id {
@@ -210,10 +216,34 @@ pub struct Response {
     /// What applies instead of what was proposed, with [`Status::Modified`].
     #[serde(default)]
     pub final_file: Option<String>,
+    /// How long a yes to routes holds.
+    #[serde(default, skip_serializing_if = "Scope::is_run")]
+    pub scope: Scope,
     /// When, UTC.
     pub decided_at: Timestamp,
     /// Who.
     pub decided_by: String,
+}
+
+/// How long a yes to routes holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// For the next request that they let through.
+    Once,
+    /// As long as the bottle runs.
+    #[default]
+    Run,
+    /// The same, and the person writes them into a manifest for the next one.
+    Saved,
+}
+
+impl Scope {
+    /// Whether it is the one that is meant where none is given.
+    #[must_use]
+    pub fn is_run(&self) -> bool {
+        *self == Self::Run
+    }
 }
 
 /// A decision.
@@ -243,6 +273,9 @@ impl Response {
         }
         if modified != self.final_file.is_some() {
             return Err("`final_file` belongs to `modified`, and to nothing else".to_owned());
+        }
+        if !self.scope.is_run() && (self.status == Status::Rejected || proposal.tool.reports()) {
+            return Err("`scope` belongs to a yes to routes, and to nothing else".to_owned());
         }
         let reason = self.notes.as_deref().is_some_and(|notes| !notes.trim().is_empty());
         if self.status == Status::Approved && proposal.tool.reports() && !reason {
@@ -286,6 +319,7 @@ mod tests {
             status,
             notes: notes.map(str::to_owned),
             final_file: file.map(str::to_owned),
+            scope: Scope::Run,
             decided_at: Timestamp::UNIX_EPOCH,
             decided_by: "someone".to_owned(),
         };
@@ -302,6 +336,15 @@ mod tests {
             let response = response(status, notes, file);
             assert_eq!(response.check(&routes).is_ok(), fits_routes, "{response:?}");
             assert_eq!(response.check(&report).is_ok(), fits_report, "{response:?}");
+        }
+        for (status, notes, fits_routes) in [
+            (Status::Approved, None, true),
+            (Status::Approved, Some("a reason"), true),
+            (Status::Rejected, None, false),
+        ] {
+            let once = Response { scope: Scope::Once, ..response(status, notes, None) };
+            assert_eq!(once.check(&routes).is_ok(), fits_routes, "{once:?}");
+            assert!(once.check(&report).is_err(), "{once:?}");
         }
         let other = Response { proposal_id: Id::of([2; 16]), ..response(Status::Rejected, None, None) };
         assert!(other.check(&routes).is_err());

@@ -9,7 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Answer, Id, MAX_PENDING, Proposal, Response, Status, Tool};
+use bottle_contract::queue::{Answer, Id, MAX_PENDING, Proposal, Response, Scope, Status, Tool};
 use bottle_queue::{Asker, Decide, Folder, Outcome, Pending, RespondError, State, find, list, question};
 use jiff::Timestamp;
 use tempfile::TempDir;
@@ -42,6 +42,7 @@ fn response(id: &Id, by: &str) -> Response {
         notes: Some("a fixture".to_owned()),
         final_file: None,
         decided_at: Timestamp::now(),
+        scope: Scope::Run,
         decided_by: by.to_owned(),
     }
 }

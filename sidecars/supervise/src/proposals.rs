@@ -159,7 +159,8 @@ mod tests {
     fn proposals() -> Proposals {
         let yaml = "routes:\n- host: open.example\n- host: key.example\n  matches: [{methods: [GET]}]\n  \
                     auth: {scheme: Bearer, slot: s}\n";
-        Proposals::new(Questions::default(), &Routes { revision: 2, yaml: yaml.to_owned() }).expect("routes")
+        Proposals::new(Questions::default(), &Routes { revision: 2, ..Routes::first(yaml.to_owned()) })
+            .expect("routes")
     }
 
     fn propose(proposals: &Proposals, text: &str, revision: Option<u64>) -> Result<Proposed, Unasked> {
@@ -193,10 +194,10 @@ mod tests {
     async fn what_became_live_meanwhile_is_not_asked_for() {
         let proposals = proposals();
         let yaml = "routes: [{host: new.example}]\n".to_owned();
-        proposals.replace(&Routes { revision: 3, yaml }).expect("replaced");
+        proposals.replace(&Routes { revision: 3, ..Routes::first(yaml) }).expect("replaced");
         assert_eq!(propose(&proposals, "[{host: new.example}]", None).expect("asked"), Proposed::Nothing);
         assert_eq!(proposals.current().revision, 3);
-        assert!(proposals.replace(&Routes { revision: 4, yaml: "routes: {".to_owned() }).is_err());
+        assert!(proposals.replace(&Routes { revision: 4, ..Routes::first("routes: {".to_owned()) }).is_err());
         assert_eq!(proposals.current().revision, 3);
     }
 }

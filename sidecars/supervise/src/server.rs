@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bottle_contract::queue::{Answer, Id, Status, Tool};
+use bottle_contract::queue::{Answer, Id, Scope, Status, Tool};
 use bottle_contract::route::shown;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation, ListToolsResult,
@@ -106,14 +106,24 @@ impl Server {
             }),
             Some(Answer::Refused(why)) => json!({"status": "refused", "id": id, "message": why}),
             Some(Answer::Decided(response)) => {
+                let once = response.scope == Scope::Once;
                 let (status, message) = match response.status {
+                    Status::Approved if once => {
+                        ("approved", "the next request that needs the routes passes, and no other; make it")
+                    }
                     Status::Approved => ("approved", "the routes are live; make your request"),
+                    Status::Modified if once => {
+                        ("modified", "the person allowed `routes` instead, for the next request and no other")
+                    }
                     Status::Modified => {
                         ("modified", "the person allowed `routes` instead, and they are live")
                     }
                     Status::Rejected => ("rejected", "the person said no; do without it"),
                 };
                 let mut said = json!({"status": status, "id": id, "message": message});
+                if once {
+                    said["scope"] = json!(response.scope);
+                }
                 if response.status != Status::Rejected {
                     said["revision"] = revision.into();
                 }

@@ -12,7 +12,7 @@ use super::guest::SecretText;
 use crate::credential::Binding;
 use crate::decide::Reason;
 use crate::names::Slug;
-use crate::queue::Question;
+use crate::queue::{Id, Question};
 use crate::usage::Usage;
 
 /// The first frame of a stream towards the bundle. Each answers with one [`BundleEvent`], except
@@ -95,7 +95,7 @@ impl Provision {
     pub fn of_routes(slug: Slug, yaml: String) -> Self {
         Self {
             slug,
-            routes: Routes { revision: FIRST_REVISION, yaml },
+            routes: Routes::first(yaml),
             credentials: Vec::new(),
             known_secrets: Vec::new(),
             rules: Vec::new(),
@@ -149,6 +149,27 @@ pub struct Routes {
     pub revision: u64,
     /// `routes.yaml`, the rendered runtime form ([`crate::route`]).
     pub yaml: String,
+    /// What a person allowed for one request each, in the order of their saying so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub once: Vec<Once>,
+}
+
+impl Routes {
+    /// What a bundle is provisioned with.
+    #[must_use]
+    pub fn first(yaml: String) -> Self {
+        Self { revision: FIRST_REVISION, yaml, once: Vec::new() }
+    }
+}
+
+/// Routes for one request, laid over the others until one passed by them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Once {
+    /// The question whose answer allowed them.
+    pub proposal: Id,
+    /// In the words of proposals ([`crate::proposal`]).
+    pub routes: String,
 }
 
 /// A secret with the one place it may go to.
@@ -205,6 +226,11 @@ pub enum BundleEvent {
     },
     /// A request was refused.
     Refused(Refused),
+    /// A request passed by what was allowed for one; see [`Routes::once`].
+    Spent {
+        /// The question whose answer allowed it.
+        proposal: Id,
+    },
     /// See [`BundleRequest::Question`].
     Asked(Box<Question>),
     /// See [`BundleRequest::Usage`].

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bottle_contract::decide::Refusal;
+use bottle_contract::queue::Id;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, LogLevel, Refused};
 use bottle_scan::{Redactor, TooLarge};
@@ -143,6 +144,11 @@ impl Reporter {
             self.backlog.push(BundleEvent::Refused(refused));
         }
         id
+    }
+
+    /// Tells that a request passes by what was allowed for one.
+    pub(crate) fn spent(&self, proposal: Id) {
+        self.backlog.push(BundleEvent::Spent { proposal });
     }
 
     /// Tells of something that was taken out of a request or an answer, or only noticed in it.

@@ -21,6 +21,7 @@ mod headers;
 mod held;
 mod inbound;
 pub(crate) mod messages;
+mod once;
 mod outbound;
 mod told;
 
@@ -35,7 +36,7 @@ use hyper::upgrade::OnUpgrade;
 
 use crate::door::{Way, tunnel};
 use crate::egress::Egress;
-use crate::live::Current;
+use crate::live::{Current, Turn};
 use crate::report::Passed;
 use crate::usage::Counting;
 use arriving::Arriving;
@@ -64,10 +65,14 @@ pub(crate) async fn handle(
     if facts::asks_the_door(&way, &parts) {
         return about_the_door(&current, &parts);
     }
-    let judging = Judging { egress: &egress, current: &current, way: &way };
-    let judged = judging.judge(&mut parts, body).await;
+    let turn = once::turn(&egress, &current, &way, &parts);
+    let table = turn.as_ref().map_or(&current.table, Turn::table);
+    let judged = Judging { egress: &egress, table, way: &way }.judge(&mut parts, body).await;
     let refused = match judged {
         Ok((permit, cargo)) => {
+            if let Some(turn) = turn {
+                egress.reporter.spent(turn.spend());
+            }
             let asked = permit.asked.clone();
             match forwarded(&egress, permit, parts, (cargo, upgrade), started).await {
                 Ok(response) => return response,

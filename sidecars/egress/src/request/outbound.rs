@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bottle_contract::decide::{Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide};
 use bottle_contract::names::HTTP_PORT;
-use bottle_contract::route::{Dlp, Route};
+use bottle_contract::route::{Dlp, Route, RouteTable};
 use bottle_scan::{Finding, Severity};
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
@@ -28,7 +28,7 @@ use crate::door::Way;
 use crate::egress::Egress;
 use crate::inspect::head::{Head, Leaving};
 use crate::inspect::{Seen, described, rewritten};
-use crate::live::{self, Current};
+use crate::live;
 use crate::report::record::Asked;
 use crate::upstream::Target;
 
@@ -82,7 +82,8 @@ impl Cargo {
 /// What is known while a request is judged.
 pub(super) struct Judging<'r> {
     pub(super) egress: &'r Arc<Egress>,
-    pub(super) current: &'r Current,
+    /// The routes, for the whole of the request.
+    pub(super) table: &'r RouteTable,
     pub(super) way: &'r Way,
 }
 
@@ -117,7 +118,7 @@ impl Judging<'_> {
     }
 
     fn verdict<'d>(&'d self, facts: &RequestFacts<'d>, findings: &Findings) -> Verdict<'d, 'd> {
-        decide(&self.current.table, facts, &|slot| self.egress.vault.holds(slot), findings)
+        decide(self.table, facts, &|slot| self.egress.vault.holds(slot), findings)
     }
 
     fn refused(&self, parts: &Parts, refusal: Refusal) -> Refused {

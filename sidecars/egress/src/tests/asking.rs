@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bottle_channel::{Channel, Side};
 use bottle_contract::decide::Reason;
-use bottle_contract::queue::{Answer, Question, Response, Status};
+use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
 use bottle_contract::session::bundle::Provision;
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::carry;
@@ -62,6 +62,7 @@ pub(super) async fn person_after(
                     notes: Some("because I say so".to_owned()),
                     final_file: None,
                     decided_at: jiff::Timestamp::now(),
+                    scope: Scope::Run,
                     decided_by: "somebody".to_owned(),
                 }))
             }

@@ -6,7 +6,8 @@ use std::process::Output;
 use std::sync::Arc;
 
 use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
-use bottle_contract::session::bundle::{BundleEvent, Credential, LogLevel, Provision, Refused, Routes};
+use bottle_contract::queue::Id;
+use bottle_contract::session::bundle::{BundleEvent, Credential, LogLevel, Once, Provision, Refused, Routes};
 use bottle_queue::Questions;
 use bottle_test_support::upstream::{Site, Upstream};
 use tempfile::TempDir;
@@ -183,9 +184,24 @@ impl DoorFixture {
         self.replace(revision, routes(self.site.address().port(), route, more))
     }
 
+    /// The same, with what may pass once: names of questions, and what their answers allowed.
+    pub(super) fn allow_once(
+        &self,
+        revision: u64,
+        route: &str,
+        once: &[(u8, &str)],
+    ) -> Result<BundleEvent, String> {
+        let once = once.iter().map(|(question, routes)| Once {
+            proposal: Id::of([*question; 16]),
+            routes: (*routes).to_owned(),
+        });
+        let yaml = routes(self.site.address().port(), route, "");
+        self.egress.live.replace(&Routes { revision, yaml, once: once.collect() })
+    }
+
     /// These routes under `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
-        self.egress.live.replace(&Routes { revision, yaml })
+        self.egress.live.replace(&Routes { revision, ..Routes::first(yaml) })
     }
 }
 

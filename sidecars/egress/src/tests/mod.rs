@@ -9,6 +9,7 @@ mod decisions;
 mod hostile;
 mod leaving;
 mod network;
+mod once;
 mod own_rules;
 mod protocols;
 mod returning;

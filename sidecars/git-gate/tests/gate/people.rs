@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::Channel;
-use bottle_contract::queue::{Answer, Question, Response, Status, Tool};
+use bottle_contract::queue::{Answer, Question, Response, Scope, Status, Tool};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_test_support::sshd::run;
 
@@ -42,6 +42,7 @@ pub(crate) async fn decide_after(
         notes: Some("so I say".to_owned()),
         final_file: None,
         decided_at: question.expires_at,
+        scope: Scope::Run,
         decided_by: "me".to_owned(),
     };
     stream.message(&Answer::Decided(Box::new(response))).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Side};
-use bottle_contract::queue::{Answer, Question, Response, Status};
+use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Door;
@@ -104,7 +104,7 @@ impl Scene {
         ensure!(hello.role == Role::Supervise);
         let asked = Arc::default();
         let scene = Self { folder, process, channel, asked };
-        let first = Routes { revision: 1, yaml: ROUTES.to_owned() };
+        let first = Routes::first(ROUTES.to_owned());
         let open = scene.ask(&BundleRequest::Supervise(first)).await?;
         ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
         let (channel, asked) = (scene.channel.clone(), Arc::clone(&scene.asked));
@@ -134,6 +134,7 @@ impl Scene {
             notes: notes.map(str::to_owned),
             final_file: file,
             decided_at: question.expires_at,
+            scope: Scope::Run,
             decided_by: "someone".to_owned(),
         }))
     }
@@ -149,7 +150,7 @@ impl Scene {
 
     /// These are live at the proxy now.
     pub(crate) async fn routes(&self, revision: u64, yaml: &str) -> Result<()> {
-        let routes = BundleRequest::Routes(Routes { revision, yaml: yaml.to_owned() });
+        let routes = BundleRequest::Routes(Routes { revision, ..Routes::first(yaml.to_owned()) });
         let live = self.ask(&routes).await?;
         ensure!(live == BundleEvent::Live { revision }, "{live:?}");
         Ok(())
