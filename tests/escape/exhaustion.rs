@@ -29,7 +29,7 @@ async fn ends(bottle: &Bottle<'_>, script: &str) -> (String, Exit) {
     let channel = bottle.connect().await;
     let argv = ["/usr/bin/python3", "-c", script];
     let ended = tokio::time::timeout(PATIENCE, run(&channel, &argv)).await;
-    ended.expect("noticed in time").unwrap_or_else(|_| (String::new(), Exit::Signal(9)))
+    ended.expect("noticed in time").unwrap_or_else(|gone| (format!("{gone:?}"), Exit::Signal(9)))
 }
 
 /// The limit that the bottle went beyond, as the keeper asks for it.
