@@ -9,7 +9,7 @@
 //! ```
 //! `cli` is the only one that reads flags and prints; `keeper` is the process that owns a running
 //! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine, and only `forge` a
-//! forge.
+//! forge. `learn` makes routes of what a bottle was refused.
 
 mod archive;
 pub mod backend;
@@ -19,6 +19,7 @@ pub mod host;
 pub mod instance;
 pub mod keeper;
 pub mod launch;
+pub mod learn;
 pub mod manifest;
 mod nearest;
 pub mod plan;

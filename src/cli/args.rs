@@ -8,7 +8,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use super::ink::Color;
 use super::{
     attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, help, info, init,
-    list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
+    learn, list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
 };
 
 /// Runs coding agents in isolated bottles whose only way out is a guarded door.
@@ -64,6 +64,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Policy(policy::Policy),
     Supervise(supervise::Supervise),
+    Learn(learn::Learn),
     /// What was decided for bottles, in lines that are chained to each other
     #[command(subcommand)]
     Audit(audit::Audit),

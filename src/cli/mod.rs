@@ -38,6 +38,7 @@ mod info;
 mod init;
 mod ink;
 mod layout;
+mod learn;
 mod list;
 mod logs;
 mod man;
@@ -131,6 +132,7 @@ fn dispatch(command: Command, output: &Output) -> Result<u8, CliError> {
         Command::Settings(settings) => settings.run(&host()?, output),
         Command::Policy(policy) => policy.run(&host()?, output),
         Command::Supervise(supervise) => supervise.run(&host()?, output),
+        Command::Learn(learn) => learn.run(&host()?, output),
         Command::Audit(audit) => audit.run(&host()?, output),
         Command::Probe(probe) => probe.run(&host()?, output),
         Command::Doctor(doctor) => doctor.run(&host()?, output),

@@ -66,6 +66,12 @@ struct How {
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
+    /// Let the agent ask for nothing, whatever the bottle says; what would be asked about is refused
+    #[arg(long)]
+    no_supervise: bool,
+    /// Keep what is refused, to learn the routes that would let it through: `bottle learn`
+    #[arg(long)]
+    learn: bool,
     /// Give the agent this task and run it without a terminal
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -209,6 +215,8 @@ impl Going {
             log_keep: settings.log_keep,
             limits: settings.limits,
             waits: settings.waits,
+            unsupervised: self.how.no_supervise,
+            learn: self.how.learn,
         };
         // It has its slug: nothing random is asked for.
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)

@@ -226,6 +226,37 @@ pub(crate) struct Verified {
     pub(crate) why: Option<String>,
 }
 
+/// `bottle learn --json`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Learnt {
+    pub(crate) slug: String,
+    /// What would have let it through, in the words of `egress.routes`.
+    pub(crate) routes: Option<String>,
+    /// What they open that is not allowed now, in words.
+    pub(crate) opens: Vec<String>,
+    pub(crate) hosts: Vec<LearntHost>,
+    /// Where the routes say more than was asked for.
+    pub(crate) rules: Vec<String>,
+    pub(crate) left_out: Vec<LeftOut>,
+    /// Whether they wait for an answer in `bottle supervise`.
+    pub(crate) asked: bool,
+}
+
+/// How often a host was asked for.
+#[derive(Debug, Serialize)]
+pub(crate) struct LearntHost {
+    pub(crate) host: String,
+    pub(crate) times: usize,
+}
+
+/// What no route is learned for.
+#[derive(Debug, Serialize)]
+pub(crate) struct LeftOut {
+    pub(crate) host: String,
+    pub(crate) times: usize,
+    pub(crate) why: String,
+}
+
 /// One line of `bottle probe --json`.
 #[derive(Debug, Serialize)]
 pub(crate) struct ProbeAttempt {

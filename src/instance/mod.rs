@@ -20,6 +20,7 @@ pub mod cleanup;
 pub mod committed;
 pub mod deploy_keys;
 pub mod freeze;
+pub mod journal;
 pub mod record;
 pub mod routes;
 pub mod store;

@@ -72,6 +72,9 @@ pub struct Record {
     /// Keys on forges that are to be revoked with it.
     #[serde(default)]
     pub deploy_keys: Vec<DeployKey>,
+    /// Whether its logs stay, to be learned from.
+    #[serde(default)]
+    pub learn: bool,
     /// What guards its door, as it was last known to the keeper.
     #[serde(default)]
     pub services: Vec<Service>,

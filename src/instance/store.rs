@@ -531,6 +531,7 @@ mod tests {
             kept: false,
             transcript: Vec::new(),
             deploy_keys: Vec::new(),
+            learn: false,
             services: Vec::new(),
             agent_exit: None,
             manifest_hash: String::new(),

@@ -131,6 +131,14 @@ async fn answer(request: Request, shared: Arc<Shared>) {
             let _ = stream.message(&event).await;
             let _ = stream.end().await;
         }
+        Ok(KeeperRequest::Ask(question)) => {
+            let asker = shared.asker.clone();
+            // Nobody goes on by the answer but the door.
+            tokio::spawn(async move { asker.ask(*question).await });
+            let stream = request.accept();
+            let _ = stream.message(&KeeperEvent::Done).await;
+            let _ = stream.end().await;
+        }
         Ok(KeeperRequest::Offer) => {
             *shared.offer.lock().unwrap_or_else(PoisonError::into_inner) = Some(request.accept());
         }

@@ -90,7 +90,8 @@ impl Scene<'_> {
         let looked = self.end_processes(since).await.or(stopped);
         let keep = end.choice == EndChoice::Keep
             && (self.holds_work(since, looked).await || failed && conversation.worth_keeping);
-        let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs: keep_logs };
+        let logs = keep_logs || self.claim.record().learn;
+        let keeping = Keeping { layers: keep, snapshot: self.claim.has_snapshot(), logs };
         // Side by side: a forge that hangs holds nothing else up.
         let revoking = deploy_keys::revoke(self.host, &self.claim, &self.tokens);
         let (mut left, keys) = tokio::join!(self.remove_resources(keep), revoking);

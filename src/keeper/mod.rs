@@ -372,6 +372,7 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
         kept: false,
         transcript: plan.transcript.clone(),
         deploy_keys: Vec::new(),
+        learn: plan.learn,
         services: Vec::new(),
         agent_exit: None,
         manifest_hash: plan.manifest_hash.clone(),

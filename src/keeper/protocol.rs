@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::Response;
+use bottle_contract::queue::{Question, Response};
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use jiff::Timestamp;
@@ -60,6 +60,9 @@ pub enum KeeperRequest {
     /// Answers a question of the bottle. Answers [`KeeperEvent::Answered`] when what it brings is done, or
     /// `Refused`; then the question waits on, unless somebody else has answered it.
     Answer(Box<Response>),
+    /// Puts a question of the person's own to the queue of the bottle. Answers [`KeeperEvent::Done`]; what is
+    /// answered to it counts as an answer to the agent does.
+    Ask(Box<Question>),
     /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
     Detach,
 }

@@ -241,7 +241,7 @@ mod tests {
         for (text, words) in [
             ("---\negress: {routes: [{host: a.example}]}\n---\n", "not written a line each"),
             ("---\negress:\n  routes: [{host: a.example}]\n---\n", "not written a line each"),
-            ("---\negress:\n---\n", "not written a line each"),
+            ("---\negress:\n---\n", "`egress` has no value"),
             ("---\n{env: {A: b}}\n---\n", "not written a line each"),
             (
                 "---\negress:\n  routes:\n  - host: new.example\n---\n",

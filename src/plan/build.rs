@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use bottle_contract::names::{AGENT_USER, BadName, Name, Slug};
 use bottle_contract::route::{AuthSource, Route, RouteTable, render_routes};
 use bottle_contract::session::bundle::Limits;
+use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::session::guest::Size;
 use sha2::{Digest, Sha256};
 
@@ -56,6 +57,10 @@ pub struct Flags {
     pub limits: Limits,
     /// `supervise.token_timeout` and `supervise.git_timeout`.
     pub waits: Waits,
+    /// `--no-supervise`: nobody is asked, whatever the bottle says.
+    pub unsupervised: bool,
+    /// `--learn`.
+    pub learn: bool,
 }
 
 /// Why there is no plan.
@@ -134,7 +139,8 @@ pub fn build(
         transcript: provider.transcript().iter().map(|path| in_home(path)).collect(),
         egress,
         repos,
-        supervise: manifest.supervise.value,
+        supervise: manifest.supervise.value && !flags.unsupervised,
+        learn: flags.learn,
         waits: flags.waits,
         placeholders: Vec::new(),
         unsettled,
@@ -175,7 +181,7 @@ fn run<'a>(manifest: &'a ResolvedManifest, flags: &'a Flags, identity: &'a Ident
         arguments: &flags.arguments,
         terminal: flags.terminal.is_some(),
         resumed: flags.resumed,
-        supervise: manifest.supervise.value,
+        supervise: manifest.supervise.value && !flags.unsupervised,
     }
 }
 
@@ -231,7 +237,11 @@ fn egress(
     let ca_bundle = manifest.egress.ca_bundle.as_ref();
     let egress = Egress {
         routes: render_routes(&table),
-        log: manifest.egress.log.value,
+        // Nothing is learned from a log that is not written.
+        log: match manifest.egress.log.value {
+            LogLevel::Off if flags.learn => LogLevel::Blocks,
+            level => level,
+        },
         log_keep: flags.log_keep,
         limits: flags.limits,
         ca_bundle: ca_bundle.map(|path| host_path::absolute(&path.value, &host.home, &host.user_home)),
@@ -403,6 +413,8 @@ mod tests {
             log_keep: 1 << 20,
             limits: Limits::default(),
             waits: Waits::default(),
+            unsupervised: false,
+            learn: false,
         };
         change(&mut flags);
         build(&host, &resolved.manifest, &flags, &mut |buffer| buffer.fill(1))

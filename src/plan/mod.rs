@@ -55,6 +55,9 @@ pub struct Plan {
     /// Whether a person can be asked while the bottle runs.
     #[serde(default)]
     pub supervise: bool,
+    /// Whether what is refused is learned from: it is logged, and the log outlives the bottle.
+    #[serde(default)]
+    pub learn: bool,
     /// How long they are waited for.
     #[serde(default)]
     pub waits: Waits,

@@ -456,6 +456,7 @@ fn plan(slug: &str, backend: &str) -> Plan {
         },
         repos: Vec::new(),
         supervise: true,
+        learn: false,
         waits: Default::default(),
         placeholders: Vec::new(),
         unsettled: None,

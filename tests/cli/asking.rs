@@ -22,7 +22,7 @@ const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; 
     read -r line <&3; exec 3>&-; case $line in *' 200 '*) break;; esac; i=$((i+1)); sleep 0.01; done; echo \"$line\"";
 
 /// A home with a bottle `one` that runs and may reach little; nothing where it cannot be had.
-fn asking(test: &str, backend: &str) -> Result<Option<TestHome>> {
+fn asking(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>> {
     let address: IpAddr = if backend == "docker" {
         if let Err(missing) = engine::here() {
             skip::aloud(test, &missing);
@@ -46,7 +46,8 @@ fn asking(test: &str, backend: &str) -> Result<Option<TestHome>> {
         ),
     )?;
     home.agent("asks", "---\nbottle: asks\n---\n")?;
-    let mut start = home.program(["start", "asks", "--detach", "--label", "one", "-q", "--yes"])?;
+    let start = ["start", "asks", "--detach", "--label", "one", "-q", "--yes"];
+    let mut start = home.program(start.iter().chain(flags).copied())?;
     let _ = start.deadline(PATIENCE).run()?.expect_code(0);
     Ok(Some(home))
 }
@@ -101,7 +102,7 @@ fn answer(asking: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
 
 fn refused_asked_allowed(backend: &str) -> Result<()> {
     let test = format!("asking on {backend}");
-    let Some(home) = asking(&test, backend)? else { return Ok(()) };
+    let Some(home) = asking(&test, backend, &[])? else { return Ok(()) };
     ensure!(fetched(&home, "1")?.contains("403"));
     let (asks, id) = ask(&home, "api.site.example")?;
     let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
@@ -164,7 +165,7 @@ fn what_a_person_allows_passes_at_once_on_docker() -> Result<()> {
 /// With nothing that can be written, nothing is applied; the question waits on, and then is answered.
 #[test]
 fn what_cannot_be_applied_waits_on_and_a_killed_keeper_loses_nothing() -> Result<()> {
-    let Some(home) = asking("asking and failing", "linux")? else { return Ok(()) };
+    let Some(home) = asking("asking and failing", "linux", &[])? else { return Ok(()) };
     let (asks, id) = ask(&home, "api.site.example")?;
     let audit = home.bottle_home().join("audit");
     std::fs::write(&audit, "no folder")?;
@@ -201,5 +202,42 @@ fn what_cannot_be_applied_waits_on_and_a_killed_keeper_loses_nothing() -> Result
     let said = inside(&home, &["bottle-ask", "check", &id])?.expect_code(0).stdout;
     ensure!(said.contains("approved"), "{said}");
     let _ = run(&home, &["audit", "verify"])?.expect_code(0);
+    Ok(())
+}
+
+/// Refused, learned, allowed for one request and then for all; and what a bottle was refused outlives it.
+#[test]
+fn what_was_refused_is_learned_and_asked_for() -> Result<()> {
+    let Some(home) = asking("learning", "linux", &["--learn"])? else { return Ok(()) };
+    ensure!(fetched(&home, "2")?.contains("403"));
+    let dry = run(&home, &["learn", "one", "--dry-run"])?.expect_code(0);
+    ensure!(dry.stdout.contains("api.site.example, 2 times"), "{}", dry.stdout);
+    ensure!(dry.stdout.contains("value: /new"), "{}", dry.stdout);
+    ensure!(run(&home, &["supervise", "list"])?.stdout.is_empty(), "only shown");
+    let learned = run(&home, &["learn", "one", "--json"])?.expect_code(0).json()?;
+    ensure!(learned["asked"] == true && learned["hosts"][0]["times"] == 2, "{learned}");
+    // Asked for again it is the same question.
+    let _ = run(&home, &["learn", "one"])?.expect_code(0);
+    let listed = run(&home, &["supervise", "list", "--json"])?.json()?;
+    ensure!(listed.as_array().is_some_and(|listed| listed.len() == 1), "{listed}");
+    let id = listed[0]["id"].as_str().context("an id")?;
+    ensure!(listed[0]["summary"] == "learned from 2 requests that were refused", "{listed}");
+    let _ = run(&home, &["supervise", "approve", id])?.expect_code(0);
+    ensure!(fetched(&home, "1")?.contains("200"));
+    let nothing = run(&home, &["learn", "one"])?.expect_code(0);
+    ensure!(nothing.stderr.contains("refused nothing that routes could let through"), "{}", nothing.stderr);
+    let _ = run(&home, &["stop", "one"])?.expect_code(0);
+    let after = run(&home, &["learn", "one", "--json"])?.expect_code(0).json()?;
+    ensure!(after["asked"] == false && after["routes"].is_null(), "{after}");
+    Ok(())
+}
+
+#[test]
+fn nobody_is_asked_where_the_person_says_so() -> Result<()> {
+    let Some(home) = asking("not asking", "linux", &["--no-supervise"])? else { return Ok(()) };
+    let refused = inside(&home, &["bottle-ask", "routes"])?;
+    ensure!(refused.code != 0, "{}", refused.stdout);
+    let learned = run(&home, &["learn", "one"])?.expect_code(0);
+    ensure!(learned.stderr.contains("refused nothing"), "{}", learned.stderr);
     Ok(())
 }

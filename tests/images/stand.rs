@@ -125,6 +125,8 @@ impl Stand {
             resumed: false,
             log_keep: 1 << 20,
             limits: Default::default(),
+            learn: false,
+            unsupervised: false,
             waits: Default::default(),
         };
         plan::build(&self.host, &resolved.manifest, &flags, &mut |bytes| bytes.fill(1)).expect("a plan")

@@ -95,6 +95,8 @@ fn flags(line: &str) -> Flags {
         log_keep: 1 << 20,
         limits: Default::default(),
         waits: Default::default(),
+        unsupervised: false,
+        learn: false,
     };
     while let Some(word) = words.next() {
         match word {

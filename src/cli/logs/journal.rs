@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 use rustix::fs::OFlags;
@@ -15,6 +15,7 @@ use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::{LOOK_EVERY, Output, inert, wait_while_read};
 use crate::host::Host;
+use crate::instance::journal::files;
 use crate::instance::{State, Store};
 
 /// The longest line that is shown whole; the door writes none near it.
@@ -95,22 +96,6 @@ fn follow(
     }
 }
 
-/// `egress.3.jsonl`, `egress.2.jsonl`, … and the current one last.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    let mut files: Vec<(u32, PathBuf)> = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let age = name.to_str()?.strip_prefix("egress.")?.strip_suffix("jsonl")?;
-            let age = if age.is_empty() { 0 } else { age.strip_suffix('.')?.parse().ok()? };
-            Some((age, entry.path()))
-        })
-        .collect();
-    files.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
-    files.into_iter().map(|(_, path)| path).collect()
-}
-
 /// A file read line by line as it grows.
 struct Followed {
     reader: BufReader<File>,
@@ -162,19 +147,6 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-
-    #[test]
-    fn the_ring_is_read_oldest_first() {
-        let folder = tempfile::tempdir().expect("folder");
-        for name in ["egress.jsonl", "egress.2.jsonl", "egress.10.jsonl", "egress.x.jsonl", "agent.log"] {
-            std::fs::write(folder.path().join(name), "").expect("write");
-        }
-        let names: Vec<_> = files(folder.path())
-            .iter()
-            .map(|path| path.file_name().expect("name").to_string_lossy().into_owned())
-            .collect();
-        assert_eq!(names, ["egress.10.jsonl", "egress.2.jsonl", "egress.jsonl"]);
-    }
 
     #[test]
     fn a_line_is_shown_when_it_is_whole_and_young_enough() {

@@ -152,6 +152,8 @@ fn plan_of(host: &Host, manifest: &ResolvedManifest) -> Result<Plan, CliError> {
         log_keep: 0,
         limits: Default::default(),
         waits: Default::default(),
+        unsupervised: false,
+        learn: false,
     };
     // The label is the slug: nothing random is asked for.
     plan::build(host, manifest, &flags, &mut |_| {}).map_err(CliError::from)

@@ -20,6 +20,7 @@ use super::attach::{Joined, catch, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
+use super::learn;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal::{self, Decision};
@@ -65,6 +66,12 @@ pub(crate) struct Start {
     /// Leave it running and print its name
     #[arg(long)]
     detach: bool,
+    /// Let the agent ask for nothing, whatever the bottle says; what would be asked about is refused
+    #[arg(long)]
+    no_supervise: bool,
+    /// Keep what is refused, to learn the routes that would let it through: `bottle learn`
+    #[arg(long)]
+    learn: bool,
     /// Give the agent this task and run it without a terminal
     #[arg(short, long, value_name = "TEXT")]
     prompt: Option<String>,
@@ -194,6 +201,8 @@ impl Start {
             log_keep: settings.log_keep,
             limits: settings.limits,
             waits: settings.waits,
+            unsupervised: self.no_supervise,
+            learn: self.learn,
         };
         let mut rng = rand::rng();
         plan::build(host, &resolved.manifest, &flags, &mut |bytes| rng.fill(bytes)).map_err(CliError::from)
@@ -247,9 +256,13 @@ impl Agreed {
             return launch::report_detached(&slug, output);
         }
         let style = style(&plan, settings);
-        let host = host.clone();
-        let joined = Joined { host, channel, slug, ours: true, pass: settings.terminal_pass };
-        joined.run(style, false, signals, output).await
+        let joined = Joined { host: host.clone(), channel, slug, ours: true, pass: settings.terminal_pass };
+        let slug = joined.slug.clone();
+        let ended = joined.run(style, false, signals, output).await;
+        if plan.learn {
+            learn::hint(host, &slug, output);
+        }
+        ended
     }
 }
 

@@ -1,0 +1,193 @@
+//! `bottle learn`: the routes that would have let through what a bottle was refused.
+//!
+//! Asked for in the bottle's own queue, as if its agent had: `bottle supervise` decides.
+
+use std::time::Duration;
+
+use bottle_contract::names::Slug;
+use bottle_contract::queue::{Question, Tool};
+use bottle_contract::route::{Form, RouteTable, parse_routes};
+use bottle_contract::session::bundle::Routes;
+use bottle_contract::{authority, proposal};
+use bottle_queue::question;
+
+use super::completions;
+use super::connect::{connect, lost, unlistable};
+use super::error::{CliError, Kind};
+use super::exit;
+use super::output::{Output, one_line};
+use super::shapes::{Learnt, LearntHost, LeftOut};
+use crate::backend::GUARD_LOGS;
+use crate::host::Host;
+use crate::instance::{State, Store, routes};
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+use crate::learn::{self, Learned};
+
+/// How long the question waits.
+const WAITS: Duration = Duration::from_secs(24 * 3600);
+
+/// Show the routes that would let through what a bottle was refused, and ask for them
+///
+/// They are asked for in the bottle's own queue: `bottle supervise` shows what they open, and answers. Needs the
+/// door's log: of a bottle that was started with `--learn`, or says `egress.log: 1`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Learn {
+    /// The bottle, as `bottle list` names it
+    #[arg(add = completions::bottles_there())]
+    slug: Slug,
+    /// Only show them
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Learn {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        let slug = &self.slug;
+        let store = Store::of(host);
+        let state = store.state(slug).ok_or_else(|| {
+            CliError::new(Kind::NoSuchBottle, format!("nothing is left of a bottle named {slug}"))
+                .about(slug)
+                .hint("`bottle start --learn` keeps what a bottle was refused")
+        })?;
+        let (learned, now) = learned(host, slug)?;
+        let table = table(&now).map_err(|error| error.about(slug))?;
+        let asked = match &learned.routes {
+            Some(routes) if !self.dry_run && matches!(state, State::Alive(_)) => {
+                ask(host, slug, wanted(&learned, routes, &now))?;
+                true
+            }
+            _ => false,
+        };
+        let opens = opens(&table, &learned);
+        if output.json {
+            output.print_json(&shape(slug, &learned, opens, asked))?;
+        } else {
+            show(slug, &learned, &opens, output)?;
+            next(slug, &learned, asked, output);
+        }
+        Ok(exit::DONE)
+    }
+}
+
+/// Said at the end of a bottle that learned; nothing when it was refused nothing.
+pub(super) fn hint(host: &Host, slug: &Slug, output: &Output) {
+    let Ok((learned, _)) = learned(host, slug) else { return };
+    if learned.routes.is_some() {
+        let hosts = learned.hosts.len();
+        let hosts = if hosts == 1 {
+            "one host was refused".to_owned()
+        } else {
+            format!("{hosts} hosts were refused")
+        };
+        output.note(format!("{hosts}: `bottle learn {slug}` shows the routes that let them through"));
+    }
+}
+
+/// What the bottle's log teaches, and the routes it went by.
+fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
+    let store = Store::of(host);
+    store.list().map_err(unlistable)?;
+    let folder = store.folder(slug);
+    let unread = |error: std::io::Error| {
+        CliError::new(Kind::State, format!("what {slug} was refused cannot be read: {error}")).about(slug)
+    };
+    let now = routes::read(&folder).map_err(unread)?.ok_or_else(|| {
+        CliError::new(Kind::State, "the routes that this bottle went by are not known").about(slug)
+    })?;
+    let learning = learn::read(&folder.join(GUARD_LOGS)).map_err(unread)?;
+    let table = table(&now).map_err(|error| error.about(slug))?;
+    Ok((learning.learned(&table), now))
+}
+
+fn table(routes: &Routes) -> Result<RouteTable, CliError> {
+    parse_routes(&routes.yaml, Form::Runtime)
+        .map_err(|error| CliError::new(Kind::State, format!("its routes cannot be read: {error}")))
+}
+
+fn opens(now: &RouteTable, learned: &Learned) -> Vec<String> {
+    let merged = learned.routes.as_ref().and_then(|routes| proposal::merge(now, routes).ok());
+    let gains = |merged: RouteTable| authority::gains(now, &merged).iter().map(ToString::to_string).collect();
+    merged.map(gains).unwrap_or_default()
+}
+
+/// The question, as a person reads it.
+fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
+    let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
+    let mut why = format!("learned from {times} requests that were refused");
+    for rule in &learned.rules {
+        why.push_str("\n- ");
+        why.push_str(rule);
+    }
+    let why = why.chars().take(4_000).collect();
+    Question { revision: Some(now.revision), ..question(Tool::EgressAllow, routes.render(), why, WAITS) }
+}
+
+fn ask(host: &Host, slug: &Slug, question: Question) -> Result<(), CliError> {
+    super::block_on(async {
+        let channel = connect(host, slug).await?;
+        let mut stream = channel.open(&KeeperRequest::Ask(Box::new(question))).await.map_err(lost)?;
+        match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+            KeeperEvent::Done => Ok(()),
+            KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why).about(slug)),
+            _ => Err(lost("it answered out of turn")),
+        }
+    })
+}
+
+fn shape(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> Learnt {
+    let host = |(host, times): &(String, usize)| LearntHost { host: host.clone(), times: *times };
+    let left = |(host, times, why): &(String, usize, String)| LeftOut {
+        host: host.clone(),
+        times: *times,
+        why: why.clone(),
+    };
+    Learnt {
+        slug: slug.to_string(),
+        routes: learned.routes.as_ref().map(proposal::Proposal::render),
+        opens,
+        hosts: learned.hosts.iter().map(host).collect(),
+        rules: learned.rules.clone(),
+        left_out: learned.left_out.iter().map(left).collect(),
+        asked,
+    }
+}
+
+fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Result<(), CliError> {
+    let ink = output.ink();
+    let mut lines = Vec::new();
+    let list = |lines: &mut Vec<String>, title: &str, items: Vec<String>| {
+        if !items.is_empty() {
+            lines.push(title.to_owned());
+            lines.extend(items.iter().map(|item| format!("  - {}", ink.hanging(&one_line(item), 4))));
+            lines.push(String::new());
+        }
+    };
+    let times = |times: usize| if times == 1 { "once".to_owned() } else { format!("{times} times") };
+    let refused = learned.hosts.iter().map(|(host, count)| format!("{host}, {}", times(*count)));
+    list(
+        &mut lines,
+        &format!("{} was refused, and may be let through:", ink.bold(slug.as_str())),
+        refused.collect(),
+    );
+    list(&mut lines, "The routes open:", opens.to_vec());
+    list(&mut lines, "They say more than was asked for where many paths were:", learned.rules.clone());
+    let left = learned.left_out.iter().map(|(host, count, why)| format!("{host}, {}: {why}", times(*count)));
+    list(&mut lines, "Not in them:", left.collect());
+    if let Some(routes) = &learned.routes {
+        lines.push(routes.render().trim_end().to_owned());
+    }
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
+}
+
+fn next(slug: &Slug, learned: &Learned, asked: bool, output: &Output) {
+    if learned.routes.is_none() {
+        output.note(format!("{slug} was refused nothing that routes could let through"));
+    } else if asked {
+        output.note("they wait for your answer: `bottle supervise`");
+    } else {
+        output.note("nothing was changed; they can go under `egress` in the bottle's file (`bottle edit`)");
+    }
+}
