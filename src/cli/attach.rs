@@ -274,6 +274,14 @@ pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
     if let Some(path) = &ended.transcript {
         output.note(format!("its conversations are in {path}"));
     }
+    if let Some(hosts) = ended.learned.filter(|hosts| *hosts > 0) {
+        let were = if hosts == 1 { "one host was".to_owned() } else { format!("{hosts} hosts were") };
+        output
+            .note(format!("{were} refused: `bottle learn {slug}` shows routes that would let them through"));
+    }
+    if let Some(head) = &ended.audit {
+        output.note(format!("its audit ends at {head}"));
+    }
     match ended.resumable {
         Some(Resumable::Kept) => output.note(format!("`bottle resume {slug}` goes on with it")),
         Some(Resumable::Snapshot) => output.note(format!("`bottle resume {slug}` goes on from its snapshot")),

@@ -5,21 +5,21 @@
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
+use bottle_contract::proposal;
 use bottle_contract::queue::{Question, Tool};
-use bottle_contract::route::{Form, RouteTable, parse_routes};
+use bottle_contract::route::{Form, parse_routes};
 use bottle_contract::session::bundle::Routes;
-use bottle_contract::{authority, proposal};
 use bottle_queue::question;
 
 use super::completions;
-use super::connect::{connect, lost, unlistable};
+use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, one_line};
 use super::shapes::{Learnt, LearntHost, LeftOut};
-use crate::backend::GUARD_LOGS;
 use crate::host::Host;
-use crate::instance::{State, Store, routes};
+use crate::instance::{State, Store};
+use crate::keeper::decisions;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 use crate::learn::{self, Learned};
 
@@ -50,7 +50,6 @@ impl Learn {
                 .hint("`bottle start --learn` keeps what a bottle was refused")
         })?;
         let (learned, now) = learned(host, slug)?;
-        let table = table(&now).map_err(|error| error.about(slug))?;
         let asked = match &learned.routes {
             Some(routes) if !self.dry_run && matches!(state, State::Alive(_)) => {
                 ask(host, slug, wanted(&learned, routes, &now))?;
@@ -58,7 +57,7 @@ impl Learn {
             }
             _ => false,
         };
-        let opens = opens(&table, &learned);
+        let opens = opens(&now, &learned);
         if output.json {
             output.print_json(&shape(slug, &learned, opens, asked))?;
         } else {
@@ -69,45 +68,21 @@ impl Learn {
     }
 }
 
-/// Said at the end of a bottle that learned; nothing when it was refused nothing.
-pub(super) fn hint(host: &Host, slug: &Slug, output: &Output) {
-    let Ok((learned, _)) = learned(host, slug) else { return };
-    if learned.routes.is_some() {
-        let hosts = learned.hosts.len();
-        let hosts = if hosts == 1 {
-            "one host was refused".to_owned()
-        } else {
-            format!("{hosts} hosts were refused")
-        };
-        output.note(format!("{hosts}: `bottle learn {slug}` shows the routes that let them through"));
-    }
-}
-
 /// What the bottle's log teaches, and the routes it went by.
 fn learned(host: &Host, slug: &Slug) -> Result<(Learned, Routes), CliError> {
-    let store = Store::of(host);
-    store.list().map_err(unlistable)?;
-    let folder = store.folder(slug);
-    let unread = |error: std::io::Error| {
-        CliError::new(Kind::State, format!("what {slug} was refused cannot be read: {error}")).about(slug)
+    let bad = |message: String| CliError::new(Kind::State, message).about(slug);
+    learn::of_bottle(&Store::of(host).folder(slug))
+        .map_err(|error| bad(format!("what {slug} was refused cannot be read: {error}")))?
+        .ok_or_else(|| bad("the routes that this bottle went by are not known".to_owned()))
+}
+
+fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
+    let gains = || {
+        let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
+        let merged = proposal::merge(&table, learned.routes.as_ref()?).ok()?;
+        Some(decisions::gains(&table, &merged))
     };
-    let now = routes::read(&folder).map_err(unread)?.ok_or_else(|| {
-        CliError::new(Kind::State, "the routes that this bottle went by are not known").about(slug)
-    })?;
-    let learning = learn::read(&folder.join(GUARD_LOGS)).map_err(unread)?;
-    let table = table(&now).map_err(|error| error.about(slug))?;
-    Ok((learning.learned(&table), now))
-}
-
-fn table(routes: &Routes) -> Result<RouteTable, CliError> {
-    parse_routes(&routes.yaml, Form::Runtime)
-        .map_err(|error| CliError::new(Kind::State, format!("its routes cannot be read: {error}")))
-}
-
-fn opens(now: &RouteTable, learned: &Learned) -> Vec<String> {
-    let merged = learned.routes.as_ref().and_then(|routes| proposal::merge(now, routes).ok());
-    let gains = |merged: RouteTable| authority::gains(now, &merged).iter().map(ToString::to_string).collect();
-    merged.map(gains).unwrap_or_default()
+    gains().unwrap_or_default()
 }
 
 /// The question, as a person reads it.

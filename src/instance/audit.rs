@@ -21,6 +21,9 @@ use crate::host::files;
 /// Bytes of one file that are read: tens of thousands of decisions.
 const MOST: u64 = 256 << 20;
 
+/// Bytes of a head: a number and 64 digits.
+const MOST_HEAD: u64 = 128;
+
 /// What a line says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
@@ -170,6 +173,15 @@ impl Trail {
         }
         files::replace_durably(&self.head, |file| write!(file, "{next}"))
             .map_err(|source| AuditError::Io { path: self.head.clone(), source })
+    }
+
+    /// The last line as it was kept beside the file, for a person to keep elsewhere; none where nothing was decided.
+    #[must_use]
+    pub fn kept_head(&self) -> Option<String> {
+        let file = File::open(&self.head).ok()?;
+        let mut kept = String::new();
+        file.take(MOST_HEAD).read_to_string(&mut kept).ok()?;
+        (!kept.is_empty()).then_some(kept)
     }
 
     /// All lines, checked.

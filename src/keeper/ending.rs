@@ -30,11 +30,13 @@ use super::transcript;
 use crate::backend::{Backend, BackendError, LAYERS, Resource};
 use crate::host::Host;
 use crate::instance::Claim;
+use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::freeze;
 use crate::instance::record::Status;
 use crate::instance::transcripts::Transcripts;
 use crate::launch::agent_end;
+use crate::learn;
 
 /// How much longer than the agent's grace pid 1 may take, and how long the bundle may.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -100,7 +102,14 @@ impl Scene<'_> {
         if tokio::time::timeout(PATIENCE, &mut self.counting).await.is_err() {
             self.counting.abort();
         }
-        let slug = self.claim.record().slug;
+        let record = self.claim.record();
+        let learned = if record.learn { learn::of_bottle(self.claim.folder()) } else { Ok(None) };
+        let learned = learned.unwrap_or_else(|error| {
+            tracing::warn!("what was refused cannot be learned from: {error}");
+            None
+        });
+        let slug = record.slug;
+        let audit = Trail::of(&self.host.home, &slug).kept_head();
         let kept = if keep { self.backend.kept_workspace(&slug) } else { None };
         let (left, preserved) = finish(self.claim, exit, keeping, left);
         Ended {
@@ -110,6 +119,8 @@ impl Scene<'_> {
             kept: kept.map(|path| path.display().to_string()),
             resumable: preserved.then_some(if keep { Resumable::Kept } else { Resumable::Snapshot }),
             transcript: conversation.copied_to.map(|path| path.display().to_string()),
+            learned: learned.map(|(learned, _)| learned.hosts.len()),
+            audit,
             left,
         }
     }

@@ -226,6 +226,12 @@ pub struct Ended {
     /// Where the agent's conversations were copied to.
     #[serde(default)]
     pub transcript: Option<String>,
+    /// Hosts that it was refused and that routes could let through, where it was started to learn them.
+    #[serde(default)]
+    pub learned: Option<usize>,
+    /// The last line of its name's audit, as `number:hash`; none where nothing was ever decided.
+    #[serde(default)]
+    pub audit: Option<String>,
     /// What could not be removed; `bottle cleanup` finds it.
     pub left: Vec<String>,
 }

@@ -32,7 +32,7 @@ struct Line {
 ///
 /// # Errors
 /// When the log is there and cannot be read.
-pub fn read(folder: &Path) -> io::Result<Learning> {
+pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(folder) {
         // The folder may be another user's, who may have put anything there.

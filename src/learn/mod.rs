@@ -13,17 +13,21 @@ mod folding;
 mod journal;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
 
 use bottle_contract::canonical;
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
 use bottle_contract::proposal::{self, Proposal};
 use bottle_contract::queue::MAX_TEXT;
-use bottle_contract::route::RouteTable;
+use bottle_contract::route::{Form, RouteTable, parse_routes};
+use bottle_contract::session::bundle::Routes;
 use bottle_scan::MASK;
 use serde_json::{Value, json};
 
-pub use journal::read;
+use crate::backend::GUARD_LOGS;
+use crate::instance::routes;
 
 /// So many paths of a folder are named one by one.
 pub const FEW: usize = 8;
@@ -65,6 +69,17 @@ pub struct Learned {
     pub rules: Vec<String>,
     /// What is not in them: what it is, how often it was asked for, and why not.
     pub left_out: Vec<(String, usize, String)>,
+}
+
+/// What the bottle in `folder` was refused, laid over the routes that it went by; nothing where those are not known.
+///
+/// # Errors
+/// When its log or its routes are there and cannot be read.
+pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
+    let Some(now) = routes::read(folder)? else { return Ok(None) };
+    let table = parse_routes(&now.yaml, Form::Runtime).map_err(io::Error::other)?;
+    let learned = journal::read(&folder.join(GUARD_LOGS))?.learned(&table);
+    Ok(Some((learned, now)))
 }
 
 /// Learns from one request after the other.

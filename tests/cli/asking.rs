@@ -226,9 +226,15 @@ fn what_was_refused_is_learned_and_asked_for() -> Result<()> {
     ensure!(fetched(&home, "1")?.contains("200"));
     let nothing = run(&home, &["learn", "one"])?.expect_code(0);
     ensure!(nothing.stderr.contains("refused nothing that routes could let through"), "{}", nothing.stderr);
-    let _ = run(&home, &["stop", "one"])?.expect_code(0);
+    ensure!(
+        inside(&home, &["bash", "-c", &FETCH.replace("/new", "/more"), "fetch", "1"])?.stdout.contains("403")
+    );
+    let stopped = run(&home, &["stop", "one"])?.expect_code(0);
+    ensure!(stopped.stderr.contains("one host was refused"), "{}", stopped.stderr);
+    ensure!(stopped.stderr.contains("its audit ends at 2:"), "{}", stopped.stderr);
     let after = run(&home, &["learn", "one", "--json"])?.expect_code(0).json()?;
-    ensure!(after["asked"] == false && after["routes"].is_null(), "{after}");
+    ensure!(after["asked"] == false, "nobody is there to ask: {after}");
+    ensure!(after["routes"].as_str().is_some_and(|routes| routes.contains("/more")), "{after}");
     Ok(())
 }
 

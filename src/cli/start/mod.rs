@@ -20,7 +20,6 @@ use super::attach::{Joined, catch, on_terminal};
 use super::choice::{manifests, named, resolved};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::learn;
 use super::output::Output;
 use super::session::{Signals, Style};
 use super::terminal::{self, Decision};
@@ -257,12 +256,7 @@ impl Agreed {
         }
         let style = style(&plan, settings);
         let joined = Joined { host: host.clone(), channel, slug, ours: true, pass: settings.terminal_pass };
-        let slug = joined.slug.clone();
-        let ended = joined.run(style, false, signals, output).await;
-        if plan.learn {
-            learn::hint(host, &slug, output);
-        }
-        ended
+        joined.run(style, false, signals, output).await
     }
 }
 
