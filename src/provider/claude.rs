@@ -60,8 +60,10 @@ impl Provider for Claude {
             "projects": {WORKSPACE: {"hasTrustDialogAccepted": true}},
         });
         if run.supervise {
-            // As `claude mcp add --scope user --transport http` writes it.
-            state["mcpServers"] = json!({SUPERVISE_HOST: {"type": "http", "url": asks()}});
+            // As `claude mcp add --scope user --transport http` writes it. Its few tools stand in the prompt: a model
+            // that is refused has no reason to search for a tool it does not know of.
+            state["mcpServers"] =
+                json!({SUPERVISE_HOST: {"type": "http", "url": asks(), "alwaysLoad": true}});
         }
         let settings = json!({
             "skipDangerousModePermissionPrompt": true,

@@ -17,6 +17,7 @@
 //! bottle's resolver leads to the door.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod asking;
 mod claude;
 mod codex;
 mod docker;

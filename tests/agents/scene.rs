@@ -345,7 +345,7 @@ impl Template<'_> {
         let ca = Value::from(ca.display().to_string());
         format!(
             "---\nagent_provider:\n  template: {name}\n  {login}\n  route: {{connect_to: \"{address}\"}}\n  \
-             settings: {{startup_args: {arguments}}}\negress: {{ca_bundle: {ca}}}\n---\n"
+             settings: {{startup_args: {arguments}}}\negress:\n  ca_bundle: {ca}\n---\n"
         )
     }
 }

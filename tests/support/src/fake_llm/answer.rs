@@ -34,13 +34,12 @@ pub(super) struct Reply<'a> {
     pub(super) input_tokens: usize,
     step: usize,
     turn: Turn<'a>,
-    call: Option<Call<'a>>,
+    call: Option<Call>,
 }
 
-/// A call of the shell tool.
-pub(super) struct Call<'a> {
-    pub(super) tool: &'a ShellTool,
-    pub(super) name: &'a str,
+/// A call of a tool.
+pub(super) struct Call {
+    pub(super) tool: ShellTool,
     pub(super) arguments: Value,
 }
 
@@ -48,7 +47,13 @@ impl<'a> Reply<'a> {
     fn new(conversation: &'a Conversation, turn: Turn<'a>) -> Self {
         let call = match (&turn, &conversation.tool) {
             (Turn::Run(command), Some(tool)) => {
-                Some(Call { tool, name: tool.name(), arguments: tool.arguments(command) })
+                Some(Call { tool: tool.clone(), arguments: tool.arguments(command) })
+            }
+            (Turn::Call(name, arguments), Some(_)) => {
+                let refusal = conversation.refusal.as_deref().unwrap_or_default();
+                let arguments = serde_json::from_str(&arguments.replace("$REFUSAL", refusal));
+                let tool = ShellTool::called(&conversation.tools, name);
+                tool.zip(arguments.ok()).map(|(tool, arguments)| Call { tool, arguments })
             }
             _ => None,
         };
@@ -66,7 +71,7 @@ impl<'a> Reply<'a> {
         format!("{prefix}fake{:04}", self.step)
     }
 
-    pub(super) fn call(&self) -> Option<&Call<'a>> {
+    pub(super) fn call(&self) -> Option<&Call> {
         self.call.as_ref()
     }
 
@@ -74,7 +79,7 @@ impl<'a> Reply<'a> {
     /// command itself is only talk.
     pub(super) fn text(&self) -> &str {
         match self.turn {
-            Turn::Run(text) | Turn::Say(text) => text,
+            Turn::Run(text) | Turn::Say(text) | Turn::Call(text, _) => text,
         }
     }
 }

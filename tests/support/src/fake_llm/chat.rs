@@ -20,7 +20,7 @@ pub(super) fn events(reply: &Reply<'_>, with_usage: bool) -> Vec<Bytes> {
     match reply.call() {
         Some(call) => {
             deltas.push(json!({"tool_calls": [{"index": 0, "id": reply.id("call_"), "type": "function",
-                "function": {"name": call.name, "arguments": ""}}]}));
+                "function": {"name": call.tool.name(), "arguments": ""}}]}));
             deltas.extend(
                 sse::pieces(&call.arguments.to_string())
                     .into_iter()
@@ -57,7 +57,7 @@ fn message(reply: &Reply<'_>) -> Value {
     match reply.call() {
         Some(call) => json!({"role": "assistant", "content": null, "tool_calls": [{
             "id": reply.id("call_"), "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments.to_string()}}]}),
+            "function": {"name": call.tool.name(), "arguments": call.arguments.to_string()}}]}),
         None => json!({"role": "assistant", "content": reply.text()}),
     }
 }

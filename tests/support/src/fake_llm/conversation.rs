@@ -41,6 +41,10 @@ pub(super) struct Conversation {
     pub(super) results: usize,
     /// The declared shell tool.
     pub(super) tool: Option<ShellTool>,
+    /// All declared tools.
+    pub(super) tools: Vec<Value>,
+    /// The id of the last refusal of a bottle's door.
+    pub(super) refusal: Option<String>,
     /// Whether the prompt asks to end by command.
     pub(super) ends_by_command: bool,
     /// Invented from the size, so that it grows with the conversation as real counts do.
@@ -51,6 +55,7 @@ impl Conversation {
     /// Reads `body`; `None` when it is no request of this format.
     pub(super) fn read(api: Api, body: &str) -> Option<Self> {
         let request: Value = serde_json::from_str(body).ok()?;
+        let tools = request["tools"].as_array().cloned().unwrap_or_default();
         let history = request[if api == Api::Responses { "input" } else { "messages" }].as_array();
         Some(Self {
             api,
@@ -58,11 +63,24 @@ impl Conversation {
             streamed: request["stream"] == true,
             stream_usage: request["stream_options"]["include_usage"] == true,
             results: history.into_iter().flatten().map(|entry| results_in(api, entry)).sum(),
-            tool: ShellTool::find(request["tools"].as_array().map_or(&[][..], Vec::as_slice)),
+            tool: ShellTool::find(&tools),
+            tools,
+            refusal: last_refusal(body),
             ends_by_command: Script::ends_by_command(body),
             input_tokens: body.len() / 4,
         })
     }
+}
+
+/// A refusal is JSON with an id of twelve digits, in a text that is JSON in JSON.
+fn last_refusal(body: &str) -> Option<String> {
+    let ids = body.rmatch_indices("id").filter_map(|(at, _)| {
+        let rest = body[at + 2..].trim_start_matches(['\\', '"', ':', ' ']);
+        let id = rest.get(..12)?;
+        let ends = rest[12..].starts_with(['\\', '"']);
+        (ends && id.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| id.to_owned())
+    });
+    ids.into_iter().next()
 }
 
 fn results_in(api: Api, entry: &Value) -> usize {

@@ -53,7 +53,7 @@ pub(super) fn error(kind: &str, message: &str) -> Value {
 fn block(reply: &Reply<'_>) -> Value {
     match reply.call() {
         Some(call) => {
-            json!({"type": "tool_use", "id": reply.id("toolu_"), "name": call.name, "input": call.arguments})
+            json!({"type": "tool_use", "id": reply.id("toolu_"), "name": call.tool.name(), "input": call.arguments})
         }
         None => json!({"type": "text", "text": reply.text()}),
     }

@@ -95,12 +95,17 @@ fn item(reply: &Reply<'_>) -> Value {
             "content": [{"type": "output_text", "text": reply.text(), "annotations": []}]});
     };
     let common = json!({"id": reply.id("fc_"), "call_id": reply.id("call_"), "status": "completed"});
-    let own = match call.tool {
-        ShellTool::Function { .. } => {
-            json!({"type": "function_call", "name": call.name, "arguments": call.arguments.to_string()})
+    let own = match &call.tool {
+        ShellTool::Function { namespace, .. } => {
+            let mut own = json!({"type": "function_call", "name": call.tool.name(),
+                "arguments": call.arguments.to_string()});
+            if let Some(namespace) = namespace {
+                own["namespace"] = json!(namespace);
+            }
+            own
         }
         ShellTool::Custom { .. } => {
-            json!({"type": "custom_tool_call", "name": call.name, "input": call.arguments})
+            json!({"type": "custom_tool_call", "name": call.tool.name(), "input": call.arguments})
         }
         ShellTool::LocalShell => json!({"type": "local_shell_call", "action": call.arguments}),
     };

@@ -3,7 +3,9 @@
 /// The commands of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
-    /// Shell commands, run one after the other through the agent's own shell tool.
+    /// Shell commands, run one after the other through the agent's own shell tool. One that begins with `mcp:` is a
+    /// call of another tool instead: `mcp:NAME ARGUMENTS`, the arguments as JSON, in which `$REFUSAL` stands for the
+    /// last refusal's id in the conversation.
     pub commands: Vec<String>,
     /// What the model says after the last.
     pub closing: String,
@@ -14,6 +16,8 @@ pub struct Script {
 pub(super) enum Turn<'a> {
     /// Calls the shell tool with this command.
     Run(&'a str),
+    /// Calls the tool whose name ends so, with these arguments.
+    Call(&'a str, &'a str),
     /// Says this and ends.
     Say(&'a str),
 }
@@ -42,7 +46,10 @@ impl Script {
     /// told to run it instead of being talked to.
     pub(super) fn turn(&self, results: usize, ends_by_command: bool) -> Turn<'_> {
         match self.commands.get(results) {
-            Some(command) => Turn::Run(command),
+            Some(command) => match command.strip_prefix("mcp:").and_then(|call| call.split_once(' ')) {
+                Some((name, arguments)) => Turn::Call(name, arguments),
+                None => Turn::Run(command),
+            },
             None if ends_by_command => Turn::Run(SUBMIT),
             None => Turn::Say(&self.closing),
         }
@@ -60,13 +67,14 @@ mod tests {
 
     #[test]
     fn the_history_alone_chooses_the_turn() {
-        let script = Script::new(&["one", "two"]);
+        let script = Script::new(&["one", "two", "mcp:ask {}"]);
         let closing = script.closing.as_str();
         for (results, by_command, turn) in [
             (0, false, Turn::Run("one")),
             (1, true, Turn::Run("two")),
-            (2, false, Turn::Say(closing)),
-            (2, true, Turn::Run(SUBMIT)),
+            (2, true, Turn::Call("ask", "{}")),
+            (3, false, Turn::Say(closing)),
+            (3, true, Turn::Run(SUBMIT)),
             (9, false, Turn::Say(closing)),
         ] {
             assert_eq!(script.turn(results, by_command), turn, "{results} {by_command}");

@@ -14,6 +14,8 @@ pub(super) enum ShellTool {
         name: String,
         /// The schema.
         schema: Value,
+        /// The group it was declared in, which is named beside it.
+        namespace: Option<String>,
     },
     /// A tool whose input is free text (`type: custom` in Responses).
     Custom {
@@ -39,6 +41,27 @@ impl ShellTool {
         declared.into_iter().next().map(|(_, tool)| tool)
     }
 
+    /// The function among the declared ones whose name ends in `name`, however the client writes its dashes.
+    pub(super) fn called(tools: &[Value], name: &str) -> Option<Self> {
+        let plain = |name: &str| name.replace('-', "_");
+        let all = tools.iter().flat_map(|tool| Self::read(tool).into_iter().chain(Self::grouped(tool)));
+        all.into_iter().find(|tool| plain(tool.name()).ends_with(&plain(name)))
+    }
+
+    /// The functions of a group (`type: namespace` in Responses).
+    fn grouped(tool: &Value) -> Vec<Self> {
+        let inner = tool["tools"].as_array().into_iter().flatten().filter_map(Self::read);
+        let group = tool["name"].as_str();
+        inner
+            .map(|tool| match tool {
+                Self::Function { name, schema, .. } => {
+                    Self::Function { name, schema, namespace: group.map(str::to_owned) }
+                }
+                other => other,
+            })
+            .collect()
+    }
+
     fn read(tool: &Value) -> Option<Self> {
         if tool["type"] == "local_shell" {
             return Some(Self::LocalShell);
@@ -51,7 +74,7 @@ impl ShellTool {
         }
         let schema =
             if inner["parameters"].is_object() { &inner["parameters"] } else { &inner["input_schema"] };
-        Some(Self::Function { name, schema: schema.clone() })
+        Some(Self::Function { name, schema: schema.clone(), namespace: None })
     }
 
     fn rank(&self) -> Option<usize> {
