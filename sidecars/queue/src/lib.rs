@@ -25,5 +25,5 @@ mod questions;
 
 pub use asker::{Asker, Decide, Outcome};
 pub use folder::{Folder, Pending, RespondError, State, SubmitError};
-pub use list::{Damaged, Listing, find, list};
+pub use list::{Damaged, Listing, Looks, find, list};
 pub use questions::{Questions, carry, question};

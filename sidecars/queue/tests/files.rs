@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Answer, Id, MAX_PENDING, Proposal, Response, Scope, Status, Tool};
-use bottle_queue::{Asker, Decide, Folder, Outcome, Pending, RespondError, State, find, list, question};
+use bottle_queue::{
+    Asker, Decide, Folder, Looks, Outcome, Pending, RespondError, State, find, list, question,
+};
 use jiff::Timestamp;
 use tempfile::TempDir;
 
@@ -248,6 +250,41 @@ async fn hostile_folders_are_reported_and_followed_nowhere() {
     let answer = asker(&home).ask(asked).await;
     assert!(matches!(&answer, Answer::Refused(why) if why.contains("link")), "{answer:?}");
     assert_eq!(std::fs::read_to_string(&outside).expect("read"), "kept");
+}
+
+#[tokio::test]
+async fn looks_find_what_comes_goes_and_is_given_up_and_say_nothing_between() {
+    let home = tempfile::tempdir().expect("home");
+    let mut looks = Looks::at(home.path().to_owned());
+    // Nothing is news as well, once.
+    assert!(looks.look(Timestamp::now()).expect("looked").is_some_and(|listing| listing.pending.is_empty()));
+    let asked = question(Tool::GitleaksAllow, "report".to_owned(), "why".to_owned(), PATIENCE);
+    let asker = asker(&home);
+    let waiting = tokio::spawn(async move { asker.ask(asked).await });
+    let mut next = async |state: &[State]| {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = looks.look(Timestamp::now()).expect("looked") {
+                let states: Vec<State> = found.pending.iter().map(|pending| pending.state).collect();
+                if states == state {
+                    return;
+                }
+            }
+            assert!(Instant::now() < end, "{state:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    next(&[State::Waiting]).await;
+    waiting.abort();
+    next(&[State::Stale]).await;
+    std::fs::remove_dir_all(folder(home.path())).expect("removed");
+    next(&[]).await;
+    // Long enough for everything to be read anew.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(looks.look(Timestamp::now()).expect("looked"), None);
+    std::fs::remove_dir(home.path().join("queue")).expect("removed");
+    std::fs::write(home.path().join("queue"), "").expect("written");
+    assert!(looks.look(Timestamp::now()).is_err());
 }
 
 #[tokio::test]
