@@ -1,15 +1,11 @@
 //! `bottle edit`: a manifest in the person's editor, looked over before it takes its place.
 
-use std::fs;
-use std::io::Write as _;
-use std::path::Path;
-use std::process::Command;
-
 use bottle_contract::names::Name;
 
 use super::brief::from_home;
 use super::choice::manifests;
 use super::completions;
+use super::editor::Draft;
 use super::error::{CliError, Kind, answered};
 use super::exit;
 use super::output::Output;
@@ -76,9 +72,9 @@ impl Edit {
         let all = manifests(host);
         let (kind, name) = self.which(&all, output)?;
         let before = text_of(&all, kind, &name)?;
-        let draft = Draft::new(&name, before.as_deref().unwrap_or(new_of(kind)))?;
+        let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(new_of(kind)))?;
         loop {
-            open_editor(host, draft.path())?;
+            draft.edit(host)?;
             let after = draft.read()?;
             if before.as_deref() == Some(after.as_str()) {
                 output.note("nothing was changed");
@@ -183,61 +179,6 @@ fn new_of(kind: ManifestKind) -> &'static str {
     match kind {
         ManifestKind::Agent => NEW_AGENT,
         ManifestKind::Bottle => NEW_BOTTLE,
-    }
-}
-
-/// A copy to be edited, which takes the file's place only when the person wants it to.
-struct Draft {
-    _folder: tempfile::TempDir,
-    path: std::path::PathBuf,
-}
-
-impl Draft {
-    fn new(name: &Name, text: &str) -> Result<Self, CliError> {
-        let made = || -> std::io::Result<Self> {
-            let folder = tempfile::Builder::new().prefix("bottle-edit-").tempdir()?;
-            let path = folder.path().join(format!("{name}.md"));
-            fs::File::create_new(&path)?.write_all(text.as_bytes())?;
-            Ok(Self { _folder: folder, path })
-        };
-        made().map_err(|error| CliError::failed(format!("cannot make a copy to edit: {error}")).about(name))
-    }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn read(&self) -> Result<String, CliError> {
-        fs::read_to_string(&self.path).map_err(|error| {
-            CliError::failed(format!("cannot read the edited copy {}: {error}", self.path.display()))
-                .about(self.path.display())
-        })
-    }
-}
-
-/// As git does it: the variable is words for a shell, the file an argument.
-fn open_editor(host: &Host, path: &Path) -> Result<(), CliError> {
-    let named = ["VISUAL", "EDITOR"].into_iter().find_map(|name| host.env.get(std::ffi::OsStr::new(name)));
-    let editor = named.filter(|editor| !editor.is_empty()).map_or_else(|| "vi".into(), Clone::clone);
-    let shown = editor.to_string_lossy().into_owned();
-    let failed = |why: String| {
-        CliError::failed(why)
-            .about(&shown)
-            .hint("set EDITOR to the editor you like, as in `export EDITOR=nano`")
-    };
-    let mut words = editor.clone();
-    words.push(" \"$@\"");
-    let status = Command::new("/bin/sh")
-        .arg("-c")
-        .arg(words)
-        .arg(editor)
-        .arg(path)
-        .status()
-        .map_err(|error| failed(format!("cannot start {shown}: {error}")))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(failed(format!("the editor ended with {status}; nothing was changed")))
     }
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn hanging(text: &str, at: usize, indent: usize, columns: Option<usiz
 }
 
 /// A line as several that fit, where words are short enough.
-fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
+pub(crate) fn wrapped(line: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut current = String::new();
     let mut room = first;

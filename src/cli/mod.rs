@@ -7,6 +7,8 @@
 //! ink       what a stream can show     layout        tables and wrapped lines
 //! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
 //! picker    choosing from a list on the whole terminal
+//! cells     text in the cells of a whole screen
+//! editor    the person's editor
 //! brief     what they come to, on one screen
 //! choice    an agent and its bottles   connect       the keeper of a bottle
 //! progress  how far something is       work          unsaved work at the end of a session
@@ -19,6 +21,7 @@ mod args;
 mod attach;
 mod audit;
 mod brief;
+mod cells;
 mod choice;
 mod cleanup;
 mod commit;
@@ -29,6 +32,7 @@ mod diff;
 mod discard;
 mod doctor;
 mod edit;
+mod editor;
 mod error;
 mod exec;
 mod exit;

@@ -1,7 +1,7 @@
 //! How a picker looks: the question, what is typed, the choices, what is known of the one under the cursor, the
 //! keys. Plain letters only, so that it reads the same in every font; colours say nothing that words do not.
 
-use dialoguer::console::{measure_text_width, truncate_str};
+use dialoguer::console::measure_text_width;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::list::{Choice, List};
+use crate::cli::cells::{bold, dim, fitted, padded, tinted};
 use crate::cli::output::{Ink, inert};
 
 /// The most columns of names, and of the words on where they come from.
@@ -36,16 +37,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, ink: Ink)
     let shown = list.shown();
     let columns = usize::from(area.width);
     let question = fitted(question, columns, ink);
-    frame.render_widget(Line::styled(question, Style::new().add_modifier(Modifier::BOLD)), head);
+    frame.render_widget(Line::styled(question, bold()), head);
     frame.render_widget(filter(list, shown.len(), ink), typed);
     frame.render_widget(Paragraph::new(lines(list, &shown, body, ink)), body);
     frame.render_widget(known(list, &shown, ink), detail);
     frame.render_widget(Line::styled(help(list, columns), dim()), keys);
-}
-
-/// Foreign text as it can be shown in so many columns; what is cut off is marked.
-fn fitted(text: &str, columns: usize, ink: Ink) -> String {
-    truncate_str(&ink.letters(&inert(text)), columns, ink.ellipsis()).into_owned()
 }
 
 fn filter<'a>(list: &'a List, found: usize, ink: Ink) -> Line<'a> {
@@ -116,13 +112,6 @@ fn line<'a>(
     ])
 }
 
-/// Two spaces wider than `width`, which is in columns of the screen.
-fn padded(text: &str, width: usize, ink: Ink) -> String {
-    let text = fitted(text, width, ink);
-    let missing = width.saturating_sub(measure_text_width(&text)) + 2;
-    format!("{text}{:missing$}", "")
-}
-
 fn known<'a>(list: &'a List, shown: &[usize], ink: Ink) -> Paragraph<'a> {
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
     let raw = |text: &str| Line::raw(ink.letters(&inert(text)).into_owned());
@@ -147,14 +136,6 @@ fn help(list: &List, columns: usize) -> &'static str {
         ["Up/Down moves   Enter chooses   Esc leaves", "Up/Down  Enter  Esc leaves"]
     };
     if long.len() <= columns { long } else { short }
-}
-
-fn dim() -> Style {
-    Style::new().add_modifier(Modifier::DIM)
-}
-
-fn tinted(color: Color, ink: Ink) -> Style {
-    if ink.is_on() { Style::new().fg(color) } else { Style::new() }
 }
 
 #[cfg(test)]

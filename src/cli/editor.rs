@@ -1,0 +1,80 @@
+//! The person's editor: `$VISUAL`, else `$EDITOR`, else `vi`.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write as _};
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::error::CliError;
+use crate::host::Host;
+
+/// The longest text that is taken back from an editor.
+const MOST: u64 = 16 << 20;
+
+/// A copy to be edited, which takes the place of what it is a copy of only when the person wants it to.
+pub(crate) struct Draft {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// A file of this name, in a folder of its own.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn new(name: &str, text: &str) -> Result<Self, CliError> {
+        let made = || -> io::Result<Self> {
+            let folder = tempfile::Builder::new().prefix("bottle-edit-").tempdir()?;
+            let path = folder.path().join(name);
+            File::create_new(&path)?.write_all(text.as_bytes())?;
+            Ok(Self { _folder: folder, path })
+        };
+        made().map_err(|error| CliError::failed(format!("cannot make a copy to edit: {error}")).about(name))
+    }
+
+    /// Has the person edit it. As git does it: the variable is words for a shell, the file an argument.
+    ///
+    /// # Errors
+    /// When there is no such editor, or it says that it failed.
+    pub(crate) fn edit(&self, host: &Host) -> Result<(), CliError> {
+        let named = ["VISUAL", "EDITOR"].into_iter().find_map(|name| host.env.get(OsStr::new(name)));
+        let editor = named.filter(|editor| !editor.is_empty()).map_or_else(|| "vi".into(), Clone::clone);
+        let shown = editor.to_string_lossy().into_owned();
+        let failed = |why: String| {
+            CliError::failed(why)
+                .about(&shown)
+                .hint("set EDITOR to the editor you like, as in `export EDITOR=nano`")
+        };
+        let mut words = editor.clone();
+        words.push(" \"$@\"");
+        let status = Command::new("/bin/sh")
+            .arg("-c")
+            .arg(words)
+            .arg(editor)
+            .arg(&self.path)
+            .status()
+            .map_err(|error| failed(format!("cannot start {shown}: {error}")))?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(failed(format!("the editor ended with {status}; nothing was changed")))
+        }
+    }
+
+    /// What stands in it now.
+    ///
+    /// # Errors
+    /// When it is gone, is no text, or longer than anybody writes.
+    pub(crate) fn read(&self) -> Result<String, CliError> {
+        let read = || -> io::Result<String> {
+            let mut text = String::new();
+            let length = File::open(&self.path)?.take(MOST + 1).read_to_string(&mut text)?;
+            if length as u64 > MOST { Err(io::Error::other("it is too long")) } else { Ok(text) }
+        };
+        read().map_err(|error| {
+            CliError::failed(format!("cannot read the edited copy {}: {error}", self.path.display()))
+                .about(self.path.display())
+        })
+    }
+}
