@@ -1,0 +1,158 @@
+//! The one place that answers a question.
+//!
+//! Where the answer changes the door the bottle's keeper is asked, and says what came of it; else an answer is a
+//! file that the keeper takes. The first answer counts.
+
+use bottle_contract::proposal;
+use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
+use bottle_queue::{Pending, RespondError, State};
+use jiff::Timestamp;
+
+use super::waiting::{stands, unusable};
+use crate::cli::connect::{connect, lost};
+use crate::cli::error::{CliError, Kind};
+use crate::host::Host;
+use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
+
+/// What a person says to a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// Yes.
+    Approve {
+        /// Why.
+        reason: Option<String>,
+        /// Routes that apply instead of the proposed ones, [`checked`].
+        routes: Option<String>,
+    },
+    /// No; and where nobody waits for the answer, away with it.
+    Reject {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Came {
+    /// `approved`, `rejected` or `dismissed`.
+    pub(super) status: &'static str,
+    /// The same as the end of a sentence about the question.
+    pub(super) words: &'static str,
+    /// What it brought, a fragment each.
+    pub(super) brought: Vec<String>,
+}
+
+impl Came {
+    fn of(status: &'static str, words: &'static str) -> Self {
+        Self { status, words, brought: Vec::new() }
+    }
+}
+
+/// Answers, and waits until what the answer brings is done.
+///
+/// # Errors
+/// Why the answer does not count; then nothing was changed by it.
+pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Result<Came, CliError> {
+    let proposal = &pending.proposal;
+    let waits = pending.state == State::Waiting;
+    match decision {
+        Decision::Approve { reason, routes } => {
+            may_pass(pending, reason.as_deref(), routes.as_deref())?;
+            let status = if routes.is_some() { Status::Modified } else { Status::Approved };
+            let response = response(proposal, status, reason, routes);
+            if proposal.tool.reports() {
+                respond(host, proposal, &response)?;
+                return Ok(Came::of("approved", "was approved"));
+            }
+            let brought = crate::cli::block_on(carried_out(host, proposal, response))?;
+            Ok(Came { brought, ..Came::of("approved", "was approved, and is live") })
+        }
+        Decision::Reject { reason } if waits => {
+            respond(host, proposal, &response(proposal, Status::Rejected, Some(reason), None))?;
+            Ok(Came::of("rejected", "was rejected"))
+        }
+        Decision::Reject { .. } => {
+            let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
+            folder.dismiss(&proposal.id).map_err(|error| unanswered(error, &proposal.id))?;
+            Ok(Came::of("dismissed", "was taken away; nobody waited for it"))
+        }
+    }
+}
+
+/// Whether a yes has all that it needs.
+fn may_pass(pending: &Pending, reason: Option<&str>, routes: Option<&str>) -> Result<(), CliError> {
+    let Proposal { id, tool, .. } = &pending.proposal;
+    if pending.state != State::Waiting {
+        let message = format!("nobody waits for this answer: {}", stands(pending, Timestamp::now()));
+        let hint = format!("`bottle supervise reject {} --reason TEXT` takes it away", id.short());
+        return Err(CliError::new(Kind::State, message).about(id).hint(hint));
+    }
+    if !tool.reports() {
+        return Ok(());
+    }
+    if routes.is_some() {
+        let message = format!("there is nothing to edit in a question of {}", tool.name());
+        return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
+    }
+    if reason.is_none_or(|reason| reason.trim().is_empty()) {
+        let message = format!("an approval of {} needs a reason", tool.name());
+        return Err(CliError::usage(message).about("--reason").hint("say why it may pass: `--reason TEXT`"));
+    }
+    Ok(())
+}
+
+/// What a person wrote to apply instead, in our own words.
+///
+/// # Errors
+/// What of it cannot be: a lower-case fragment.
+pub(super) fn checked(text: &str) -> Result<String, String> {
+    proposal::parse(text).map(|routes| routes.render()).map_err(|error| error.to_string())
+}
+
+fn response(
+    proposal: &Proposal,
+    status: Status,
+    notes: Option<String>,
+    final_file: Option<String>,
+) -> Response {
+    Response {
+        proposal_id: proposal.id.clone(),
+        status,
+        notes,
+        final_file,
+        scope: Scope::Run,
+        decided_at: Timestamp::now(),
+        decided_by: person(),
+    }
+}
+
+fn respond(host: &Host, proposal: &Proposal, response: &Response) -> Result<(), CliError> {
+    let folder = bottle_queue::Folder::open(&host.home, &proposal.bottle_slug).map_err(unusable)?;
+    folder.respond(response).map_err(|error| unanswered(error, &proposal.id))
+}
+
+/// Has new routes become live.
+async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Result<Vec<String>, CliError> {
+    let channel = connect(host, &proposal.bottle_slug).await?;
+    let mut stream = channel.open(&KeeperRequest::Answer(Box::new(response))).await.map_err(lost)?;
+    match stream.receive::<KeeperEvent>().await.map_err(lost)? {
+        KeeperEvent::Answered(brought) => Ok(brought),
+        KeeperEvent::Refused(why) => Err(CliError::new(Kind::State, why)
+            .about(&proposal.id)
+            .hint("nothing was changed; `bottle supervise` lists those that wait")),
+        _ => Err(lost("it answered out of turn")),
+    }
+}
+
+/// Who answers: the user's name, or number where it has none.
+fn person() -> String {
+    let user = nix::unistd::getuid();
+    let named = nix::unistd::User::from_uid(user).ok().flatten();
+    named.map_or_else(|| user.to_string(), |user| user.name)
+}
+
+fn unanswered(error: RespondError, id: &Id) -> CliError {
+    CliError::new(Kind::State, error.to_string())
+        .about(id)
+        .hint("nothing was changed; `bottle supervise` lists those that wait")
+}

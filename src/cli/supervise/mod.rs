@@ -1,0 +1,81 @@
+//! `bottle supervise`: what bottles ask of a person, and the person's answers.
+//!
+//! Everything that is asked comes from inside a bottle: it is shown inert, and never anything but shown.
+//!
+//! ```text
+//! waiting  what waits, and how it stands      opens  what a yes would do to a bottle's routes
+//! plain    the subcommands: lists and lines   answer  the one place that answers
+//! ```
+
+mod answer;
+mod opens;
+mod plain;
+mod waiting;
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueHint};
+
+use self::answer::Decision;
+pub(crate) use self::waiting::waiting;
+use super::completions;
+use super::error::CliError;
+use super::exit;
+use super::output::Output;
+use crate::host::Host;
+
+/// Answer what bottles ask, or list it
+#[derive(Debug, clap::Args)]
+pub(crate) struct Supervise {
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List what waits for an answer (the default)
+    List,
+    /// Show all that is known of a question
+    Show {
+        /// The question, as `bottle supervise` names it
+        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        id: String,
+    },
+    /// Say yes
+    Approve {
+        /// The question, as `bottle supervise` names it
+        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        id: String,
+        /// Why: it is kept with the question
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        /// Routes that apply instead of the proposed ones, in the same words
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        edit: Option<PathBuf>,
+    },
+    /// Say no, or take a question away that nobody waits for
+    Reject {
+        /// The question, as `bottle supervise` names it
+        #[arg(value_parser = waiting::wanted, add = completions::questions())]
+        id: String,
+        /// Why: whoever asked is told
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+    },
+}
+
+impl Supervise {
+    pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
+        match self.what {
+            None | Some(What::List) => plain::list(host, output)?,
+            Some(What::Show { id }) => plain::show(host, output, &id)?,
+            Some(What::Approve { id, reason, edit }) => {
+                plain::approve(host, output, &id, reason, edit.as_deref())?;
+            }
+            Some(What::Reject { id, reason }) => {
+                plain::answer(host, output, &id, Decision::Reject { reason })?;
+            }
+        }
+        Ok(exit::DONE)
+    }
+}

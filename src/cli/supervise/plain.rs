@@ -1,0 +1,146 @@
+//! The subcommands: the same as the screen without a terminal, for scripts, editors and screen readers.
+
+use std::io::Read;
+use std::path::Path;
+
+use bottle_contract::queue::{MAX_TEXT, Proposal};
+use bottle_queue::{Pending, State};
+use jiff::Timestamp;
+
+use super::answer::{self, Decision};
+use super::opens::opens;
+use super::waiting::{all, find, first_line, span, stands};
+use crate::cli::error::{CliError, Kind};
+use crate::cli::layout::Table;
+use crate::cli::output::{Output, inert, one_line};
+use crate::cli::shapes::{Answered, Question};
+use crate::host::Host;
+
+pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
+    let now = Timestamp::now();
+    let pending = all(host, output, now)?;
+    if output.json {
+        return output.print_json(&pending.iter().map(Question::from).collect::<Vec<_>>());
+    }
+    if pending.is_empty() {
+        output.note("nothing waits for an answer");
+    }
+    let ink = output.ink();
+    let row = |pending: &Pending| {
+        let Proposal { id, bottle_slug, tool, justification, .. } = &pending.proposal;
+        let waits = match pending.state {
+            State::Waiting => ink.green(&stands(pending, now)),
+            _ => ink.yellow(&stands(pending, now)),
+        };
+        let id = id.short().to_owned();
+        vec![id, bottle_slug.to_string(), tool.name().to_owned(), waits, first_line(justification)]
+    };
+    let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
+    output.print_table(&Table {
+        heading: &["ID", "BOTTLE", "ASKS", "WAITS", "WHY"],
+        name: 0,
+        rows: &rows,
+    })?;
+    if !rows.is_empty() {
+        output.note("`bottle supervise show ID` shows all of one");
+    }
+    Ok(())
+}
+
+pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliError> {
+    let now = Timestamp::now();
+    let pending = find(host, output, id, now)?;
+    let opens = opens(host, &pending.proposal, &pending.proposal.proposed_file);
+    if output.json {
+        let gains = opens.and_then(Result::ok).map(|opens| opens.gains);
+        return output.print_json(&Question { gains, ..Question::from(&pending) });
+    }
+    let ink = output.ink();
+    let Proposal { id, bottle_slug, tool, proposed_file, justification, arrival_timestamp, .. } =
+        &pending.proposal;
+    let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
+    let ago = span(now.duration_since(*arrival_timestamp));
+    // Another line of what an agent says must not look like one of ours.
+    let below = format!("\n{:10}", "");
+    let field = |name: &str, text: &str| {
+        let lines: Vec<String> = text.split('\n').map(|line| ink.hanging(line, 10)).collect();
+        format!("  {name:<7} {}", lines.join(&below))
+    };
+    let mut lines = vec![
+        format!("{} of {}", ink.bold(tool.name()), ink.bold(bottle_slug.as_str())),
+        field("id", id.as_str()),
+        field("asked", &format!("{asked}, {ago} ago")),
+        field("waits", &stands(&pending, now)),
+        field("why", inert(justification).trim()),
+        String::new(),
+    ];
+    lines.extend(inert(proposed_file).lines().map(|line| format!("  {line}")));
+    match opens {
+        None => {}
+        Some(Ok(opens)) if opens.gains.is_empty() => {
+            lines.push("\n  It would open nothing: all of it is allowed already.".to_owned());
+        }
+        Some(Ok(opens)) => {
+            lines.push("\n  It would open:".to_owned());
+            lines.extend(opens.gains.iter().map(|gain| format!("  - {}", ink.hanging(&one_line(gain), 4))));
+        }
+        Some(Err(why)) => {
+            lines.push(format!("\n  It cannot be applied: {}", ink.hanging(&one_line(&why), 2)));
+        }
+    }
+    output.print(&lines.join("\n"))?;
+    if pending.state == State::Waiting {
+        let (short, reason) = (id.short(), if tool.reports() { " --reason TEXT" } else { "" });
+        output.note(format!(
+            "`bottle supervise approve {short}{reason}` or `bottle supervise reject {short} --reason TEXT`"
+        ));
+    }
+    Ok(())
+}
+
+pub(super) fn approve(
+    host: &Host,
+    output: &Output,
+    id: &str,
+    reason: Option<String>,
+    edit: Option<&Path>,
+) -> Result<(), CliError> {
+    let routes = edit.map(edited).transpose()?;
+    answer(host, output, id, Decision::Approve { reason, routes })
+}
+
+/// Answers the question whose name begins so, and says what came of it.
+pub(super) fn answer(host: &Host, output: &Output, id: &str, decision: Decision) -> Result<(), CliError> {
+    let pending = find(host, output, id, Timestamp::now())?;
+    let came = answer::answer(host, &pending, decision)?;
+    let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
+    if output.json {
+        let (id, slug) = (id.to_string(), bottle_slug.to_string());
+        return output.print_json(&Answered { id, slug, status: came.status });
+    }
+    output.note(format!("{} of {bottle_slug} {}", tool.name(), came.words));
+    came.brought.iter().for_each(|sentence| output.note(one_line(sentence)));
+    Ok(())
+}
+
+/// What a person wrote instead, checked, in our own words.
+fn edited(path: &Path) -> Result<String, CliError> {
+    let unread = |error: std::io::Error| {
+        CliError::usage(format!("cannot read {}: {error}", path.display()))
+            .about(path.display())
+            .hint("name a file of routes")
+    };
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unread)?;
+    file.take(MAX_TEXT as u64 + 1).read_to_string(&mut text).map_err(unread)?;
+    if text.len() > MAX_TEXT {
+        return Err(CliError::usage(format!("{} is too long", path.display()))
+            .about(path.display())
+            .hint("name a file of routes"));
+    }
+    answer::checked(&text).map_err(|why| {
+        CliError::new(Kind::Manifest, format!("{}: {why}", path.display()))
+            .about(path.display())
+            .hint("what an agent may not propose belongs into the bottle's file (`bottle edit`)")
+    })
+}

@@ -1,0 +1,89 @@
+//! What waits for a person, and how it stands.
+
+use std::path::Path;
+
+use bottle_contract::names::Slug;
+use bottle_queue::{Damaged, Listing, Pending, State};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cli::error::{CliError, Kind};
+use crate::cli::output::{Output, one_line};
+use crate::host::Host;
+
+/// The fewest characters of a question's name that are taken, where no other begins alike.
+const SHORTEST: usize = 4;
+
+/// How many questions of this bottle wait.
+pub(crate) fn waiting(home: &Path, slug: &Slug) -> u32 {
+    let listing = bottle_queue::Folder::open(home, slug).and_then(|folder| folder.pending(Timestamp::now()));
+    let waits = |pending: &&Pending| pending.state == State::Waiting;
+    listing
+        .map_or(0, |listing| u32::try_from(listing.pending.iter().filter(waits).count()).unwrap_or(u32::MAX))
+}
+
+/// A question's name or how it begins.
+pub(super) fn wanted(text: &str) -> Result<String, String> {
+    let good = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let why =
+        || format!("a question's name is at least {SHORTEST} characters of those `bottle supervise` shows");
+    good.then(|| text.to_ascii_lowercase()).ok_or_else(why)
+}
+
+/// All questions, and a word on what cannot be read.
+pub(super) fn all(host: &Host, output: &Output, now: Timestamp) -> Result<Vec<Pending>, CliError> {
+    let Listing { pending, damaged } = bottle_queue::list(&host.home, now).map_err(unusable)?;
+    for damaged in &damaged {
+        output.warn(passed_over(damaged));
+    }
+    // Taken by who asked in a moment.
+    Ok(pending.into_iter().filter(|pending| pending.state != State::Answered).collect())
+}
+
+/// The one question whose name begins so.
+pub(super) fn find(host: &Host, output: &Output, begins: &str, now: Timestamp) -> Result<Pending, CliError> {
+    let mut found = all(host, output, now)?;
+    found.retain(|pending| pending.proposal.id.as_str().starts_with(begins));
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        0 => Err(CliError::usage(format!("no question's name begins with {begins}"))
+            .about(begins)
+            .hint("`bottle supervise` lists those that wait")),
+        more => Err(CliError::usage(format!("the names of {more} questions begin with {begins}"))
+            .about(begins)
+            .hint("`bottle supervise list --json` has their whole names")),
+    }
+}
+
+/// What is wrong with something in the queue's folders.
+pub(super) fn passed_over(damaged: &Damaged) -> String {
+    format!("{}: {}; it was passed over", damaged.path.display(), damaged.why)
+}
+
+/// How it stands, in words.
+pub(super) fn stands(pending: &Pending, now: Timestamp) -> String {
+    match pending.state {
+        State::Waiting => format!("{} left", span(pending.proposal.expires_at.duration_since(now))),
+        State::Answered => "answered".to_owned(),
+        State::Expired => "no more: expired".to_owned(),
+        State::Stale => "no more: who asked is gone".to_owned(),
+    }
+}
+
+/// A duration in its largest unit.
+pub(super) fn span(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+pub(super) fn first_line(text: &str) -> String {
+    one_line(text.lines().next().unwrap_or_default())
+}
+
+pub(super) fn unusable(error: std::io::Error) -> CliError {
+    CliError::new(Kind::State, format!("the queue cannot be used: {error}"))
+        .hint("the folder `queue` in $BOTTLE_HOME must be yours, and a folder")
+}
