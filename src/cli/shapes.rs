@@ -6,6 +6,7 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::supervise::Unsaved;
 use crate::backend::{Finding, Unused};
 use crate::instance::audit::Entry;
 use crate::instance::record::Service;
@@ -201,6 +202,12 @@ pub(crate) struct Answered {
     pub(crate) slug: String,
     /// `approved`, `rejected`, or `dismissed` where nobody waited.
     pub(crate) status: &'static str,
+    /// With `--scope save`: the file that the routes were added to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) saved: Option<String>,
+    /// With `--scope save`: why none was written, and the routes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unsaved: Option<Unsaved>,
 }
 
 /// One line of `bottle audit show --json`: the record as it stands in the file, without its hashes.

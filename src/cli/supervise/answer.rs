@@ -3,11 +3,15 @@
 //! Where the answer changes the door the bottle's keeper is asked, and says what came of it; else an answer is a
 //! file that the keeper takes. The first answer counts.
 
+use std::path::PathBuf;
+
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_queue::{Pending, RespondError, State};
 use jiff::Timestamp;
+use serde::Serialize;
 
+use super::scope::Holds;
 use super::waiting::{stands, unusable};
 use crate::cli::connect::{connect, lost};
 use crate::cli::error::{CliError, Kind};
@@ -23,6 +27,8 @@ pub(super) enum Decision {
         reason: Option<String>,
         /// Routes that apply instead of the proposed ones, [`checked`].
         routes: Option<String>,
+        /// How long.
+        holds: Holds,
     },
     /// No; and where nobody waits for the answer, away with it.
     Reject {
@@ -37,14 +43,32 @@ pub(super) struct Came {
     /// `approved`, `rejected` or `dismissed`.
     pub(super) status: &'static str,
     /// The same as the end of a sentence about the question.
-    pub(super) words: &'static str,
+    pub(super) words: String,
     /// What it brought, a fragment each.
     pub(super) brought: Vec<String>,
+    /// The file that routes were to be added to.
+    pub(super) saved: Option<Saved>,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Saved {
+    pub(super) path: PathBuf,
+    pub(super) unsaved: Option<Unsaved>,
+}
+
+/// A file that was not written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Unsaved {
+    /// Why.
+    pub(crate) why: String,
+    /// What the person may write into it.
+    pub(crate) routes: String,
 }
 
 impl Came {
-    fn of(status: &'static str, words: &'static str) -> Self {
-        Self { status, words, brought: Vec::new() }
+    fn of(status: &'static str, words: impl Into<String>) -> Self {
+        Self { status, words: words.into(), brought: Vec::new(), saved: None }
     }
 }
 
@@ -56,16 +80,16 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
     let proposal = &pending.proposal;
     let waits = pending.state == State::Waiting;
     match decision {
-        Decision::Approve { reason, routes } => {
-            may_pass(pending, reason.as_deref(), routes.as_deref())?;
+        Decision::Approve { reason, routes, holds } => {
+            may_pass(pending, reason.as_deref(), routes.as_deref(), &holds)?;
             let status = if routes.is_some() { Status::Modified } else { Status::Approved };
-            let response = response(proposal, status, reason, routes);
+            let response = Response { scope: holds.scope(), ..response(proposal, status, reason, routes) };
             if proposal.tool.reports() {
                 respond(host, proposal, &response)?;
                 return Ok(Came::of("approved", "was approved"));
             }
             let brought = crate::cli::block_on(carried_out(host, proposal, response))?;
-            Ok(Came { brought, ..Came::of("approved", "was approved, and is live") })
+            Ok(Came { brought, ..live(host, &holds) })
         }
         Decision::Reject { reason } if waits => {
             respond(host, proposal, &response(proposal, Status::Rejected, Some(reason), None))?;
@@ -79,8 +103,31 @@ pub(super) fn answer(host: &Host, pending: &Pending, decision: Decision) -> Resu
     }
 }
 
+/// Routes are live; where they are to be saved, that is done now.
+fn live(host: &Host, holds: &Holds) -> Came {
+    let addition = match holds {
+        Holds::Once => return Came::of("approved", "was approved, and is live for one request"),
+        Holds::Run => return Came::of("approved", "was approved, and is live"),
+        Holds::Saved(addition) => addition,
+    };
+    let path = addition.path.clone();
+    let (words, unsaved) = match addition.write(host) {
+        Ok(()) => (format!("was approved, is live, and stands in {}", path.display()), None),
+        Err(why) => {
+            let words = format!("was approved, and is live; {} was not written: {why}", path.display());
+            (words, Some(Unsaved { why, routes: addition.to_paste() }))
+        }
+    };
+    Came { saved: Some(Saved { path, unsaved }), ..Came::of("approved", words) }
+}
+
 /// Whether a yes has all that it needs.
-fn may_pass(pending: &Pending, reason: Option<&str>, routes: Option<&str>) -> Result<(), CliError> {
+fn may_pass(
+    pending: &Pending,
+    reason: Option<&str>,
+    routes: Option<&str>,
+    holds: &Holds,
+) -> Result<(), CliError> {
     let Proposal { id, tool, .. } = &pending.proposal;
     if pending.state != State::Waiting {
         let message = format!("nobody waits for this answer: {}", stands(pending, Timestamp::now()));
@@ -93,6 +140,10 @@ fn may_pass(pending: &Pending, reason: Option<&str>, routes: Option<&str>) -> Re
     if routes.is_some() {
         let message = format!("there is nothing to edit in a question of {}", tool.name());
         return Err(CliError::usage(message).about("--edit").hint("approve it as it is, or reject it"));
+    }
+    if *holds != Holds::Run {
+        let message = format!("a yes to a question of {} is for that one thing", tool.name());
+        return Err(CliError::usage(message).about("--scope").hint("leave `--scope` out"));
     }
     if reason.is_none_or(|reason| reason.trim().is_empty()) {
         let message = format!("an approval of {} needs a reason", tool.name());

@@ -4,19 +4,22 @@
 //!
 //! ```text
 //! waiting  what waits, and how it stands      opens  what a yes would do to a bottle's routes
+//! scope    how long it holds, and the file it is added to
 //! plain    the subcommands: lists and lines   answer  the one place that answers
 //! ```
 
 mod answer;
 mod opens;
 mod plain;
+mod scope;
 mod waiting;
 
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
 
-use self::answer::Decision;
+pub(crate) use self::answer::Unsaved;
+use self::scope::Wanted;
 pub(crate) use self::waiting::waiting;
 use super::completions;
 use super::error::CliError;
@@ -52,6 +55,10 @@ enum What {
         /// Routes that apply instead of the proposed ones, in the same words
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         edit: Option<PathBuf>,
+        /// How long it holds: for one request, as long as the bottle runs, or for good: the routes are added to the
+        /// bottle's file, or to that of BOTTLE
+        #[arg(long, value_name = "once|run|save[:BOTTLE]", default_value = "run", hide_default_value = true)]
+        scope: Wanted,
     },
     /// Say no, or take a question away that nobody waits for
     Reject {
@@ -69,11 +76,11 @@ impl Supervise {
         match self.what {
             None | Some(What::List) => plain::list(host, output)?,
             Some(What::Show { id }) => plain::show(host, output, &id)?,
-            Some(What::Approve { id, reason, edit }) => {
-                plain::approve(host, output, &id, reason, edit.as_deref())?;
+            Some(What::Approve { id, reason, edit, scope }) => {
+                plain::approve(host, output, &id, reason, edit.as_deref(), &scope)?;
             }
             Some(What::Reject { id, reason }) => {
-                plain::answer(host, output, &id, Decision::Reject { reason })?;
+                plain::reject(host, output, &id, reason)?;
             }
         }
         Ok(exit::DONE)

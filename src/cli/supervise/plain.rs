@@ -7,8 +7,9 @@ use bottle_contract::queue::{MAX_TEXT, Proposal};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
-use super::answer::{self, Decision};
-use super::opens::opens;
+use super::answer::{self, Decision, Saved};
+use super::opens::{Changed, opens};
+use super::scope::{Addition, Holds, Wanted};
 use super::waiting::{all, find, first_line, span, stands};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::layout::Table;
@@ -104,23 +105,68 @@ pub(super) fn approve(
     id: &str,
     reason: Option<String>,
     edit: Option<&Path>,
+    wanted: &Wanted,
 ) -> Result<(), CliError> {
+    let pending = find(host, output, id, Timestamp::now())?;
     let routes = edit.map(edited).transpose()?;
-    answer(host, output, id, Decision::Approve { reason, routes })
+    let text = routes.as_deref().unwrap_or(&pending.proposal.proposed_file);
+    // A report has no routes to save, which is said where it is answered.
+    let holds = if pending.proposal.tool.reports() && *wanted != Wanted::Run {
+        Holds::Once
+    } else {
+        wanted.settle(host, &pending.proposal, text)?
+    };
+    if let Holds::Saved(addition) = &holds {
+        show_addition(output, addition);
+    }
+    answer(host, output, &pending, Decision::Approve { reason, routes, holds })
 }
 
-/// Answers the question whose name begins so, and says what came of it.
-pub(super) fn answer(host: &Host, output: &Output, id: &str, decision: Decision) -> Result<(), CliError> {
+/// What will be written, before anything is done.
+fn show_addition(output: &Output, addition: &Addition) {
+    if output.json {
+        return;
+    }
+    let path = addition.path.display();
+    match addition.diff() {
+        Ok(diff) => {
+            output.note(format!("once it is live, {path} gets these lines"));
+            let added = diff.iter().filter_map(|changed| match changed {
+                Changed::Added(line) => Some(format!("  + {}", one_line(line))),
+                _ => None,
+            });
+            if !output.quiet {
+                added.for_each(|line| output.say(&line));
+            }
+        }
+        Err(why) => output.note(format!("the routes will be printed, and not written to {path}: {why}")),
+    }
+}
+
+pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> Result<(), CliError> {
     let pending = find(host, output, id, Timestamp::now())?;
-    let came = answer::answer(host, &pending, decision)?;
+    answer(host, output, &pending, Decision::Reject { reason })
+}
+
+/// Answers, and says what came of it.
+fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -> Result<(), CliError> {
+    let came = answer::answer(host, pending, decision)?;
     let Proposal { id, bottle_slug, tool, .. } = &pending.proposal;
+    let (saved, unsaved) = match came.saved {
+        Some(Saved { unsaved: Some(unsaved), .. }) => (None, Some(unsaved)),
+        Some(Saved { path, unsaved: None }) => (Some(path.display().to_string()), None),
+        None => (None, None),
+    };
     if output.json {
         let (id, slug) = (id.to_string(), bottle_slug.to_string());
-        return output.print_json(&Answered { id, slug, status: came.status });
+        return output.print_json(&Answered { id, slug, status: came.status, saved, unsaved });
     }
     output.note(format!("{} of {bottle_slug} {}", tool.name(), came.words));
     came.brought.iter().for_each(|sentence| output.note(one_line(sentence)));
-    Ok(())
+    match unsaved {
+        Some(unsaved) => output.print(&unsaved.routes),
+        None => Ok(()),
+    }
 }
 
 /// What a person wrote instead, checked, in our own words.

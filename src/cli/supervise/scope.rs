@@ -1,0 +1,219 @@
+//! How long a yes to routes holds, and the file that they are added to where that is for good.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use bottle_contract::names::{Name, Slug};
+use bottle_contract::proposal::{self, Proposal as Routes};
+use bottle_contract::queue::{Proposal, Scope};
+
+use super::opens::{Changed, changed};
+use crate::cli::choice::manifests;
+use crate::cli::error::{CliError, Kind};
+use crate::host::Host;
+use crate::instance::{State, Store};
+use crate::manifest::append::{appended, of_routes};
+use crate::manifest::put::{path_of, put, put_new};
+use crate::manifest::{Kind as ManifestKind, Manifests, Place};
+use crate::resolve::ResolveError;
+
+/// What a person wants.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// It holds for the next request that the routes let through.
+    Once,
+    /// As long as the bottle runs.
+    #[default]
+    Run,
+    /// The same, and the routes are added to this bottle's file; without a name, to the one it was started from.
+    Saved(Option<Name>),
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("save:")) {
+            ("once", _) => Ok(Self::Once),
+            ("run", _) => Ok(Self::Run),
+            ("save", _) => Ok(Self::Saved(None)),
+            (_, Some(name)) => {
+                name.parse().map(|name| Self::Saved(Some(name))).map_err(|error| format!("{error}"))
+            }
+            _ => Err("write `once`, `run`, `save` or `save:BOTTLE`".to_owned()),
+        }
+    }
+}
+
+impl Wanted {
+    /// The same with everything that is needed to do it: nothing is done yet. `text` is what would apply.
+    ///
+    /// # Errors
+    /// When it is not clear which file is meant, or that one is not the person's.
+    pub(super) fn settle(&self, host: &Host, proposal: &Proposal, text: &str) -> Result<Holds, CliError> {
+        match self {
+            Self::Once => Ok(Holds::Once),
+            Self::Run => Ok(Holds::Run),
+            Self::Saved(name) => {
+                let routes = proposal::parse(text)
+                    .map_err(|error| CliError::new(Kind::State, error.to_string()).about(&proposal.id))?;
+                let addition = Addition::of(host, &proposal.bottle_slug, name.as_ref(), routes)?;
+                Ok(Holds::Saved(Box::new(addition)))
+            }
+        }
+    }
+}
+
+/// How long a yes holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// See [`Wanted::Once`].
+    Once,
+    /// See [`Wanted::Run`].
+    #[default]
+    Run,
+    /// With what the person was shown of the file.
+    Saved(Box<Addition>),
+}
+
+impl Holds {
+    /// As the keeper is told.
+    pub(super) fn scope(&self) -> Scope {
+        match self {
+            Self::Once => Scope::Once,
+            Self::Run => Scope::Run,
+            Self::Saved(_) => Scope::Saved,
+        }
+    }
+}
+
+/// Routes about to be added to a person's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Addition {
+    name: Name,
+    pub(super) path: PathBuf,
+    routes: Routes,
+    /// What stands there; none where there is no such file yet.
+    before: Option<String>,
+    /// What will, or why lines cannot be added to it.
+    after: Result<String, String>,
+}
+
+impl Addition {
+    fn of(host: &Host, slug: &Slug, wanted: Option<&Name>, routes: Routes) -> Result<Self, CliError> {
+        let all = manifests(host);
+        let name = match wanted {
+            Some(name) => name.clone(),
+            None => only(files(host, slug), slug)?,
+        };
+        let path = path_of(&host.home, ManifestKind::Bottle, &name);
+        let before = text_of(&all, &name)?;
+        let after = match &before {
+            None => Ok(of_routes(&routes)),
+            Some((source, text)) => {
+                appended(&name, source, text, &routes).map_err(|unsuited| unsuited.to_string())
+            }
+        };
+        Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
+    }
+
+    /// The change of the file, or why there can be none.
+    pub(super) fn diff(&self) -> Result<Vec<Changed>, &str> {
+        let after = self.after.as_ref().map_err(String::as_str)?;
+        Ok(changed(self.before.as_deref().unwrap_or_default(), after))
+    }
+
+    /// Writes the file as it was shown.
+    ///
+    /// # Errors
+    /// Why it is as it was: a fragment.
+    pub(super) fn write(&self, host: &Host) -> Result<(), String> {
+        let text = self.after.as_ref().map_err(String::clone)?;
+        let now = text_of(&manifests(host), &self.name).map_err(|error| error.message)?;
+        if now.map(|(_, text)| text) != self.before {
+            return Err("it was changed meanwhile".to_owned());
+        }
+        let failed = |error: std::io::Error| error.to_string();
+        match self.before {
+            Some(_) => put(&host.home, ManifestKind::Bottle, &self.name, text).map_err(failed),
+            None if put_new(&host.home, ManifestKind::Bottle, &self.name, text).map_err(failed)? => Ok(()),
+            None => Err("it was made meanwhile".to_owned()),
+        }
+    }
+
+    /// The routes, to be written into a file by hand.
+    pub(super) fn to_paste(&self) -> String {
+        self.routes.render()
+    }
+}
+
+/// The bottles that one was started from whose files are the person's.
+pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
+    let record = match Store::of(host).state(slug) {
+        Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => record,
+        _ => return Vec::new(),
+    };
+    let all = manifests(host);
+    let is_own = |name: &Name| {
+        let found = all.find(ManifestKind::Bottle, name).ok().flatten();
+        found.is_some_and(|entry| entry.source.place == Place::Home)
+    };
+    let mut names: Vec<Name> = Vec::new();
+    for name in record.bottles.into_iter().filter(|name| is_own(name)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The one file that can be meant.
+fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
+    match names.len() {
+        1 => Ok(names.remove(0)),
+        0 => Err(CliError::usage(format!("{slug} was started from no bottle file of yours"))
+            .about("--scope")
+            .hint("`--scope save:NAME` makes a bottle of them, for `bottle start --bottle NAME`")),
+        _ => {
+            let names: Vec<String> = names.iter().map(|name| format!("`save:{name}`")).collect();
+            Err(CliError::usage(format!("{slug} was started from {} bottle files of yours", names.len()))
+                .about("--scope")
+                .hint(format!("name one: {}", names.join(" or "))))
+        }
+    }
+}
+
+/// What stands in the person's bottle of this name; none where there is none.
+fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Source, String)>, CliError> {
+    let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
+    let Some(entry) = found else { return Ok(None) };
+    if entry.source.place != Place::Home {
+        return Err(CliError::usage(format!("the bottle `{name}` is not yours: it is not written"))
+            .about("--scope")
+            .hint("`--scope save:NAME` with a new name makes a bottle of them, for `bottle start --bottle NAME`"));
+    }
+    let text = all.text(ManifestKind::Bottle, name, &entry.source).map_err(ResolveError::from)?;
+    Ok(Some((entry.source, text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_words() {
+        let name: Name = "dev".parse().expect("name");
+        for (text, wanted) in [
+            ("once", Ok(Wanted::Once)),
+            ("run", Ok(Wanted::Run)),
+            ("save", Ok(Wanted::Saved(None))),
+            ("save:dev", Ok(Wanted::Saved(Some(name)))),
+            ("saved", Err(())),
+            ("save:", Err(())),
+            ("save:../x", Err(())),
+            ("", Err(())),
+        ] {
+            assert_eq!(text.parse::<Wanted>().map_err(drop), wanted, "{text}");
+        }
+    }
+}
