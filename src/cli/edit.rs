@@ -74,7 +74,7 @@ impl Edit {
         let before = text_of(&all, kind, &name)?;
         let draft = Draft::new(&format!("{name}.md"), before.as_deref().unwrap_or(new_of(kind)))?;
         loop {
-            draft.edit(host)?;
+            draft.edit(host).map_err(unchanged)?;
             let after = draft.read()?;
             if before.as_deref() == Some(after.as_str()) {
                 output.note("nothing was changed");
@@ -180,6 +180,10 @@ fn new_of(kind: ManifestKind) -> &'static str {
         ManifestKind::Agent => NEW_AGENT,
         ManifestKind::Bottle => NEW_BOTTLE,
     }
+}
+
+fn unchanged(error: CliError) -> CliError {
+    CliError { message: format!("{}; {UNCHANGED}", error.message), ..error }
 }
 
 /// Whether it can be used, as far as the file itself says.

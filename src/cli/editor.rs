@@ -55,11 +55,7 @@ impl Draft {
             .arg(&self.path)
             .status()
             .map_err(|error| failed(format!("cannot start {shown}: {error}")))?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(failed(format!("the editor ended with {status}; nothing was changed")))
-        }
+        if status.success() { Ok(()) } else { Err(failed(format!("the editor ended with {status}"))) }
     }
 
     /// What stands in it now.

@@ -247,3 +247,97 @@ fn nobody_is_asked_where_the_person_says_so() -> Result<()> {
     ensure!(learned.stderr.contains("refused nothing"), "{}", learned.stderr);
     Ok(())
 }
+
+/// Once, and for good: the file gets what was allowed, or the person gets it to paste.
+#[test]
+fn a_yes_holds_as_long_as_the_person_says() -> Result<()> {
+    let Some(home) = asking("asking for a while", "linux", &[])? else { return Ok(()) };
+    let file = home.bottle_home().join("bottles/asks.md");
+    let before = std::fs::read_to_string(&file)?;
+    let approve = |id: &str, scope: &str| run(&home, &["supervise", "approve", id, "--scope", scope]);
+
+    let (asks, id) = ask(&home, "api.site.example")?;
+    let once = approve(&id, "once")?.expect_code(0);
+    ensure!(once.stderr.contains("is live for one request"), "{}", once.stderr);
+    let _ = answer(asks)?.expect_code(0);
+    ensure!(fetched(&home, "1")?.contains("200") && fetched(&home, "1")?.contains("403"), "one passes");
+
+    // The file has a route for these hosts already: it is the person's to edit.
+    let (asks, id) = ask(&home, "api.site.example")?;
+    let listed = approve(&id, "save")?.expect_code(0);
+    ensure!(listed.stderr.contains("has a route for `*.site.example` already"), "{}", listed.stderr);
+    ensure!(listed.stdout == "routes:\n- host: api.site.example\n", "to paste: {:?}", listed.stdout);
+    let _ = answer(asks)?.expect_code(0);
+    ensure!(fetched(&home, "1")?.contains("200") && std::fs::read_to_string(&file)? == before);
+
+    let (asks, id) = ask(&home, "[{host: other.example}]")?;
+    let saved = approve(&id, "save")?.expect_code(0);
+    ensure!(saved.stderr.contains("  +   - host: other.example\n"), "{}", saved.stderr);
+    ensure!(saved.stderr.contains(&format!("stands in {}", file.display())), "{}", saved.stderr);
+    let _ = answer(asks)?.expect_code(0);
+    let after = std::fs::read_to_string(&file)?;
+    ensure!(after == before.replace("\n---\n", "\n  - host: other.example\n---\n"), "{after}");
+
+    let (asks, id) = ask(&home, "[{host: third.example}]")?;
+    let arguments = ["supervise", "approve", &id, "--scope", "save:learned", "--json"];
+    let saved = run(&home, &arguments)?.expect_code(0).json()?;
+    ensure!(saved["saved"].as_str().is_some_and(|path| path.ends_with("bottles/learned.md")), "{saved}");
+    let _ = answer(asks)?.expect_code(0);
+    let new = std::fs::read_to_string(home.bottle_home().join("bottles/learned.md"))?;
+    ensure!(new == "---\negress:\n  routes:\n    - host: third.example\n---\n", "{new}");
+    let _ = run(&home, &["info", "asks", "--bottle", "asks", "--bottle", "learned"])?.expect_code(0);
+    Ok(())
+}
+
+/// The same from the screen, by one key.
+#[test]
+fn a_key_on_the_screen_opens_the_door() -> Result<()> {
+    let Some(home) = asking("asking and pressing a key", "linux", &[])? else { return Ok(()) };
+    let (asks, _) = ask(&home, "api.site.example")?;
+    let mut pty = home.on_terminal(&["supervise"], 24, 80)?;
+    let screen = pty.wait_for("+ api.site.example: every request")?;
+    ensure!(screen.contains("| for the tests"), "{screen}");
+    pty.type_keys("\r")?;
+    pty.wait_for("The routes, as they would be")?;
+    pty.wait_for("+ - host: api.site.example")?;
+    let begun = Instant::now();
+    pty.type_keys("a")?;
+    pty.wait_for("was approved, and is live: api.site.example")?;
+    let took = begun.elapsed();
+    ensure!(fetched(&home, "1")?.contains("200"));
+    let _ = answer(asks)?.expect_code(0);
+    #[allow(clippy::print_stderr, reason = "a figure for whoever runs the test")]
+    {
+        eprintln!("measured: a key on the screen to live routes, and the word of it: {took:?}");
+    }
+
+    // Saved from the screen, after a look at what is written; the routes moved on since.
+    let (asks, id) = ask(&home, "[{host: other.example}]")?;
+    pty.wait_for("+ other.example: every request")?;
+    // A key at once could have been meant for the one before.
+    thread::sleep(Duration::from_secs(1));
+    pty.type_keys("oo")?;
+    pty.wait_for("It would be added to")?;
+    pty.type_keys("a")?;
+    pty.wait_for("this is all of it")?;
+    pty.type_keys("G")?;
+    pty.wait_for("asks.md, as it would be")?;
+    pty.wait_for("+   - host: other.example")?;
+    let approved = run(&home, &["supervise", "approve", &id])?;
+    ensure!(approved.code == 0, "{}", approved.stderr);
+    pty.wait_for("waits no more: somebody else has answered it")?;
+    let _ = answer(asks)?.expect_code(0);
+    let (asks, _) = ask(&home, "[{host: third.example}]")?;
+    pty.wait_for("+ third.example: every request")?;
+    thread::sleep(Duration::from_secs(1));
+    pty.type_keys("oo\r")?;
+    pty.wait_for("It would be added to")?;
+    pty.type_keys("a")?;
+    pty.wait_for("and stands in")?;
+    let _ = answer(asks)?.expect_code(0);
+    let file = std::fs::read_to_string(home.bottle_home().join("bottles/asks.md"))?;
+    ensure!(file.contains("  - host: third.example\n---\n"), "{file}");
+    pty.type_keys("q")?;
+    ensure!(pty.wait_exit()? == 0 && pty.is_cooked()? && pty.left_on().is_empty());
+    Ok(())
+}

@@ -30,7 +30,7 @@
 //! - `docker`: the same on a bottle in containers, where an engine answers
 //! - `endings`: every end of a session, and the terminal as it was
 //! - `screens`: what is shown on terminals of every size, and on those that know no colours or letters
-//! - `supervising`: what bottles ask, and the answers
+//! - `supervising`: what bottles ask, and the answers; `deciding`: the same on a screen of its own
 //! - `readme`: README's commands, as they are written
 //! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
 //! - `waiting`: what is shown of something that takes its time, and what Ctrl-C leaves
@@ -40,6 +40,7 @@ mod asking;
 mod clock;
 mod clones;
 mod conversations;
+mod deciding;
 mod deploy_keys;
 mod discarding;
 mod disks;

@@ -31,6 +31,7 @@ const SHOWN: &[Shown] = &[
     ends(&["info", "torn"]),
     ends(&["info", "plian"]),
     ends(&["settings"]),
+    Shown { arguments: &["supervise"], until: Some(("q leaves", "q")) },
     ends(&["cleanup", "--dry-run"]),
 ];
 
@@ -54,6 +55,14 @@ egress:
 ---
 ";
 
+/// A question that nobody waits for any more.
+const ASKED: &str = "00000000-0000-4000-8000-000000000000";
+const PROPOSAL: &str = r#"{
+    "id": "00000000-0000-4000-8000-000000000000", "bottle_slug": "b", "tool": "egress-allow",
+    "proposed_file": "- host: 名前.example\n", "justification": "Prüft 名前",
+    "arrival_timestamp": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z"
+}"#;
+
 /// A home with something of every kind to be shown.
 fn full_home() -> Result<TestHome> {
     let mut home = TestHome::new()?;
@@ -70,6 +79,8 @@ fn full_home() -> Result<TestHome> {
         let _ = run(&home, &arguments)?.expect_code(0);
     }
     home.write("home/.bottle/state/damaged/metadata.json", "{")?;
+    home.write("home/.bottle/queue/b/processed/none", "")?;
+    home.write(&format!("home/.bottle/queue/b/{ASKED}.proposal.json"), PROPOSAL)?;
     Ok(home)
 }
 
@@ -113,7 +124,8 @@ fn show(
     let mut pty = Pty::spawn(program.command(), rows, columns)?;
     let screen = match shown.until {
         Some((words, key)) => {
-            let asked = |screen: &str| screen.contains(words) || screen.contains("[1-");
+            // Where no screen can be shown there are questions in lines, or a list.
+            let asked = |screen: &str| [words, "[1-", "shows all of"].iter().any(|it| screen.contains(it));
             pty.wait_until(words, asked)?;
             let screen: Vec<String> = pty.screen().lines().map(|line| line.trim_end().to_owned()).collect();
             let screen = screen.join("\n");

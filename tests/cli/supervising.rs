@@ -1,5 +1,6 @@
 //! Questions of bottles, and a person's answers.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bottle_contract::queue::{Answer, Id, Proposal, Question, Response, Status, Tool};
-use bottle_queue::{Asker, Decide, Outcome};
+use bottle_queue::{Asker, Decide, Listing, Outcome, State};
 use bottle_test_support::home::TestHome;
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,14 +25,15 @@ impl Decide for Alone {
 }
 
 /// Who waits for an answer, as a keeper does; drop it and nobody does.
-struct Asking {
+pub(crate) struct Asking {
     answer: JoinHandle<Option<Answer>>,
     gives_up: mpsc::SyncSender<()>,
+    home: PathBuf,
 }
 
 impl Asking {
     /// Asks, and goes on when it can be answered.
-    fn begin(home: &TestHome, slug: &str, question: Question) -> Result<Self> {
+    pub(crate) fn begin(home: &TestHome, slug: &str, question: Question) -> Result<Self> {
         let (gives_up, given_up) = mpsc::sync_channel(1);
         let asker = Asker::new(home.bottle_home(), slug.parse()?, Arc::new(Alone));
         let file = home.bottle_home().join(format!("queue/{slug}/{}.proposal.json", question.id));
@@ -51,20 +53,25 @@ impl Asking {
         while !file.exists() {
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(Self { answer, gives_up })
+        Ok(Self { answer, gives_up, home: home.bottle_home() })
     }
 
-    fn answered(self) -> Result<Answer> {
+    pub(crate) fn answered(self) -> Result<Answer> {
         self.answer.join().ok().flatten().context("an answer")
     }
 
-    fn give_up(self) {
+    pub(crate) fn give_up(self) {
         drop(self.gives_up);
         let _ = self.answer.join();
+        // A process that another test has just forked holds the lock until it is another program.
+        let waits = |listing: Listing| listing.pending.iter().any(|there| there.state == State::Waiting);
+        while bottle_queue::list(&self.home, Timestamp::now()).is_ok_and(waits) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
-fn question(number: u8, tool: Tool, why: &str) -> Question {
+pub(crate) fn question(number: u8, tool: Tool, why: &str) -> Question {
     Question {
         id: Id::of([number; 16]),
         tool,
@@ -148,5 +155,42 @@ fn two_people_answer_and_one_is_told() -> Result<()> {
         // The other one was told, or came when it was over.
         assert_ne!(codes[1 - won], 0, "{codes:?}");
     }
+    Ok(())
+}
+
+/// Routes that an agent asks for, in a queue whose bottle may be there or not.
+pub(crate) fn hosts(number: u8) -> Question {
+    let proposed_file = "- host: api.example.com\n  matches:\n  - methods:\n    - GET\n".to_owned();
+    Question { proposed_file, ..question(number, Tool::EgressAllow, "the tests need it") }
+}
+
+#[test]
+fn a_yes_is_saved_only_to_a_file_of_the_persons_that_is_clear() -> Result<()> {
+    let mut home = home()?;
+    home.bottle("more", "---\nenv: {A: b}\n---\n")?;
+    let _ = run(
+        &home,
+        &["start", "nap", "--bottle", "nap", "--bottle", "more", "--detach", "--label", "one", "-q", "-y"],
+    )?
+    .expect_code(0);
+    let _two = Asking::begin(&home, "one", hosts(0xd1))?;
+    let _none = Asking::begin(&home, "none", hosts(0xe1))?;
+    let _report = Asking::begin(&home, "one", question(0xf1, Tool::GitleaksAllow, "a push"))?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["supervise", "approve", "d1d1", "--scope", "save"],
+            &["supervise", "approve", "e1e1", "--scope", "save"],
+            &["supervise", "approve", "d1d1", "--scope", "save:claude"],
+            &["supervise", "approve", "d1d1", "--scope", "save:../more"],
+            &["supervise", "approve", "d1d1", "--scope", "ever"],
+            &["supervise", "approve", "f1f1", "--scope", "save", "--reason", "x"],
+            &["supervise", "approve", "f1f1", "--scope", "once", "--reason", "x"],
+            // Shown before; and as the keeper knows nothing of the question, nothing is written.
+            &["supervise", "approve", "d1d1", "--scope", "save:more"],
+        ],
+    )?);
+    let more = std::fs::read_to_string(home.bottle_home().join("bottles/more.md"))?;
+    assert_eq!(more, "---\nenv: {A: b}\n---\n", "nothing was allowed, and nothing is written");
     Ok(())
 }

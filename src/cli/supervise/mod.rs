@@ -5,13 +5,15 @@
 //! ```text
 //! waiting  what waits, and how it stands      opens  what a yes would do to a bottle's routes
 //! scope    how long it holds, and the file it is added to
-//! plain    the subcommands: lists and lines   answer  the one place that answers
+//! plain    the subcommands: lists and lines   screen  the whole terminal, live
+//!             └────────────► answer ◄────────────┘    the one place that answers
 //! ```
 
 mod answer;
 mod opens;
 mod plain;
 mod scope;
+mod screen;
 mod waiting;
 
 use std::path::PathBuf;
@@ -25,18 +27,25 @@ use super::completions;
 use super::error::CliError;
 use super::exit;
 use super::output::Output;
+use super::terminal::is_here;
 use crate::host::Host;
 
 /// Answer what bottles ask, or list it
+///
+/// On a terminal a screen with all that waits, live; `?` there has its keys. Without one, and with --plain, a list.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Supervise {
+    /// A list in lines, as for a screen reader, and no screen
+    #[arg(long)]
+    plain: bool,
     #[command(subcommand)]
     what: Option<What>,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List what waits for an answer (the default)
+    /// List what waits for an answer
     List,
     /// Show all that is known of a question
     Show {
@@ -74,7 +83,11 @@ enum What {
 impl Supervise {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         match self.what {
-            None | Some(What::List) => plain::list(host, output)?,
+            None if self.plain || output.json || !is_here() || !screen::show(host, output)? => {
+                plain::list(host, output)?;
+            }
+            None => {}
+            Some(What::List) => plain::list(host, output)?,
             Some(What::Show { id }) => plain::show(host, output, &id)?,
             Some(What::Approve { id, reason, edit, scope }) => {
                 plain::approve(host, output, &id, reason, edit.as_deref(), &scope)?;

@@ -30,7 +30,7 @@ pub(crate) use input::chunks;
 pub(crate) use killed::put_right;
 pub(crate) use modes::Modes;
 pub(crate) use raw::{RawTerminal, restore, restore_on_panic, title_sequence};
-pub(crate) use screen::FullScreen;
+pub(crate) use screen::{FullScreen, Typed};
 
 /// A size that lies, or none at all, becomes what a terminal has always been.
 const FALLBACK: Size = Size { columns: 80, rows: 24 };

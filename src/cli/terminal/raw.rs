@@ -114,6 +114,11 @@ pub(crate) fn restore() {
     drop(saved.mark);
 }
 
+/// Whether the terminal is taken, and nobody gave it back yet.
+pub(super) fn is_taken() -> bool {
+    lock().is_some()
+}
+
 /// Makes a panic give the terminal back before it prints.
 pub(crate) fn restore_on_panic() {
     let print = std::panic::take_hook();

@@ -2,8 +2,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::time::Duration;
 
-use crossterm::event::{Event, KeyEvent, KeyEventKind, read};
+use crossterm::event::{Event, KeyEvent, KeyEventKind, poll, read};
 use ratatui::backend::CrosstermBackend;
 use ratatui::{Frame, Terminal};
 use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
@@ -12,6 +13,9 @@ use super::raw;
 
 /// The alternate screen, without a cursor.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+
+/// Has the terminal say where a pasted text begins and ends, so that its letters are no keys.
+const PASTES: &[u8] = b"\x1b[?2004h";
 
 /// The least that a list can be shown on.
 const LEAST: (u16, u16) = (40, 10);
@@ -46,11 +50,31 @@ impl FullScreen {
         Ok(Some(Self { terminal }))
     }
 
-    /// Shows what `render` draws; what did not change is not sent again.
+    /// From now on a pasted text comes as [`Typed::Pasted`], as far as the terminal knows how.
     ///
     /// # Errors
     /// When the terminal is gone.
+    pub(crate) fn tell_pastes(&mut self) -> io::Result<()> {
+        raw::note_output(PASTES);
+        self.terminal.backend_mut().write_all(PASTES)
+    }
+
+    /// Columns and rows.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
+        self.terminal.size().map(|size| (size.width, size.height))
+    }
+
+    /// Shows what `render` draws; what did not change is not sent again.
+    ///
+    /// # Errors
+    /// When the terminal is gone, or was given back meanwhile.
     pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        if !raw::is_taken() {
+            return Err(io::Error::other("the terminal was given back"));
+        }
         self.terminal.draw(render).map(drop)
     }
 
@@ -64,6 +88,32 @@ impl FullScreen {
             _ => None,
         })
     }
+
+    /// Waits this long, or until something is typed.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub(crate) fn typed_within(&self, patience: Duration) -> io::Result<Option<Typed>> {
+        if !poll(patience)? {
+            return Ok(None);
+        }
+        Ok(match read()? {
+            Event::Key(key) if key.kind != KeyEventKind::Release => Some(Typed::Key(key)),
+            Event::Paste(text) => Some(Typed::Pasted(text)),
+            Event::Resize(..) => Some(Typed::Resized),
+            _ => None,
+        })
+    }
+}
+
+/// What came of waiting for the person.
+#[derive(Debug)]
+pub(crate) enum Typed {
+    Key(KeyEvent),
+    /// See [`FullScreen::tell_pastes`].
+    Pasted(String),
+    /// The terminal has another size.
+    Resized,
 }
 
 impl Drop for FullScreen {

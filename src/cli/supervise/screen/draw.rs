@@ -1,0 +1,230 @@
+//! How the screen looks. Plain letters only, so that it reads the same in every font; colours say nothing that words
+//! do not.
+
+use dialoguer::console::measure_text_width;
+use jiff::Timestamp;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Paragraph;
+
+use super::laid::prompt;
+use super::rows::Row;
+use super::state::{Over, State, Tone, View};
+use super::text::{asks, waits, waits_long};
+use crate::cli::cells::{bold, dim, fitted, padded, tinted};
+use crate::cli::ink::Ink;
+
+/// The most columns of a bottle's name.
+const NAME: usize = 24;
+
+/// Columns of what kind of thing is asked for, and of how long it waits.
+const KIND: usize = 6;
+const WAITS: usize = 11;
+
+/// Narrower than this the kind is left out.
+const NARROW: usize = 60;
+
+/// The keys, each with what it does.
+const HELP: &[(&str, &str)] = &[
+    ("Up Down, k j", "move; scroll where all of one is shown"),
+    ("Enter, Right", "show all of one; Left or Esc goes back"),
+    ("n p", "the next and the one before, where all of one is shown"),
+    ("a", "approve; routes are live at once, the others take a reason"),
+    ("m", "write routes yourself in $VISUAL or $EDITOR; `a` approves them"),
+    ("u", "drop what you wrote"),
+    ("o", "how long routes hold: this run, one request, or saved to a file"),
+    ("r", "reject, with a reason; take away what nobody waits for"),
+    ("q, Ctrl-C", "leave; what waits goes on waiting"),
+];
+
+/// Draws what [`State::lay_out`] made ready for a terminal of this size.
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, ink: Ink, now: Timestamp) {
+    let area = frame.area();
+    let rows = state.laid().rows();
+    let lengths = [2, rows.body, u16::from(rows.preview > 0), rows.preview, rows.word, 1];
+    let [head, body, _, preview, word, keys] = Layout::vertical(lengths.map(Constraint::Length)).areas(area);
+    let columns = usize::from(area.width);
+    frame.render_widget(Paragraph::new(heading(state, columns, ink, now)), head);
+    let lines = state.laid().lines();
+    match (state.over(), state.view()) {
+        (Some(Over::Help), _) => frame.render_widget(Paragraph::new(help(columns, ink)), body),
+        (_, View::List) if state.rows().all().is_empty() => {
+            frame.render_widget(Paragraph::new(lines.to_vec()), body);
+        }
+        (_, View::List) => {
+            frame.render_widget(Paragraph::new(list(state, body, ink, now)), body);
+            let seen = lines.iter().take(usize::from(preview.height)).cloned().collect::<Vec<_>>();
+            frame.render_widget(Paragraph::new(cut(seen, lines.len(), columns, ink)), preview);
+        }
+        (_, View::Detail { scroll }) => {
+            let seen = lines.iter().skip(scroll).take(usize::from(body.height)).cloned().collect::<Vec<_>>();
+            frame.render_widget(Paragraph::new(seen), body);
+        }
+    }
+    frame.render_widget(Paragraph::new(said(state, ink)), word);
+    frame.render_widget(bottom(state, columns, ink), keys);
+}
+
+/// Two lines: what this is, and how it stands.
+fn heading(state: &State, columns: usize, ink: Ink, now: Timestamp) -> Vec<Line<'static>> {
+    let total = state.rows().all().len();
+    let (left, right, below) = match (state.view(), state.rows().current()) {
+        (View::Detail { scroll }, Some(row)) => {
+            let (page, all) = (state.laid().page_rows(), state.laid().lines().len());
+            let more = if all > page {
+                format!("lines {}-{} of {all}   ", scroll + 1, (scroll + page).min(all))
+            } else {
+                String::new()
+            };
+            let (waited, style) = (waits(&row.pending, now).1, Style::new());
+            let style = if waited { style } else { tinted(Color::Yellow, ink) };
+            let below = Line::styled(fitted(&waits_long(&row.pending, now), columns, ink), style);
+            (asks(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
+        }
+        _ => {
+            let left = match total {
+                0 => "Nothing waits for you".to_owned(),
+                1 => "1 question waits for you".to_owned(),
+                more => format!("{more} questions wait for you"),
+            };
+            let right = if total > 1 { "oldest first".to_owned() } else { String::new() };
+            let names =
+                if total == 0 { Line::default() } else { Line::styled(named(state, columns, ink), dim()) };
+            (left, right, names)
+        }
+    };
+    let right = if measure_text_width(&left) + right.len() + 2 > columns { String::new() } else { right };
+    let left = fitted(&left, columns, ink);
+    let gap = columns.saturating_sub(measure_text_width(&left) + right.len());
+    let top = vec![Span::styled(left, bold()), Span::raw(" ".repeat(gap)), Span::styled(right, dim())];
+    vec![Line::from(top), below]
+}
+
+/// What is in each column.
+fn named(state: &State, columns: usize, ink: Ink) -> String {
+    let wide = Columns::of(state, columns);
+    let kind = if wide.kind > 0 { padded("FOR", wide.kind, ink) } else { String::new() };
+    format!("  {}{}{kind}{}", padded("WAITS", WAITS - 2, ink), padded("BOTTLE", wide.name, ink), "WHAT")
+}
+
+/// How wide the parts of a row are.
+struct Columns {
+    name: usize,
+    kind: usize,
+    whole: usize,
+}
+
+impl Columns {
+    fn of(state: &State, whole: usize) -> Self {
+        let name = |row: &Row| row.pending.proposal.bottle_slug.as_str().len();
+        // "BOTTLE" stands above them.
+        let widest = state.rows().all().iter().map(name).max().unwrap_or(0).max(6);
+        let kind = if whole < NARROW { 0 } else { KIND };
+        Self { name: widest.min(NAME).min(whole / 3), kind, whole }
+    }
+}
+
+/// The part of the list around the cursor that fits.
+fn list(state: &State, area: Rect, ink: Ink, now: Timestamp) -> Vec<Line<'static>> {
+    let (rows, at) = (state.rows().all(), state.rows().at());
+    let height = usize::from(area.height.max(1));
+    let first = at.saturating_sub(height / 2).min(rows.len().saturating_sub(height));
+    let wide = Columns::of(state, usize::from(area.width));
+    let seen = rows.iter().enumerate().skip(first).take(height);
+    seen.map(|(index, row)| line(state, row, index == at, &wide, ink, now)).collect()
+}
+
+fn line(state: &State, row: &Row, here: bool, wide: &Columns, ink: Ink, now: Timestamp) -> Line<'static> {
+    let (left, waited) = waits(&row.pending, now);
+    let (left, color) = match state.under_way(row.id()) {
+        Some(doing) => (doing.to_owned(), Color::Cyan),
+        None => (left, if waited { Color::Green } else { Color::Yellow }),
+    };
+    let pointer = if here { "> " } else { "  " };
+    let left = padded(&left, WAITS - 2, ink);
+    let name = padded(row.pending.proposal.bottle_slug.as_str(), wide.name, ink);
+    let kind = if wide.kind > 0 { padded(row.kind(), wide.kind, ink) } else { String::new() };
+    let edited = if state.draft(row.id()).is_some() { "(edited) " } else { "" };
+    let taken: usize = [pointer, &left, &name, &kind, edited].into_iter().map(measure_text_width).sum();
+    let weight = if here { bold() } else { Style::new() };
+    Line::from(vec![
+        Span::styled(pointer, weight),
+        Span::styled(left, tinted(color, ink)),
+        Span::styled(name, weight),
+        Span::styled(kind, tinted(Color::Cyan, ink)),
+        Span::styled(edited, tinted(Color::Cyan, ink)),
+        Span::raw(fitted(row.summary(), wide.whole.saturating_sub(taken), ink)),
+    ])
+}
+
+/// Says on the last of these lines that there are more.
+fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, ink: Ink) -> Vec<Line<'static>> {
+    let more = format!("{} {} lines more: Enter", ink.ellipsis(), all + 1 - seen.len().min(all));
+    if seen.len() < all
+        && let Some(last) = seen.last_mut()
+    {
+        *last = Line::styled(fitted(&more, columns, ink), dim());
+    }
+    seen
+}
+
+fn help(columns: usize, ink: Ink) -> Vec<Line<'static>> {
+    let widest = HELP.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
+    let line = |(keys, does): &(&'static str, &'static str)| {
+        let keys = padded(keys, widest, ink);
+        let room = columns.saturating_sub(keys.len());
+        Line::from(vec![Span::styled(keys, bold()), Span::raw(fitted(does, room, ink))])
+    };
+    HELP.iter().map(line).collect()
+}
+
+fn said(state: &State, ink: Ink) -> Vec<Line<'static>> {
+    let (lines, said) = state.laid().word();
+    let style = match said.map(|said| said.tone) {
+        Some(Tone::Good) => tinted(Color::Green, ink),
+        Some(Tone::Bad) => tinted(Color::Red, ink),
+        Some(Tone::Plain) => tinted(Color::Cyan, ink),
+        None => Style::new(),
+    };
+    lines.iter().map(|line| Line::styled(line.clone(), style)).collect()
+}
+
+/// The line at the bottom: what is typed, or the keys, in as many words as there is room for.
+fn bottom(state: &State, columns: usize, ink: Ink) -> Line<'static> {
+    if let Some((question, typed)) = prompt(state.over()) {
+        let room = columns.saturating_sub(question.len() + 1);
+        return Line::from(vec![
+            Span::styled(question, bold()),
+            Span::raw(last_of(typed, room, ink)),
+            Span::styled("_", bold()),
+        ]);
+    }
+    let words: &[&str] = match (state.over(), state.view(), state.rows().all().is_empty()) {
+        (Some(Over::Help), ..) => &["any key goes back"],
+        (_, View::List, true) => &["? help   q leaves"],
+        (_, View::List, false) => &[
+            "Enter all   a approve   r reject   m edit   o how long   ? help   q leaves",
+            "Enter all  a approve  r reject  m o ? q leaves",
+            "Enter  a  r  m  o  ?  q leaves",
+        ],
+        (_, View::Detail { .. }, _) => &[
+            "a approve   r reject   m edit   o how long   n next   Esc back   ? help   q leaves",
+            "a approve  r reject  m edit  o how long  Esc back  ?  q leaves",
+            "a  r  m  o  n  Esc  ?  q leaves",
+        ],
+    };
+    let fits = words.iter().find(|words| words.len() <= columns).or(words.last());
+    Line::styled(fits.copied().unwrap_or_default(), dim())
+}
+
+/// The end of what is typed.
+fn last_of(typed: &str, columns: usize, ink: Ink) -> String {
+    let typed = ink.letters(typed);
+    let mut from = 0;
+    while measure_text_width(&typed[from..]) > columns {
+        from += typed[from..].chars().next().map_or(1, char::len_utf8);
+    }
+    typed[from..].to_owned()
+}

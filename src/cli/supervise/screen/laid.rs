@@ -1,0 +1,152 @@
+//! What is drawn, made ready: texts wrapped to this terminal, and how many lines each part of the screen has.
+//!
+//! Texts are wrapped anew only when they, or the width, are other ones: an agent's may be long.
+
+use bottle_contract::queue::Id;
+use jiff::Timestamp;
+use ratatui::text::Line;
+
+use super::state::{Over, Said, State, View};
+use super::text;
+use crate::cli::cells::wrapped;
+use crate::cli::ink::Ink;
+
+/// The most lines of a word to the person.
+const WORD_ROWS: usize = 3;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Laid {
+    size: (u16, u16),
+    /// What stands ready, until [`Laid::forget`].
+    made: Option<Made>,
+    word: Vec<String>,
+    said: Option<Said>,
+    rows: Rows,
+}
+
+#[derive(Debug)]
+struct Made {
+    columns: u16,
+    whole: bool,
+    id: Option<Id>,
+    lines: Vec<Line<'static>>,
+}
+
+/// Lines of the parts of a screen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// Of the list, or of all of one question.
+    pub(super) body: u16,
+    /// Of a little of one, below the list.
+    pub(super) preview: u16,
+    /// Of the word to the person.
+    pub(super) word: u16,
+}
+
+impl Laid {
+    /// What was made ready shows something that is not so any more.
+    pub(super) fn forget(&mut self) {
+        self.made = None;
+    }
+
+    /// Makes ready what there is to be shown of the question under the cursor.
+    pub(super) fn fit(&mut self, state: &State, size: (u16, u16), ink: Ink, now: Timestamp) {
+        let (columns, rows) = size;
+        let width = usize::from(columns);
+        self.size = size;
+        self.said = state.word(now);
+        let word = self.said.as_ref().map(|said| wrapped(&said.words, width.max(2), ink));
+        self.word = word.unwrap_or_default();
+        self.word.truncate(WORD_ROWS);
+        let list = state.view() == View::List;
+        let empty = state.rows().all().is_empty();
+        self.rows = parts(rows, list && !empty, self.word.len());
+        if self.made.as_ref().is_some_and(|made| made.columns == columns) {
+            return;
+        }
+        let row = state.rows().current();
+        let (known, draft) = (state.known(), row.and_then(|row| state.draft(row.id())));
+        let lines = match row {
+            None => text::nothing(width, ink),
+            Some(row) if list => text::preview(row, known, draft.is_some(), width, ink),
+            Some(row) => text::page(row, known, draft, width, ink),
+        };
+        let knows = row.is_some_and(|row| row.pending.proposal.tool.reports()) || known.is_some();
+        let whole = list && knows && lines.len() <= usize::from(self.rows.preview);
+        self.made = Some(Made { columns, whole, id: row.map(|row| row.id().clone()), lines });
+    }
+
+    /// Whether all that a yes would open stands on the screen, below the list.
+    pub(super) fn shows_all_of(&self, id: &Id) -> bool {
+        self.made.as_ref().is_some_and(|made| made.whole && made.id.as_ref() == Some(id))
+    }
+
+    /// Whether it is this one that is on the screen.
+    pub(super) fn is_of(&self, id: &Id) -> bool {
+        self.made.as_ref().is_some_and(|made| made.id.as_ref() == Some(id))
+    }
+
+    pub(super) fn lines(&self) -> &[Line<'static>] {
+        self.made.as_ref().map_or(&[], |made| &made.lines)
+    }
+
+    pub(super) fn word(&self) -> (&[String], Option<&Said>) {
+        (&self.word, self.said.as_ref())
+    }
+
+    pub(super) fn rows(&self) -> Rows {
+        self.rows
+    }
+
+    /// Lines of a whole question that are seen at once.
+    pub(super) fn page_rows(&self) -> usize {
+        usize::from(self.rows.body)
+    }
+
+    /// The same place, or the last one there is.
+    pub(super) fn clamp(&self, scroll: usize) -> usize {
+        scroll.min(self.lines().len().saturating_sub(self.page_rows()))
+    }
+}
+
+/// The parts of a screen of so many lines: two for the heading, one for the keys, the word where there is one.
+fn parts(rows: u16, list: bool, word: usize) -> Rows {
+    let word = u16::try_from(word).unwrap_or(u16::MAX).min(rows / 4);
+    let left = rows.saturating_sub(3 + word);
+    if !list {
+        return Rows { body: left, preview: 0, word };
+    }
+    // One line between the two.
+    let preview = (rows / 3).clamp(3, 10).min(left / 2);
+    Rows { body: left.saturating_sub(preview + 1), preview, word }
+}
+
+/// What a person types to, above the keys: how much of it fits.
+pub(super) fn prompt(over: Option<&Over>) -> Option<(&'static str, &str)> {
+    match over {
+        Some(Over::Reason { yes: true, line, .. }) => Some(("Why may it pass? ", line.text())),
+        Some(Over::Reason { yes: false, line, .. }) => Some(("Why not? ", line.text())),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_fits_whatever_the_size() {
+        for rows in 0..60 {
+            for word in 0..4 {
+                for list in [false, true] {
+                    let parts = parts(rows, list, word);
+                    let between = u16::from(list && parts.preview > 0);
+                    let all = 3 + parts.word + parts.body + parts.preview + between;
+                    assert!(all <= rows.max(4), "{rows} {word} {parts:?}");
+                    assert!(rows < 10 || parts.body >= 1, "{rows} {word} {parts:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! One line that a person types.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// The longest.
+const MOST: usize = 400;
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct TypedLine(String);
+
+/// What a key made of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Came {
+    Open,
+    Done,
+    Left,
+}
+
+impl TypedLine {
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn press(&mut self, key: KeyEvent) -> Came {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Enter => return Came::Done,
+            KeyCode::Esc => return Came::Left,
+            KeyCode::Char('c' | 'g') if control => return Came::Left,
+            KeyCode::Char('j' | 'm') if control => return Came::Done,
+            KeyCode::Char('u') if control => self.0.clear(),
+            KeyCode::Char('w') if control => {
+                let kept = self.0.trim_end().rfind(char::is_whitespace).map_or(0, |at| at + 1);
+                self.0.truncate(kept);
+            }
+            KeyCode::Backspace => drop(self.0.pop()),
+            KeyCode::Char('h') if control => drop(self.0.pop()),
+            KeyCode::Char(letter) if !control => self.paste(letter.encode_utf8(&mut [0; 4])),
+            _ => {}
+        }
+        Came::Open
+    }
+
+    /// Adds a text, without what is no letter.
+    pub(super) fn paste(&mut self, text: &str) {
+        let room = MOST.saturating_sub(self.0.chars().count());
+        let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
+        self.0.extend(letters.filter(|letter| !letter.is_control()).take(room));
+    }
+}

@@ -1,0 +1,664 @@
+//! What the screen holds, and what a key, a look at the queue or an outcome does to it. Nothing here draws, reads
+//! files or waits.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bottle_contract::names::Name;
+use bottle_contract::proposal;
+use bottle_contract::queue::{Id, Proposal};
+use bottle_queue::{Listing, Pending, State as Stands};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use jiff::Timestamp;
+
+use super::laid::Laid;
+use super::line::{self, TypedLine};
+use super::rows::Rows;
+use crate::cli::ink::Ink;
+use crate::cli::supervise::answer::{Came, Decision, Unsaved, checked};
+use crate::cli::supervise::opens::Opens;
+use crate::cli::supervise::scope::{Holds, Wanted};
+use crate::cli::supervise::waiting::{passed_over, span, stands};
+
+/// Lines that a page key moves by in the list.
+const PAGE: usize = 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct State {
+    rows: Rows,
+    view: View,
+    over: Option<Over>,
+    said: Option<Said>,
+    known: Option<Known>,
+    /// What a person wrote to apply instead of what is asked for.
+    drafts: BTreeMap<Id, Draft>,
+    /// How long a yes is to hold, where it was chosen.
+    scopes: BTreeMap<Id, Wanted>,
+    /// Answers that are being carried out.
+    under_way: BTreeMap<Id, UnderWay>,
+    damaged: Vec<String>,
+    /// Files that routes could not be added to.
+    unsaved: Vec<(PathBuf, Unsaved)>,
+    /// The person wants out, although an answer is under way.
+    leaving: bool,
+    laid: Laid,
+}
+
+/// What is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    /// All that waits, and a little of the one under the cursor.
+    List,
+    /// All of the one under the cursor.
+    Detail {
+        /// Lines of it above the screen.
+        scroll: usize,
+    },
+}
+
+/// What lies over it.
+#[derive(Debug)]
+pub(super) enum Over {
+    /// The keys.
+    Help,
+    /// The person says why.
+    Reason {
+        /// Of which question.
+        id: Id,
+        /// Of a yes or a no.
+        yes: bool,
+        line: TypedLine,
+    },
+}
+
+/// A word to the person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) words: String,
+    pub(super) tone: Tone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tone {
+    /// It is done.
+    Good,
+    Plain,
+    /// It is not.
+    Bad,
+}
+
+/// What is known of the question under the cursor beyond what it says itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) id: Id,
+    /// What would apply.
+    pub(super) text: String,
+    /// How long it would hold, and what is wrong with that.
+    pub(super) wanted: Wanted,
+    pub(super) holds: Result<Holds, String>,
+    /// Bottle files of the person's that it can be saved to.
+    pub(super) files: Vec<Name>,
+    /// None where nobody knows the routes.
+    pub(super) opens: Option<Result<Opens, String>>,
+    /// What became live after the question was asked, or why that is not known; none where nothing did.
+    pub(super) since: Option<Result<Vec<String>, String>>,
+}
+
+/// What is to be found out: [`Known`].
+pub(super) struct Wants<'a> {
+    pub(super) pending: &'a Pending,
+    /// What would apply.
+    pub(super) text: &'a str,
+    pub(super) scope: Wanted,
+}
+
+/// What a person wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Draft {
+    /// As it was left.
+    pub(super) text: String,
+    /// The same in our own words, or what is wrong with it.
+    pub(super) checked: Result<String, String>,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    since: Timestamp,
+    what: &'static str,
+}
+
+/// What has to be done outside.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Nothing,
+    Leave,
+    /// The answer is carried out; [`State::answered`] is told.
+    Answer {
+        pending: Box<Pending>,
+        decision: Decision,
+    },
+    /// The person edits this; [`State::edited`] is told.
+    Edit {
+        id: Id,
+        text: String,
+    },
+}
+
+/// How an editor came back.
+#[derive(Debug, Default)]
+pub(super) struct Edited {
+    /// What stands in the file now.
+    pub(super) text: Option<String>,
+    /// Why that may not be what was meant.
+    pub(super) failed: Option<String>,
+}
+
+impl State {
+    /// What a first look found.
+    pub(super) fn new(listing: Listing, now: Timestamp) -> Self {
+        let mut state = Self {
+            rows: Rows::default(),
+            view: View::List,
+            over: None,
+            said: None,
+            known: None,
+            drafts: BTreeMap::new(),
+            scopes: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            damaged: Vec::new(),
+            unsaved: Vec::new(),
+            leaving: false,
+            laid: Laid::default(),
+        };
+        state.found(listing, now);
+        state.rows.jump(0);
+        state
+    }
+
+    pub(super) fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    pub(super) fn view(&self) -> View {
+        self.view
+    }
+
+    pub(super) fn over(&self) -> Option<&Over> {
+        self.over.as_ref()
+    }
+
+    pub(super) fn laid(&self) -> &Laid {
+        &self.laid
+    }
+
+    /// What is known of the one under the cursor, as it would apply now.
+    pub(super) fn known(&self) -> Option<&Known> {
+        let Wants { pending, text, scope } = self.wants()?;
+        let same =
+            |known: &&Known| known.id == pending.proposal.id && known.text == text && known.wanted == scope;
+        self.known.as_ref().filter(same)
+    }
+
+    pub(super) fn draft(&self, id: &Id) -> Option<&Draft> {
+        self.drafts.get(id)
+    }
+
+    /// What is being done about it.
+    pub(super) fn under_way(&self, id: &Id) -> Option<&'static str> {
+        self.under_way.get(id).map(|under_way| under_way.what)
+    }
+
+    /// What the person has to write by themselves.
+    pub(super) fn into_unsaved(self) -> Vec<(PathBuf, Unsaved)> {
+        self.unsaved
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// What would be told of the one under the cursor: [`State::learn`].
+    pub(super) fn wants(&self) -> Option<Wants<'_>> {
+        let row = self.rows.current().filter(|row| !row.pending.proposal.tool.reports())?;
+        let edited = self.drafts.get(row.id()).and_then(|draft| draft.checked.as_deref().ok());
+        let text = edited.unwrap_or(&row.pending.proposal.proposed_file);
+        let scope = self.scopes.get(row.id()).cloned().unwrap_or_default();
+        Some(Wants { pending: &row.pending, text, scope })
+    }
+
+    pub(super) fn learn(&mut self, known: Known) {
+        if self.known.as_ref() != Some(&known) {
+            self.known = Some(known);
+            self.laid.forget();
+        }
+    }
+
+    /// Makes ready what is drawn, for a terminal of this size.
+    pub(super) fn lay_out(&mut self, size: (u16, u16), ink: Ink, now: Timestamp) {
+        let mut laid = std::mem::take(&mut self.laid);
+        laid.fit(self, size, ink, now);
+        if let View::Detail { scroll } = &mut self.view {
+            *scroll = laid.clamp(*scroll);
+        }
+        self.laid = laid;
+    }
+
+    /// The word to the person: what was said last, else what is being done, else what is wrong with the queue.
+    pub(super) fn word(&self, now: Timestamp) -> Option<Said> {
+        let plain = |words| Said { words, tone: Tone::Plain };
+        let doing = || {
+            let (id, under_way) = self.under_way.iter().next()?;
+            let slug = self.rows.get(id).map(|row| row.pending.proposal.bottle_slug.to_string());
+            let took = span(now.duration_since(under_way.since));
+            Some(plain(format!("{} for {} … {took}", under_way.what, slug.unwrap_or_default())))
+        };
+        let damaged = || {
+            let more = self.damaged.len().saturating_sub(1);
+            let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+            Some(Said { words: format!("{}{more}", self.damaged.first()?), tone: Tone::Bad })
+        };
+        self.said.clone().or_else(doing).or_else(damaged)
+    }
+
+    fn say(&mut self, tone: Tone, words: impl Into<String>) -> Effect {
+        self.said = Some(Said { words: words.into(), tone });
+        Effect::Nothing
+    }
+
+    // What comes from outside.
+
+    /// A look at the queue found this.
+    pub(super) fn found(&mut self, listing: Listing, now: Timestamp) {
+        let Listing { mut pending, damaged } = listing;
+        // Answered, and in a moment taken by who asked; what we answer ourselves stays until it is done.
+        pending.retain(|pending| {
+            pending.state != Stands::Answered && !self.under_way.contains_key(&pending.proposal.id)
+        });
+        pending.extend(self.under_way.keys().filter_map(|id| Some(self.rows.get(id)?.pending.clone())));
+        pending.sort_by_key(|pending| (pending.proposal.arrival_timestamp, pending.proposal.id.clone()));
+        self.damaged = damaged.iter().map(passed_over).collect();
+        let before = self.rows.current().map(|row| (row.id().clone(), name(&row.pending.proposal)));
+        self.rows.replace(pending, now);
+        if let Some((id, name)) = before
+            && self.rows.get(&id).is_none()
+        {
+            self.lost(&id, &name);
+        }
+        self.drafts.retain(|id, _| self.rows.get(id).is_some());
+        self.scopes.retain(|id, _| self.rows.get(id).is_some());
+        self.laid.forget();
+    }
+
+    /// The queue could not be looked at.
+    pub(super) fn unfound(&mut self, why: String) {
+        self.say(Tone::Bad, why);
+    }
+
+    /// The question that the person looked at is gone, and not by us.
+    fn lost(&mut self, id: &Id, name: &str) {
+        let asked = matches!(&self.over, Some(Over::Reason { id: of, .. }) if of == id);
+        if asked {
+            self.over = None;
+        }
+        if asked || self.view != View::List {
+            self.view = View::List;
+            let words = format!("{name} waits no more: somebody else has answered it, or it was taken back");
+            self.say(Tone::Bad, words);
+        }
+    }
+
+    /// What came of an answer.
+    pub(super) fn answered(&mut self, id: &Id, came: Result<Came, String>, now: Timestamp) {
+        self.under_way.remove(id);
+        self.leaving = false;
+        let name = self.rows.get(id).map_or_else(|| "it".to_owned(), |row| name(&row.pending.proposal));
+        match came {
+            Ok(Came { words, brought, saved, .. }) => {
+                let brought =
+                    if brought.is_empty() { String::new() } else { format!(": {}", brought.join("; ")) };
+                let unsaved = saved.and_then(|saved| saved.unsaved.map(|unsaved| (saved.path, unsaved)));
+                let (tone, printed) = match &unsaved {
+                    Some(_) => (Tone::Bad, "; the routes are printed when you leave"),
+                    None => (Tone::Good, ""),
+                };
+                self.say(tone, format!("{name} {words}{printed}{brought}"));
+                self.unsaved.extend(unsaved);
+                if self.rows.current().is_some_and(|row| row.id() == id) {
+                    self.view = View::List;
+                }
+                self.rows.remove(id, now);
+                self.drafts.remove(id);
+            }
+            Err(why) => drop(self.say(Tone::Bad, format!("{name}: {why}"))),
+        }
+        self.laid.forget();
+    }
+
+    /// An editor came back; `given` is what it was given.
+    pub(super) fn edited(&mut self, id: &Id, given: &str, edited: Edited) {
+        self.laid.forget();
+        let Edited { text, failed } = edited;
+        let changed = text.filter(|text| text != given);
+        let Some(text) = changed else {
+            let tone = if failed.is_some() { Tone::Bad } else { Tone::Plain };
+            self.say(tone, failed.unwrap_or_else(|| "nothing was changed".to_owned()));
+            return;
+        };
+        if says_nothing(&text) && failed.is_none() {
+            self.drafts.remove(id);
+            self.say(Tone::Plain, "nothing stood in it any more: what was asked for is as it was");
+            return;
+        }
+        let draft = Draft { checked: checked(&text), text };
+        let (tone, words) = match (&failed, &draft.checked) {
+            (Some(why), _) => (Tone::Bad, format!("{why}; what you wrote is kept: `m` goes on with it")),
+            (None, Err(why)) => (
+                Tone::Bad,
+                format!("this cannot be allowed: {why}; `m` goes on with what you wrote, `u` drops it"),
+            ),
+            (None, Ok(_)) => (
+                Tone::Plain,
+                "this is what you wrote: `a` approves it, `m` goes on with it, `u` drops it".to_owned(),
+            ),
+        };
+        self.drafts.insert(id.clone(), draft);
+        self.view = View::Detail { scroll: 0 };
+        self.say(tone, words);
+    }
+
+    // What the person does.
+
+    /// A key.
+    pub(super) fn press(&mut self, key: KeyEvent, now: Timestamp) -> Effect {
+        self.said = None;
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match self.over.take() {
+            Some(Over::Help) => return Effect::Nothing,
+            Some(Over::Reason { id, yes, line }) => return self.type_reason(id, yes, line, key, now),
+            None => {}
+        }
+        let leaves =
+            matches!(key.code, KeyCode::Char('q')) || control && matches!(key.code, KeyCode::Char('c'));
+        if leaves {
+            return self.leave();
+        }
+        self.leaving = false;
+        match key.code {
+            _ if control => Effect::Nothing,
+            KeyCode::Char('?') => {
+                self.over = Some(Over::Help);
+                Effect::Nothing
+            }
+            KeyCode::Char('a') => self.approve(now),
+            KeyCode::Char('m') => self.modify(now),
+            KeyCode::Char('r') => self.reject(now),
+            KeyCode::Char('o') => self.choose_scope(),
+            KeyCode::Char('u') => self.drop_draft(),
+            code => {
+                match self.view {
+                    View::List => self.move_in_list(code),
+                    View::Detail { scroll } => self.move_in_detail(code, scroll),
+                }
+                Effect::Nothing
+            }
+        }
+    }
+
+    /// A text was pasted: letters of a reason, and never keys.
+    pub(super) fn paste(&mut self, text: &str) {
+        match &mut self.over {
+            Some(Over::Reason { line, .. }) => line.paste(text),
+            _ => drop(self.say(Tone::Plain, "a pasted text decides nothing")),
+        }
+    }
+
+    fn leave(&mut self) -> Effect {
+        if self.is_busy() && !self.leaving {
+            self.leaving = true;
+            return self.say(
+                Tone::Plain,
+                "an answer is being carried out; `q` once more leaves, and `bottle audit show` says what came of it",
+            );
+        }
+        Effect::Leave
+    }
+
+    fn move_in_list(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Up | KeyCode::Char('k') => self.rows.step(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.rows.step(1),
+            KeyCode::PageUp => self.rows.jump(self.rows.at().saturating_sub(PAGE)),
+            KeyCode::PageDown => self.rows.jump(self.rows.at() + PAGE),
+            KeyCode::Home | KeyCode::Char('g') => self.rows.jump(0),
+            KeyCode::End | KeyCode::Char('G') => self.rows.jump(usize::MAX),
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') if self.rows.current().is_some() => {
+                self.view = View::Detail { scroll: 0 };
+            }
+            _ => return,
+        }
+        self.laid.forget();
+    }
+
+    fn move_in_detail(&mut self, code: KeyCode, scroll: usize) {
+        let page = self.laid.page_rows().saturating_sub(1).max(1);
+        let to = match code {
+            KeyCode::Up | KeyCode::Char('k') => scroll.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => scroll + 1,
+            KeyCode::PageUp | KeyCode::Char('b') => scroll.saturating_sub(page),
+            KeyCode::PageDown | KeyCode::Char(' ') => scroll + page,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => usize::MAX,
+            KeyCode::Char(way @ ('n' | 'p')) => {
+                self.rows.step(if way == 'n' { 1 } else { -1 });
+                self.laid.forget();
+                0
+            }
+            KeyCode::Left | KeyCode::Char('h') | KeyCode::Esc | KeyCode::Backspace => {
+                self.view = View::List;
+                self.laid.forget();
+                return;
+            }
+            _ => return,
+        };
+        self.view = View::Detail { scroll: self.laid.clamp(to) };
+    }
+
+    /// The question that a key decides; or why it decides nothing, told already.
+    fn decided(&mut self, now: Timestamp) -> Option<Pending> {
+        let slid = self.rows.has_slid(now);
+        let (id, pending) = self.rows.current().map(|row| (row.id().clone(), row.pending.clone()))?;
+        if slid {
+            let words =
+                format!("{} came here just now; the key once more is for it", name(&pending.proposal));
+            self.say(Tone::Plain, words);
+            return None;
+        }
+        if self.under_way.contains_key(&id) {
+            self.say(Tone::Plain, "it is being answered already");
+            return None;
+        }
+        Some(pending)
+    }
+
+    /// The same for a yes, which somebody has to wait for.
+    fn allowed(&mut self, now: Timestamp) -> Option<Pending> {
+        let pending = self.decided(now)?;
+        if pending.state == Stands::Waiting && pending.proposal.expires_at > now {
+            return Some(pending);
+        }
+        let words = format!("nobody waits for this answer, {}; `r` takes it away", stands(&pending, now));
+        self.say(Tone::Bad, words);
+        None
+    }
+
+    fn approve(&mut self, now: Timestamp) -> Effect {
+        let Some(pending) = self.allowed(now) else { return Effect::Nothing };
+        let id = pending.proposal.id.clone();
+        if pending.proposal.tool.reports() {
+            self.over = Some(Over::Reason { id, yes: true, line: TypedLine::default() });
+            return Effect::Nothing;
+        }
+        let draft = self.drafts.get(&id).map(|draft| draft.checked.clone());
+        // What will be written is seen before.
+        let more = draft.is_some() || matches!(self.scopes.get(&id), Some(Wanted::Saved(_)));
+        if self.view == View::List && (more || !self.laid.shows_all_of(&id)) {
+            self.view = View::Detail { scroll: 0 };
+            self.laid.forget();
+            return self.say(Tone::Plain, "this is all of it: `a` once more approves it");
+        }
+        let Some(Known { opens, holds, .. }) = self.known().filter(|_| self.laid.is_of(&id)).cloned() else {
+            // Typed ahead: nobody has seen it.
+            return self.say(Tone::Plain, "it was not on the screen yet: `a` once more approves it");
+        };
+        if let Some(Err(why)) = opens {
+            return self.say(Tone::Bad, format!("it cannot be applied: {why}"));
+        }
+        let holds = match holds {
+            Ok(holds) => holds,
+            Err(why) => return self.say(Tone::Bad, format!("{why}; `o` chooses again how long it holds")),
+        };
+        match draft.transpose() {
+            Ok(routes) => {
+                self.answer(pending, Decision::Approve { reason: None, routes, holds }, "approving", now)
+            }
+            Err(why) => self.say(
+                Tone::Bad,
+                format!("what you wrote cannot be allowed: {why}; `m` goes on with it, `u` drops it"),
+            ),
+        }
+    }
+
+    fn reject(&mut self, now: Timestamp) -> Effect {
+        let Some(pending) = self.decided(now) else { return Effect::Nothing };
+        if pending.state != Stands::Waiting {
+            let decision = Decision::Reject { reason: String::new() };
+            return self.answer(pending, decision, "taking away", now);
+        }
+        let id = pending.proposal.id;
+        self.over = Some(Over::Reason { id, yes: false, line: TypedLine::default() });
+        Effect::Nothing
+    }
+
+    fn modify(&mut self, now: Timestamp) -> Effect {
+        let Some(pending) = self.allowed(now) else { return Effect::Nothing };
+        let Proposal { id, tool, proposed_file, .. } = &pending.proposal;
+        if tool.reports() {
+            let words = format!("there is nothing to edit in a question of {}", tool.name());
+            return self.say(Tone::Bad, words);
+        }
+        if let Some(draft) = self.drafts.get(id) {
+            return Effect::Edit { id: id.clone(), text: draft.text.clone() };
+        }
+        match proposal::parse(proposed_file) {
+            // Our own words, never those of who asks.
+            Ok(routes) => Effect::Edit {
+                id: id.clone(),
+                text: format!("{}{}", above(&pending.proposal), routes.render()),
+            },
+            Err(why) => self.say(Tone::Bad, format!("it cannot be edited: {why}")),
+        }
+    }
+
+    /// For this run, for one request, to be saved to each file there is, and from the beginning.
+    fn choose_scope(&mut self) -> Effect {
+        let Some(Wants { pending, scope, .. }) = self.wants() else {
+            return match self.rows.current() {
+                Some(_) => self.say(Tone::Plain, "a yes to this is for that one thing"),
+                None => Effect::Nothing,
+            };
+        };
+        let id = pending.proposal.id.clone();
+        // Also before it is known what the last choice comes to.
+        let Some(known) = self.known.as_ref().filter(|known| known.id == id) else {
+            return Effect::Nothing;
+        };
+        let file = |at: usize| known.files.get(at).cloned().map(|name| Wanted::Saved(Some(name)));
+        let next = match &scope {
+            Wanted::Run => Some(Wanted::Once),
+            Wanted::Once => file(0),
+            Wanted::Saved(name) => {
+                let at = known.files.iter().position(|file| Some(file) == name.as_ref());
+                file(at.map_or(usize::MAX, |at| at + 1))
+            }
+        };
+        let none = known.files.is_empty() && scope == Wanted::Once;
+        self.scopes.insert(id.clone(), next.unwrap_or_default());
+        self.laid.forget();
+        if none {
+            let words = format!(
+                "as long as it runs; there is no file of yours to save it to: `bottle supervise approve {} --scope \
+                 save:NAME` makes one",
+                id.short()
+            );
+            return self.say(Tone::Plain, words);
+        }
+        Effect::Nothing
+    }
+
+    fn drop_draft(&mut self) -> Effect {
+        let Some(id) = self.rows.current().map(|row| row.id().clone()) else { return Effect::Nothing };
+        if self.drafts.remove(&id).is_none() {
+            return Effect::Nothing;
+        }
+        self.laid.forget();
+        self.say(Tone::Plain, "what you wrote is dropped: this is what was asked for")
+    }
+
+    fn type_reason(
+        &mut self,
+        id: Id,
+        yes: bool,
+        mut line: TypedLine,
+        key: KeyEvent,
+        now: Timestamp,
+    ) -> Effect {
+        match line.press(key) {
+            line::Came::Left => Effect::Nothing,
+            line::Came::Done if !line.text().trim().is_empty() => {
+                let reason = line.text().trim().to_owned();
+                let Some(pending) = self.rows.get(&id).map(|row| row.pending.clone()) else {
+                    return Effect::Nothing;
+                };
+                if yes {
+                    let decision =
+                        Decision::Approve { reason: Some(reason), routes: None, holds: Holds::Run };
+                    self.answer(pending, decision, "approving", now)
+                } else {
+                    self.answer(pending, Decision::Reject { reason }, "rejecting", now)
+                }
+            }
+            came => {
+                self.over = Some(Over::Reason { id, yes, line });
+                if came == line::Came::Done {
+                    self.say(Tone::Plain, "say why; Esc leaves it undecided");
+                }
+                Effect::Nothing
+            }
+        }
+    }
+
+    fn answer(&mut self, pending: Pending, decision: Decision, what: &'static str, now: Timestamp) -> Effect {
+        self.under_way.insert(pending.proposal.id.clone(), UnderWay { since: now, what });
+        Effect::Answer { pending: Box::new(pending), decision }
+    }
+}
+
+/// A question in a sentence.
+pub(super) fn name(proposal: &Proposal) -> String {
+    format!("{} of {}", proposal.tool.name(), proposal.bottle_slug)
+}
+
+/// Whether nothing but remarks stands in a text.
+fn says_nothing(text: &str) -> bool {
+    text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'))
+}
+
+/// What stands above the routes that a person edits.
+fn above(proposal: &Proposal) -> String {
+    format!(
+        "# What {} asks for ({}).\n# Change it; nothing applies before you have seen what it opens and pressed `a`.\n",
+        proposal.bottle_slug,
+        proposal.tool.name(),
+    )
+}

@@ -1,0 +1,653 @@
+//! The screen without a terminal: what keys and news do, and how it looks.
+
+use bottle_contract::queue::{Id, Proposal, Tool};
+use bottle_contract::session::bundle::Routes;
+use bottle_queue::{Damaged, Listing, Pending, State as Stands};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use dialoguer::console::measure_text_width;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
+use ratatui::style::Color;
+
+use super::draw::draw;
+use super::state::{Edited, Effect, Known, State, View, Wants};
+use crate::cli::args::Global;
+use crate::cli::ink::{self, Ink};
+use crate::cli::supervise::answer::{Came, Decision};
+use crate::cli::supervise::opens::Opens;
+use crate::cli::supervise::scope::{Holds, Wanted};
+
+const USUAL: (u16, u16) = (80, 24);
+
+/// The routes of every bottle here.
+const ROUTES: &str = "\
+routes:
+- host: api.anthropic.com
+  matches:
+  - paths:
+    - type: prefix
+      value: /v1
+    methods:
+    - POST
+- host: registry.npmjs.org
+  matches:
+  - methods:
+    - GET
+";
+
+const ASKED: &str = "\
+- host: registry.npmjs.org
+  matches: [{methods: [POST], paths: [{type: prefix, value: /-/npm/v1/security}]}]
+- host: nodejs.org
+  matches: [{methods: [GET], paths: [{type: prefix, value: /dist}]}]
+";
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + seconds).expect("a time")
+}
+
+/// When all of this is.
+fn now() -> Timestamp {
+    at(300)
+}
+
+fn id(number: u8) -> Id {
+    Id::of([number; 16])
+}
+
+fn pending(number: u8, slug: &str, tool: Tool, file: &str, why: &str) -> Pending {
+    let arrival_timestamp = at(i64::from(number));
+    let proposal = Proposal {
+        id: id(number),
+        bottle_slug: slug.parse().expect("slug"),
+        tool,
+        proposed_file: file.to_owned(),
+        justification: why.to_owned(),
+        arrival_timestamp,
+        revision: (!tool.reports()).then_some(1),
+        expires_at: arrival_timestamp + SignedDuration::from_hours(23),
+    };
+    Pending { proposal, state: Stands::Waiting }
+}
+
+fn hosts(number: u8) -> Pending {
+    let why =
+        "npm install needs the tarballs of node itself, and npm audit posts what it found to the registry.";
+    pending(number, "claude-demo", Tool::EgressAllow, ASKED, why)
+}
+
+fn secret(number: u8) -> Pending {
+    let report = r#"{"found": "a GitHub token, 40 bytes", "host": "api.example.com", "method": "POST", "path": "/v1", "port": 443}"#;
+    let why = "a request to api.example.com holds a GitHub token, 40 bytes";
+    pending(number, "work", Tool::EgressTokenAllow, report, why)
+}
+
+fn push(number: u8) -> Pending {
+    let report = r#"{"findings": [{"commit": "1f3a9c", "file": "tests/fixture.rs", "finding": "ghp_…", "line": 12,
+        "marked": true, "rule": "github-pat"}], "refs": ["refs/heads/main"], "repository": "work"}"#;
+    let why = "a push to work holds 1 thing that may be a secret";
+    pending(number, "work", Tool::GitleaksAllow, report, why)
+}
+
+fn listing(pending: Vec<Pending>) -> Listing {
+    Listing { pending, damaged: Vec::new() }
+}
+
+fn state(pending: Vec<Pending>) -> State {
+    let mut state = State::new(listing(pending), now());
+    show(&mut state, USUAL);
+    state
+}
+
+/// What the loop does before it draws.
+fn show(state: &mut State, size: (u16, u16)) {
+    learn(state, ROUTES, 1);
+    state.lay_out(size, Ink::PLAIN, now());
+}
+
+fn learn(state: &mut State, routes: &str, revision: u64) {
+    let Some(Wants { pending, text, scope }) = state.wants() else { return };
+    let now = Routes { revision, ..Routes::first(routes.to_owned()) };
+    let holds = match scope {
+        Wanted::Once => Ok(Holds::Once),
+        Wanted::Run => Ok(Holds::Run),
+        Wanted::Saved(_) => Err("the file is not yours".to_owned()),
+    };
+    let known = Known {
+        id: pending.proposal.id.clone(),
+        text: text.to_owned(),
+        wanted: scope,
+        holds,
+        files: vec!["dev".parse().expect("name")],
+        opens: Opens::of(&now, text),
+        since: None,
+    };
+    state.learn(known);
+}
+
+fn key(letter: char) -> KeyEvent {
+    let code = match letter {
+        '\n' => KeyCode::Enter,
+        '\x1b' => KeyCode::Esc,
+        '\x7f' => KeyCode::Backspace,
+        '↑' => KeyCode::Up,
+        '↓' => KeyCode::Down,
+        '→' => KeyCode::Right,
+        '←' => KeyCode::Left,
+        letter => KeyCode::Char(letter),
+    };
+    KeyEvent::new(code, KeyModifiers::NONE)
+}
+
+/// Keys with a look at the screen after each; what came of the last.
+fn press(state: &mut State, keys: &str) -> Effect {
+    let mut effect = Effect::Nothing;
+    for letter in keys.chars() {
+        effect = state.press(key(letter), now());
+        show(state, USUAL);
+    }
+    effect
+}
+
+fn word(state: &State) -> String {
+    state.word(now()).map(|said| said.words).unwrap_or_default()
+}
+
+fn cursor(state: &State) -> Option<Id> {
+    state.rows().current().map(|row| row.id().clone())
+}
+
+/// The answer that was given, in short.
+fn given(effect: &Effect) -> String {
+    match effect {
+        Effect::Answer { pending, decision } => {
+            let number = &pending.proposal.id.as_str()[..2];
+            match decision {
+                Decision::Approve { reason, routes, holds } => {
+                    let edited = if routes.is_some() { " edited" } else { "" };
+                    let once = if *holds == Holds::Once { " once" } else { "" };
+                    format!("yes{edited}{once} to {number}: {}", reason.as_deref().unwrap_or("-"))
+                }
+                Decision::Reject { reason } => format!("no to {number}: {reason}"),
+            }
+        }
+        Effect::Nothing => "nothing".to_owned(),
+        Effect::Leave => "leave".to_owned(),
+        Effect::Edit { id, .. } => format!("edit {}", &id.as_str()[..2]),
+    }
+}
+
+#[test]
+fn keys_do_what_they_say() {
+    let stale = || Pending { state: Stands::Stale, ..hosts(4) };
+    for (keys, effect, words) in [
+        // 1: hosts, 2: a secret, 3: a push, 4: hosts that nobody waits for.
+        ("a", "yes to 01: -", "approving"),
+        ("\na", "yes to 01: -", "approving"),
+        ("aa", "nothing", "it is being answered already"),
+        ("ja", "nothing", ""),
+        ("ja\n", "nothing", "say why; Esc leaves it undecided"),
+        ("ja  \n", "nothing", "say why; Esc leaves it undecided"),
+        ("jaa fixture\n", "yes to 02: a fixture", "approving"),
+        ("jax\x7fok\n", "yes to 02: ok", "approving"),
+        ("jawrong\x1b", "nothing", ""),
+        ("jjrleave it out\n", "no to 03: leave it out", "rejecting"),
+        ("rno\n", "no to 01: no", "rejecting"),
+        ("r\x1bq", "leave", ""),
+        ("Ga", "nothing", "nobody waits for this answer, no more: who asked is gone; `r` takes it away"),
+        ("Gr", "no to 04: ", "taking away"),
+        ("Gm", "nothing", "nobody waits for this answer, no more: who asked is gone; `r` takes it away"),
+        ("m", "edit 01", ""),
+        ("jm", "nothing", "there is nothing to edit in a question of egress-token-allow"),
+        ("→nna\x1b\x1b", "nothing", ""),
+        ("?a", "nothing", ""),
+        ("u", "nothing", ""),
+        ("oa", "yes once to 01: -", "approving"),
+        ("ooa", "nothing", "this is all of it: `a` once more approves it"),
+        ("ooaa", "nothing", "the file is not yours; `o` chooses again how long it holds"),
+        ("oooa", "yes to 01: -", "approving"),
+        ("ojka", "yes once to 01: -", "approving"),
+        ("jo", "nothing", "a yes to this is for that one thing"),
+        ("q", "leave", ""),
+        ("\nq", "leave", ""),
+        (
+            "aq",
+            "nothing",
+            "an answer is being carried out; `q` once more leaves, and `bottle audit show` says",
+        ),
+        ("aqq", "leave", "approving"),
+        ("aqjq", "nothing", "an answer is being carried out"),
+    ] {
+        let mut state = state(vec![hosts(1), secret(2), push(3), stale()]);
+        let came = press(&mut state, keys);
+        assert_eq!(given(&came), effect, "{keys:?}");
+        assert!(word(&state).starts_with(words), "{keys:?}: {}", word(&state));
+        assert_eq!(words.is_empty(), word(&state).is_empty(), "{keys:?}: {}", word(&state));
+    }
+}
+
+#[test]
+fn the_cursor_moves_in_the_list_and_the_view_in_the_detail() {
+    for (keys, number, view) in [
+        ("", 1, View::List),
+        ("j", 2, View::List),
+        ("k", 3, View::List),
+        ("jjj", 1, View::List),
+        ("Gk", 2, View::List),
+        ("Gg↓", 2, View::List),
+        ("j\n", 2, View::Detail { scroll: 0 }),
+        ("jl←", 2, View::List),
+        ("→n", 2, View::Detail { scroll: 0 }),
+        ("→p", 3, View::Detail { scroll: 0 }),
+        ("→\x1b", 1, View::List),
+        ("→↓↓↑", 1, View::Detail { scroll: 1 }),
+        ("→↓g", 1, View::Detail { scroll: 0 }),
+    ] {
+        let mut state = state(vec![hosts(1), hosts(2), hosts(3)]);
+        assert_eq!(press(&mut state, keys), Effect::Nothing, "{keys:?}");
+        assert_eq!((cursor(&state), state.view()), (Some(id(number)), view), "{keys:?}");
+    }
+}
+
+#[test]
+fn a_scroll_ends_where_the_text_does() {
+    let mut state = state(vec![hosts(1)]);
+    press(&mut state, "→G");
+    let View::Detail { scroll } = state.view() else { panic!("a detail") };
+    press(&mut state, "↓  ");
+    assert_eq!(state.view(), View::Detail { scroll });
+    show(&mut state, (80, 200));
+    assert_eq!(state.view(), View::Detail { scroll: 0 }, "all of it is on a larger screen");
+}
+
+#[test]
+fn what_was_not_on_the_screen_is_not_approved() {
+    let many: String = (0..20).map(|n| format!("- host: h{n}.example\n")).collect();
+    let many = pending(1, "one", Tool::EgressAllow, &many, "many");
+    let mut state = state(vec![many, hosts(2)]);
+    assert_eq!(press(&mut state, "a"), Effect::Nothing);
+    assert_eq!(
+        (word(&state).as_str(), state.view()),
+        ("this is all of it: `a` once more approves it", View::Detail { scroll: 0 })
+    );
+    assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
+    // Typed ahead, without a look between.
+    assert_eq!(state.press(key('n'), now()), Effect::Nothing);
+    assert_eq!(state.press(key('a'), now()), Effect::Nothing);
+    assert_eq!(word(&state), "it was not on the screen yet: `a` once more approves it");
+    show(&mut state, USUAL);
+    assert_eq!(given(&press(&mut state, "a")), "yes to 02: -");
+}
+
+#[test]
+fn what_cannot_be_applied_is_not_approved() {
+    let mut state = state(vec![pending(1, "one", Tool::EgressAllow, "- host: 10.0.0.1\n", "why")]);
+    assert_eq!(press(&mut state, "a"), Effect::Nothing);
+    assert_eq!(press(&mut state, "a"), Effect::Nothing);
+    assert!(word(&state).starts_with("it cannot be applied: "), "{}", word(&state));
+    assert_eq!(press(&mut state, "m"), Effect::Nothing);
+    assert!(word(&state).starts_with("it cannot be edited: "), "{}", word(&state));
+    assert_eq!(given(&press(&mut state, "rno\n")), "no to 01: no");
+}
+
+#[test]
+fn a_key_is_for_the_question_that_was_there_when_it_was_pressed() {
+    let mut state = state(vec![hosts(1), hosts(2), hosts(3)]);
+    press(&mut state, "j");
+    state.found(listing(vec![hosts(2), hosts(3), hosts(4)]), now());
+    assert_eq!(cursor(&state), Some(id(2)), "it stays with its question");
+    state.found(listing(vec![hosts(3), hosts(4)]), now());
+    show(&mut state, USUAL);
+    assert_eq!(press(&mut state, "a"), Effect::Nothing);
+    assert_eq!(word(&state), "egress-allow of claude-demo came here just now; the key once more is for it");
+    assert_eq!(given(&press(&mut state, "a")), "yes to 03: -");
+    // Later it is meant.
+    state.found(listing(vec![hosts(4)]), now());
+    state.answered(&id(3), Ok(came()), now());
+    show(&mut state, USUAL);
+    let later = now() + SignedDuration::from_secs(1);
+    assert_eq!(given(&state.press(key('a'), later)), "yes to 04: -");
+}
+
+fn came() -> Came {
+    Came {
+        status: "approved",
+        words: "was approved, and is live".to_owned(),
+        brought: vec!["nodejs.org: a new host".to_owned(), "\u{1b}[2J".to_owned()],
+        saved: None,
+    }
+}
+
+#[test]
+fn an_answer_is_told_and_one_that_does_not_count_leaves_all_as_it_was() {
+    let mut state = state(vec![hosts(1), secret(2)]);
+    press(&mut state, "\na");
+    assert!(state.is_busy());
+    assert_eq!(word(&state), "approving for claude-demo … 0 s");
+    // Taken by who asked before we heard of it: it is ours all the same.
+    state.found(listing(vec![secret(2)]), now());
+    assert_eq!((cursor(&state), state.view()), (Some(id(1)), View::Detail { scroll: 0 }));
+    state.answered(&id(1), Err("somebody else has answered this proposal already".to_owned()), now());
+    assert!(!state.is_busy());
+    assert_eq!(word(&state), "egress-allow of claude-demo: somebody else has answered this proposal already");
+    show(&mut state, USUAL);
+    assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
+    state.answered(&id(1), Ok(came()), now());
+    assert!(word(&state).starts_with("egress-allow of claude-demo was approved, and is live: nodejs.org"));
+    assert_eq!((cursor(&state), state.view()), (Some(id(2)), View::List));
+}
+
+#[test]
+fn whoever_looks_at_a_question_or_types_a_reason_is_told_that_it_is_gone() {
+    for keys in ["\n", "jr because", "\nr because"] {
+        let mut state = state(vec![hosts(1), secret(2)]);
+        press(&mut state, keys);
+        let gone = cursor(&state).expect("one");
+        let left = if gone == id(1) { secret(2) } else { hosts(1) };
+        state.found(listing(vec![left]), now());
+        let words = "waits no more: somebody else has answered it, or it was taken back";
+        assert!(word(&state).ends_with(words), "{keys:?}: {}", word(&state));
+        assert_eq!(state.view(), View::List, "{keys:?}");
+        assert!(state.over().is_none(), "{keys:?}");
+    }
+}
+
+#[test]
+fn one_that_somebody_is_answering_is_not_shown_and_comes_back_when_that_fails() {
+    let mut state = state(vec![hosts(1), secret(2)]);
+    let answered = Pending { state: Stands::Answered, ..secret(2) };
+    state.found(listing(vec![hosts(1), answered]), now());
+    assert_eq!(state.rows().all().len(), 1);
+    state.found(listing(vec![hosts(1), secret(2)]), now());
+    assert_eq!(state.rows().all().len(), 2);
+}
+
+#[test]
+fn an_edit_is_seen_before_it_is_approved_and_never_lost() {
+    let mut state = state(vec![hosts(1)]);
+    let Effect::Edit { id: of, text } = press(&mut state, "m") else { panic!("an edit") };
+    assert!(text.starts_with("# What claude-demo asks for (egress-allow).\n"), "{text}");
+    assert!(text.ends_with("- host: nodejs.org\n  matches:\n  - paths:\n    - type: prefix\n      value: /dist\n    methods:\n    - GET\n"), "{text}");
+    let back = |text: &str| Edited { text: Some(text.to_owned()), failed: None };
+    let failed = |text: Option<&str>| Edited {
+        text: text.map(str::to_owned),
+        failed: Some("the editor ended".to_owned()),
+    };
+
+    state.edited(&of, &text, back(&text));
+    assert_eq!(word(&state), "nothing was changed");
+    state.edited(&of, &text, failed(None));
+    assert_eq!(word(&state), "the editor ended");
+    state.edited(&of, &text, back("# only words\n\n"));
+    assert!(word(&state).starts_with("nothing stood in it any more"), "{}", word(&state));
+    assert!(state.draft(&of).is_none());
+
+    state.edited(&of, &text, back("- host: nodejs.org\n  private: true\n"));
+    assert!(word(&state).contains("take out `private`"), "{}", word(&state));
+    show(&mut state, USUAL);
+    assert_eq!(press(&mut state, "a"), Effect::Nothing);
+    assert!(word(&state).contains("take out `private`"), "{}", word(&state));
+    let Effect::Edit { text: again, .. } = press(&mut state, "m") else { panic!("an edit") };
+    assert_eq!(again, "- host: nodejs.org\n  private: true\n", "as it was left");
+    state.edited(&of, &again, failed(Some("- host: nodejs.org\n")));
+    assert!(word(&state).ends_with("what you wrote is kept: `m` goes on with it"), "{}", word(&state));
+
+    state.edited(&of, &again, back("# mine\n[{host: nodejs.org, matches: [{methods: [GET]}]}]\n"));
+    assert!(word(&state).starts_with("this is what you wrote: `a` approves it"), "{}", word(&state));
+    show(&mut state, USUAL);
+    let Effect::Answer { decision: Decision::Approve { routes, .. }, .. } = press(&mut state, "a") else {
+        panic!("an answer")
+    };
+    assert_eq!(
+        routes.as_deref(),
+        Some("routes:\n- host: nodejs.org\n  matches:\n  - methods:\n    - GET\n"),
+        "in our words"
+    );
+    state.answered(&of, Err("the keeper is gone".to_owned()), now());
+    assert!(state.draft(&of).is_some(), "it can be tried again");
+    press(&mut state, "u");
+    assert!(state.draft(&of).is_none());
+    assert_eq!(given(&press(&mut state, "a")), "yes to 01: -");
+}
+
+#[test]
+fn a_pasted_text_is_letters_and_never_keys() {
+    let mut state = state(vec![hosts(1), secret(2)]);
+    state.paste("aaarrr\nq");
+    assert_eq!(word(&state), "a pasted text decides nothing");
+    press(&mut state, "ja");
+    state.paste("a fixture\nof \u{1b}[2Jmine");
+    assert_eq!(given(&press(&mut state, "\n")), "yes to 02: a fixture of [2Jmine");
+}
+
+fn anything() -> impl Strategy<Value = (u8, u8)> {
+    (0u8..24, 0u8..8)
+}
+
+proptest! {
+    #[test]
+    fn no_keys_and_no_news_lead_out_of_it(
+        steps in proptest::collection::vec(anything(), 0..60), columns in 0u16..100, rows in 0u16..40,
+    ) {
+        let all = || vec![hosts(1), secret(2), push(3), Pending { state: Stands::Stale, ..hosts(4) }, hosts(5)];
+        let mut state = state(all());
+        let mut under_way = Vec::new();
+        for (what, which) in steps {
+            let keys = ['\n', '\x1b', 'a', 'r', 'm', 'u', 'j', 'k', 'n', 'p', '?', '→', '←', ' ', 'G', 'x', 'q', '\x7f'];
+            let effect = match usize::from(what) {
+                press if press < keys.len() => state.press(key(keys[press]), now()),
+                18 => { state.found(listing(all().split_off(usize::from(which).min(5))), now()); Effect::Nothing }
+                19 => { state.found(listing(all().into_iter().take(usize::from(which)).collect()), now()); Effect::Nothing }
+                20 => { under_way.pop().into_iter().for_each(|id| state.answered(&id, Ok(came()), now())); Effect::Nothing }
+                21 => { under_way.pop().into_iter().for_each(|id| state.answered(&id, Err("no".into()), now())); Effect::Nothing }
+                22 => { state.edited(&id(which), "x", Edited { text: Some("- host: a.example\n".into()), failed: None }); Effect::Nothing }
+                _ => { state.paste("text"); Effect::Nothing }
+            };
+            if let Effect::Answer { pending, .. } = &effect {
+                prop_assert!(!under_way.contains(&pending.proposal.id), "answered twice");
+                under_way.push(pending.proposal.id.clone());
+            }
+            let length = state.rows().all().len();
+            prop_assert!(state.rows().at() < length.max(1));
+            show(&mut state, (columns, rows));
+            let _ = drawn(&state, (columns, rows), Ink::PLAIN);
+        }
+    }
+}
+
+// How it looks.
+
+fn drawn(state: &State, (columns, rows): (u16, u16), ink: Ink) -> Terminal<TestBackend> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
+    terminal.draw(|frame| draw(frame, state, ink, now())).expect("drawn");
+    terminal
+}
+
+fn screen(state: &mut State, size: (u16, u16)) -> String {
+    show(state, size);
+    letters(&drawn(state, size, Ink::PLAIN))
+}
+
+fn letters(terminal: &Terminal<TestBackend>) -> String {
+    let buffer = terminal.backend().buffer();
+    let rows = buffer.content().chunks(usize::from(buffer.area.width).max(1));
+    let line = |row: &[Cell]| {
+        let mut line = String::new();
+        let mut at = 0;
+        while let Some(cell) = row.get(at) {
+            line.push_str(cell.symbol());
+            // A wide letter takes the place of the next one too.
+            at += measure_text_width(cell.symbol()).max(1);
+        }
+        line.trim_end().to_owned() + "\n"
+    };
+    rows.map(line).collect()
+}
+
+fn some() -> Vec<Pending> {
+    let block = "- host: docs.rs\n- host: static.docs.rs\n- host: crates.io\n";
+    let refused =
+        pending(4, "a-bottle-with-a-rather-long-name", Tool::EgressBlock, block, "cargo doc links there");
+    vec![hosts(1), secret(2), push(3), refused, Pending { state: Stands::Stale, ..hosts(5) }]
+}
+
+#[test]
+fn the_list_as_it_looks() {
+    let mut state = state(some());
+    insta::assert_snapshot!(screen(&mut state, USUAL));
+}
+
+#[test]
+fn a_secret_and_the_reason_for_it_as_it_looks() {
+    let mut state = state(some());
+    press(&mut state, "jaa fixture of the tests");
+    insta::assert_snapshot!(screen(&mut state, USUAL));
+}
+
+#[test]
+fn all_of_a_question_as_it_looks() {
+    let mut state = state(some());
+    press(&mut state, "\n");
+    insta::assert_snapshot!(screen(&mut state, USUAL));
+}
+
+#[test]
+fn readme_shows_a_question_as_it_looks() {
+    let asked = "- host: nodejs.org\n  matches: [{methods: [GET], paths: [{type: prefix, value: /dist}]}]\n";
+    let why = "npm install builds a native module and needs the headers of node.";
+    let mut state = state(vec![pending(1, "demo", Tool::EgressAllow, asked, why), secret(2)]);
+    press(&mut state, "\n");
+    let seen = screen(&mut state, (80, 24));
+    let readme = include_str!("../../../../README.md");
+    assert!(readme.contains(&seen), "README shows something else than\n{seen}");
+}
+
+#[test]
+fn all_of_a_push_as_it_looks() {
+    let mut state = state(some());
+    press(&mut state, "jj\n");
+    insta::assert_snapshot!(screen(&mut state, USUAL));
+}
+
+#[test]
+fn routes_that_changed_meanwhile_and_an_answer_under_way_as_they_look() {
+    let mut state = state(some());
+    press(&mut state, "\na");
+    let text = state.wants().map(|wants| wants.text.to_owned()).expect("routes");
+    let live = Routes { revision: 3, ..Routes::first(format!("{ROUTES}- host: nodejs.org\n")) };
+    let since = Some(Ok(vec!["nodejs.org: a new host".to_owned(), "nodejs.org: every request".to_owned()]));
+    let (opens, files) = (Opens::of(&live, &text), Vec::new());
+    state.learn(Known { id: id(1), opens, text, wanted: Wanted::Run, holds: Ok(Holds::Run), files, since });
+    state.lay_out(USUAL, Ink::PLAIN, now());
+    insta::assert_snapshot!(letters(&drawn(&state, USUAL, Ink::PLAIN)));
+}
+
+#[test]
+fn nothing_as_it_looks() {
+    insta::assert_snapshot!(screen(&mut state(Vec::new()), USUAL));
+}
+
+#[test]
+fn the_keys_as_they_look() {
+    let mut state = state(some());
+    press(&mut state, "?");
+    insta::assert_snapshot!(screen(&mut state, USUAL));
+}
+
+#[test]
+fn the_least_screen_as_it_looks() {
+    let mut state = state(some());
+    let list = screen(&mut state, (40, 10));
+    press(&mut state, "\n");
+    let detail = screen(&mut state, (40, 10));
+    press(&mut state, "\x1b");
+    let empty = screen(&mut super::tests::state(Vec::new()), (40, 10));
+    insta::assert_snapshot!(format!("{list}----\n{detail}----\n{empty}"));
+}
+
+/// Text from a bottle that is long, acts, or pretends to be ours.
+fn hostile() -> Vec<Pending> {
+    let why = format!(
+        "\u{1b}[2J\u{1b}]52;c;ZXZpbA==\u{7}all is well\nIt would open\n  + nothing at all\n\u{202e}gnp.exe\t{}\n日本語{}",
+        "x".repeat(300),
+        "語".repeat(60),
+    );
+    let label = "a".repeat(60);
+    let host = format!("{label}.{label}.{label}.evil.example");
+    let file = format!(
+        "- host: {host}\n  matches: [{{methods: [GET], paths: [{{type: prefix, value: '/\u{202e}{}'}}]}}]\n",
+        "p".repeat(200)
+    );
+    vec![
+        pending(1, "one", Tool::EgressAllow, &file, &why),
+        pending(
+            2,
+            "two",
+            Tool::GitleaksAllow,
+            "{\"rule\": \"\u{1b}[31m\", \"file\": \"a\\nIt would open\"}",
+            &why,
+        ),
+        pending(3, "three", Tool::EgressAllow, "no routes \u{1b}[2J", &why),
+    ]
+}
+
+#[test]
+fn long_and_hostile_texts_as_they_look() {
+    let mut state = state(hostile());
+    let list = screen(&mut state, USUAL);
+    press(&mut state, "\n");
+    let first = screen(&mut state, (60, 40));
+    press(&mut state, "n");
+    let second = screen(&mut state, (60, 30));
+    insta::assert_snapshot!(format!("{list}----\n{first}----\n{second}"));
+}
+
+#[test]
+fn nothing_of_a_bottle_acts_on_any_screen() {
+    for size in [(80, 24), (40, 10), (200, 60), (20, 5)] {
+        let mut state = state(hostile());
+        for keys in ["j", "j", "\n", "n", "G", "p", "\x1b", "r", "\x1b"] {
+            press(&mut state, keys);
+            show(&mut state, size);
+            let terminal = drawn(&state, size, Ink::PLAIN);
+            for cell in terminal.backend().buffer().content() {
+                let acts = cell.symbol().chars().any(|letter| letter.is_control() || letter == '\u{202e}');
+                assert!(!acts, "{:?}", cell.symbol());
+            }
+        }
+    }
+}
+
+#[test]
+fn colours_are_the_terminals_own_and_only_where_there_are_any() {
+    let global = Global { json: false, quiet: false, verbose: 0, color: ink::Color::Always };
+    let coloured = Ink::of(&std::io::stderr(), &global);
+    for (ink, any) in [(Ink::PLAIN, false), (coloured, true)] {
+        let mut state = state(some());
+        let mut seen = std::collections::BTreeSet::new();
+        for keys in ["", "j", "j", "\n", "p", "\x1b", "?"] {
+            press(&mut state, keys);
+            state.lay_out(USUAL, ink, now());
+            for cell in drawn(&state, USUAL, ink).backend().buffer().content() {
+                assert_eq!(cell.bg, Color::Reset);
+                seen.insert(format!("{:?}", cell.fg));
+            }
+            // Made ready in these colours, and not to be kept for the next.
+            state.found(listing(some()), now());
+        }
+        assert_eq!(seen.len() > 1, any, "{seen:?}");
+        let own = ["Reset", "Red", "Green", "Yellow", "Blue", "Magenta", "Cyan"];
+        assert!(seen.iter().all(|color| own.contains(&color.as_str())), "{seen:?}");
+    }
+}
+
+#[test]
+fn what_is_damaged_is_said() {
+    let damaged = Damaged { path: "/b/queue/one/x".into(), why: "it is nothing of the queue's".to_owned() };
+    let both = Listing { pending: vec![hosts(1)], damaged: vec![damaged.clone(), damaged] };
+    let state = State::new(both, now());
+    assert_eq!(word(&state), "/b/queue/one/x: it is nothing of the queue's; it was passed over (and 1 more)");
+}

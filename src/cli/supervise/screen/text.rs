@@ -1,0 +1,370 @@
+//! What a question says, as lines of a screen.
+//!
+//! What is ours begins at the edge or with a sign of a change. What comes from a bottle stands behind a bar, so that
+//! none of it looks like ours.
+
+use bottle_contract::queue::Tool;
+use bottle_queue::{Pending, State};
+use dialoguer::console::truncate_str;
+use jiff::Timestamp;
+use ratatui::style::{Color, Style};
+use ratatui::text::{Line, Span};
+use serde_json::Value;
+
+use super::rows::Row;
+use super::state::{Draft, Known};
+use crate::cli::cells::{bold, dim, tinted, wrapped};
+use crate::cli::ink::Ink;
+use crate::cli::supervise::opens::{Changed, Opens};
+use crate::cli::supervise::scope::Holds;
+use crate::cli::supervise::waiting::span;
+
+/// Lines of why that stand where the eye goes first; the rest follows below.
+const WHY_FIRST: usize = 6;
+
+/// The same below the list.
+const WHY_SHORT: usize = 2;
+
+/// Levels of a report that are followed, and lines of it that are shown.
+const DEEP: usize = 6;
+const LONG: usize = 400;
+
+/// Who asks for what.
+pub(super) fn asks(pending: &Pending) -> String {
+    let what = match pending.proposal.tool {
+        Tool::EgressAllow => "asks for hosts",
+        Tool::EgressBlock => "asks for hosts that were refused",
+        Tool::EgressTokenAllow => "sends what may be a secret",
+        Tool::GitleaksAllow => "pushes what may be a secret",
+    };
+    format!("{} {what}", pending.proposal.bottle_slug)
+}
+
+/// How long it can wait, and whether it is waited for at all.
+pub(super) fn waits(pending: &Pending, now: Timestamp) -> (String, bool) {
+    match pending.state {
+        State::Waiting | State::Answered if pending.proposal.expires_at > now => {
+            (span(pending.proposal.expires_at.duration_since(now)), true)
+        }
+        State::Stale => ("gone".to_owned(), false),
+        _ => ("expired".to_owned(), false),
+    }
+}
+
+/// The same in a sentence.
+pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
+    let ago = span(now.duration_since(pending.proposal.arrival_timestamp));
+    let stands = match waits(pending, now) {
+        (left, true) => format!("waits {left} more"),
+        (gone, false) if gone == "gone" => "nobody waits for the answer: who asked is gone".to_owned(),
+        _ => "nobody waits for the answer any more: it expired".to_owned(),
+    };
+    format!("{stands}; asked {ago} ago")
+}
+
+/// Lines under way.
+struct Lines {
+    lines: Vec<Line<'static>>,
+    columns: usize,
+    ink: Ink,
+}
+
+impl Lines {
+    fn new(columns: usize, ink: Ink) -> Self {
+        Self { lines: Vec::new(), columns, ink }
+    }
+
+    fn blank(&mut self) {
+        if self.lines.last().is_some_and(|last| last.width() > 0) {
+            self.lines.push(Line::default());
+        }
+    }
+
+    /// A text behind `sign`, on as many lines as it takes; further ones stand behind `below`, which is as wide.
+    /// At most so many; whether that was all.
+    fn put(
+        &mut self,
+        sign: &'static str,
+        below: &'static str,
+        text: &str,
+        style: Style,
+        most: usize,
+    ) -> bool {
+        let room = self.columns.saturating_sub(sign.len()).max(2);
+        let texts = wrapped(text, room, self.ink);
+        let whole = texts.len() <= most;
+        for (at, mut text) in texts.into_iter().take(most).enumerate() {
+            if !whole && at + 1 == most {
+                let ellipsis = self.ink.ellipsis();
+                let text_room = room.saturating_sub(ellipsis.len() + 1);
+                text = format!("{} {ellipsis}", truncate_str(text.trim_end(), text_room, ""));
+            }
+            let sign = if at == 0 { sign } else { below };
+            self.lines.push(Line::from(vec![Span::styled(sign, style), Span::styled(text, style)]));
+        }
+        whole
+    }
+
+    fn ours(&mut self, text: &str, style: Style) {
+        self.put("", "", text, style, usize::MAX);
+    }
+
+    /// What comes from a bottle.
+    fn theirs(&mut self, text: &str, most: usize) -> bool {
+        self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
+    }
+
+    fn opens(&mut self, opens: &Opens) {
+        if opens.gains.is_empty() {
+            self.ours("It would open nothing: all of it is allowed already.", bold());
+            return;
+        }
+        self.ours("It would open", bold());
+        for gain in &opens.gains {
+            self.put("  + ", "    ", gain, tinted(Color::Yellow, self.ink), usize::MAX);
+        }
+    }
+
+    /// How long a yes would hold, where that says something.
+    fn holds(&mut self, known: &Known) {
+        let (chosen, bad) = (tinted(Color::Cyan, self.ink), tinted(Color::Red, self.ink));
+        match &known.holds {
+            Ok(Holds::Run) => {}
+            Ok(Holds::Once) => self.ours("It would hold for the next request that it lets through.", chosen),
+            Ok(Holds::Saved(addition)) => {
+                let path = addition.path.display();
+                match addition.diff() {
+                    Ok(_) => self.ours(&format!("It would be added to {path}, once it is live."), chosen),
+                    Err(why) => {
+                        self.ours(&format!("It cannot be added to {path}: {why}. It would be printed."), bad);
+                    }
+                }
+            }
+            Err(why) => self.ours(why, bad),
+        }
+    }
+
+    /// What would be written to a file.
+    fn addition(&mut self, known: &Known) {
+        if let Ok(Holds::Saved(addition)) = &known.holds
+            && let Ok(diff) = addition.diff()
+        {
+            self.blank();
+            self.ours(&format!("{}, as it would be", addition.path.display()), bold());
+            self.diff(&diff);
+        }
+    }
+
+    fn diff(&mut self, diff: &[Changed]) {
+        for changed in diff {
+            let (sign, text, style) = match changed {
+                Changed::Added(text) => ("  + ", text.as_str(), tinted(Color::Green, self.ink)),
+                Changed::Removed(text) => ("  - ", text.as_str(), tinted(Color::Red, self.ink)),
+                Changed::Same(text) => ("    ", text.as_str(), dim()),
+                Changed::Gap => ("    ", "...", dim()),
+            };
+            self.put(sign, "    ", text, style, usize::MAX);
+        }
+    }
+}
+
+/// A little of a question, for below the list.
+pub(super) fn preview(
+    row: &Row,
+    known: Option<&Known>,
+    edited: bool,
+    columns: usize,
+    ink: Ink,
+) -> Vec<Line<'static>> {
+    let mut lines = Lines::new(columns, ink);
+    let proposal = &row.pending.proposal;
+    lines.put("", "", &asks(&row.pending), bold(), 1);
+    lines.theirs(&proposal.justification, WHY_SHORT);
+    if edited {
+        lines.ours("You wrote something else to apply instead.", tinted(Color::Cyan, ink));
+    }
+    match known.map(|known| &known.opens) {
+        Some(Some(Ok(opens))) => lines.opens(opens),
+        Some(Some(Err(why))) => {
+            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, ink));
+        }
+        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, ink)),
+        None if proposal.tool.reports() => drop(lines.theirs(&report(&proposed(row)), usize::MAX)),
+        None => {}
+    }
+    if let Some(known) = known {
+        lines.holds(known);
+    }
+    lines.lines
+}
+
+/// Where a bottle's routes are not there to be looked at.
+const UNKNOWN: &str = "What it would open is not known: the routes of this bottle are not here.";
+
+/// All of a question, below a heading that says who asks and how long it waits.
+pub(super) fn page(
+    row: &Row,
+    known: Option<&Known>,
+    draft: Option<&Draft>,
+    columns: usize,
+    ink: Ink,
+) -> Vec<Line<'static>> {
+    let mut lines = Lines::new(columns, ink);
+    let proposal = &row.pending.proposal;
+    lines.lines.push(Line::default());
+    if draft.is_some_and(|draft| draft.checked.is_ok()) {
+        lines.ours("What you wrote, instead of what was asked for:", tinted(Color::Cyan, ink));
+    }
+    if let Some(since) = known.and_then(|known| known.since.as_ref()) {
+        changed_since(&mut lines, since);
+    }
+    match known.map(|known| &known.opens) {
+        Some(Some(Ok(opens))) => lines.opens(opens),
+        Some(Some(Err(why))) => {
+            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, ink));
+        }
+        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, ink)),
+        None => {}
+    }
+    if let Some(known) = known {
+        lines.holds(known);
+    }
+    lines.blank();
+    lines.ours("Why, in the words of who asks", bold());
+    let whole = lines.theirs(&proposal.justification, WHY_FIRST);
+    lines.blank();
+    match known.map(|known| &known.opens) {
+        Some(Some(Ok(opens))) if !opens.diff.is_empty() => {
+            lines.ours("The routes, as they would be", bold());
+            lines.diff(&opens.diff);
+        }
+        Some(Some(Ok(_))) => {}
+        _ if proposal.tool.reports() => {
+            lines.ours("What was found", bold());
+            lines.theirs(&report(&proposed(row)), usize::MAX);
+        }
+        _ => {
+            lines.ours("What it asks for", bold());
+            lines.theirs(&proposed(row), usize::MAX);
+        }
+    }
+    if let Some(known) = known {
+        lines.addition(known);
+    }
+    if !whole {
+        lines.blank();
+        lines.ours("All of why", bold());
+        lines.theirs(&proposal.justification, usize::MAX);
+    }
+    lines.blank();
+    let asked = proposal.arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
+    lines.ours(&format!("{} {}, asked {asked}", proposal.tool.name(), proposal.id), dim());
+    lines.lines
+}
+
+/// The routes are not those that who asked has seen.
+fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
+    let style = tinted(Color::Yellow, lines.ink);
+    lines.ours("The routes changed after this was asked, and it is laid over those of now.", style);
+    match since {
+        Ok(gains) if gains.is_empty() => {}
+        Ok(gains) => {
+            lines.ours("Became live since:", style);
+            for gain in gains {
+                lines.put("  - ", "    ", gain, Style::new(), usize::MAX);
+            }
+        }
+        Err(why) => lines.ours(&format!("What became live since is not known: {why}"), style),
+    }
+    lines.blank();
+}
+
+fn proposed(row: &Row) -> String {
+    row.pending.proposal.proposed_file.clone()
+}
+
+/// A report's fields, a line each; as it is where it is none of ours.
+fn report(text: &str) -> String {
+    match serde_json::from_str::<Value>(text) {
+        Ok(value @ Value::Object(_)) => {
+            let mut lines = Vec::new();
+            fields(&value, 0, "", &mut lines);
+            lines.truncate(LONG);
+            lines.join("\n")
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// `key: value`, and what is within it further in; entries of a list begin with a dash.
+fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
+    let indent = "  ".repeat(depth);
+    let plain = |value: &Value| match value {
+        Value::String(text) => text.replace('\n', "\\n"),
+        other => other.to_string(),
+    };
+    match value {
+        Value::Object(map) if depth < DEEP => {
+            for (at, (key, value)) in map.iter().enumerate() {
+                let begins = if at == 0 { dash } else { &"  "[..dash.len()] };
+                match value {
+                    Value::Array(list)
+                        if list.iter().all(|entry| !entry.is_object() && !entry.is_array()) =>
+                    {
+                        let list: Vec<String> = list.iter().map(plain).collect();
+                        lines.push(format!("{indent}{begins}{key}: {}", list.join(", ")));
+                    }
+                    Value::Object(_) | Value::Array(_) => {
+                        lines.push(format!("{indent}{begins}{key}:"));
+                        fields(value, depth + 1, "", lines);
+                    }
+                    value => lines.push(format!("{indent}{begins}{key}: {}", plain(value))),
+                }
+            }
+        }
+        Value::Array(list) if depth < DEEP => list.iter().for_each(|entry| fields(entry, depth, "- ", lines)),
+        other => lines.push(format!("{indent}{dash}{}", plain(other))),
+    }
+}
+
+/// What stands where nothing waits.
+pub(super) fn nothing(columns: usize, ink: Ink) -> Vec<Line<'static>> {
+    let mut lines = Lines::new(columns, ink);
+    lines.ours("What a bottle may not do by itself comes here, and waits for your yes or no:", Style::new());
+    lines.blank();
+    for (sign, text) in [
+        ("  hosts    ", "an agent asks to reach what its routes do not list"),
+        ("  secrets  ", "a request holds what may be a secret, and is held"),
+        ("  pushes   ", "a push holds what may be a secret, and is held"),
+    ] {
+        lines.put(sign, "           ", text, Style::new(), usize::MAX);
+    }
+    lines.blank();
+    lines.ours(
+        "Leave this open beside your agents, or come back when one waits: a question stays until it is answered or \
+         expires.",
+        dim(),
+    );
+    lines.lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_fields_and_what_is_no_report_stays_as_it_is() {
+        let text = r#"{"repository": "work", "refs": ["refs/heads/a", "b"], "findings":
+            [{"rule": "r", "line": 3, "deep": {"x": null}}, {"rule": "two\nlines"}], "empty": []}"#;
+        assert_eq!(
+            report(text),
+            "empty: \nfindings:\n  - deep:\n    x: null\n    line: 3\n    rule: r\n  - rule: two\\nlines\n\
+             refs: refs/heads/a, b\nrepository: work"
+        );
+        for text in ["", "words", "[1]", "{\"half"] {
+            assert_eq!(report(text), text);
+        }
+        let deep = format!("{}1{}", "{\"a\":".repeat(50), "}".repeat(50));
+        assert_eq!(report(&deep).lines().count(), DEEP + 1);
+    }
+}

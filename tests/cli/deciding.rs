@@ -1,0 +1,331 @@
+//! `bottle supervise` on a terminal: what waits, live, and answers by a key.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_contract::queue::{Answer, Id, Proposal, Question, Status, Tool};
+use bottle_test_support::home::TestHome;
+use bottle_test_support::pty::Pty;
+use jiff::{SignedDuration, Timestamp};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::home::{home, run};
+use crate::supervising::{Asking, hosts, question};
+
+const EMPTY: &str = "Nothing waits for you";
+
+fn on_terminal(home: &TestHome) -> Result<Pty> {
+    home.on_terminal(&["supervise"], 24, 80)
+}
+
+fn secret(number: u8) -> Question {
+    question(number, Tool::EgressTokenAllow, "a request to api.example.com holds a GitHub token, 40 bytes")
+}
+
+fn push(number: u8) -> Question {
+    question(number, Tool::GitleaksAllow, "a push to work holds 1 thing that may be a secret")
+}
+
+fn signal(pty: &Pty, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(i32::try_from(pty.pid())?).context("a process")?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// The terminal is as it was: nothing of the screen is left on it.
+#[track_caller]
+fn assert_given_back(pty: &Pty) -> Result<()> {
+    let screen = pty.last_screen()?;
+    assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{:?}\n{screen}", pty.left_on());
+    assert!(!screen.contains("q leaves"), "{screen}");
+    Ok(())
+}
+
+/// Leaves with `q`.
+fn leave(mut pty: Pty) -> Result<()> {
+    pty.type_keys("q")?;
+    assert_eq!(pty.wait_exit()?, 0, "{}", pty.screen());
+    assert_given_back(&pty)
+}
+
+#[test]
+fn what_comes_is_shown_and_answered_by_keys() -> Result<()> {
+    let home = home()?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for(EMPTY)?;
+    pty.wait_for("asks to reach what its routes do not list")?;
+    let held = Asking::begin(&home, "one", secret(1))?;
+    pty.wait_for("1 question waits for you")?;
+    let screen = pty.wait_for("Enter all")?;
+    for words in
+        ["> 5 h", "one", "secret", "a request to api.example.com", "| finding: a GitHub token, 40 bytes"]
+    {
+        assert!(screen.contains(words), "{words:?} is missing:\n{screen}");
+    }
+    let pushed = Asking::begin(&home, "two", push(2))?;
+    pty.wait_for("2 questions wait for you")?;
+    // Longer than a key is taken for one that was meant for something else.
+    std::thread::sleep(Duration::from_secs(1));
+    // The cursor stayed where it was.
+    pty.type_keys("a")?;
+    pty.wait_for("Why may it pass? _")?;
+    pty.type_keys("a fixturr\x7fe")?;
+    pty.wait_for("Why may it pass? a fixture_")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("egress-token-allow of one was approved")?;
+    let Answer::Decided(yes) = held.answered()? else { anyhow::bail!("it was decided") };
+    assert_eq!((yes.status, yes.notes.as_deref()), (Status::Approved, Some("a fixture")));
+    pty.wait_for("two pushes what may be a secret")?;
+    // At once it could have been meant for the one before.
+    pty.type_keys("r")?;
+    pty.wait_for("came here just now")?;
+    pty.type_keys("r")?;
+    pty.wait_for("Why not?")?;
+    pty.type_keys("take it out\r")?;
+    pty.wait_for(EMPTY)?;
+    let Answer::Decided(no) = pushed.answered()? else { anyhow::bail!("it was decided") };
+    assert_eq!((no.status, no.notes.as_deref()), (Status::Rejected, Some("take it out")));
+    leave(pty)
+}
+
+#[test]
+fn whoever_is_not_the_first_is_told() -> Result<()> {
+    let home = home()?;
+    let asking = Asking::begin(&home, "one", secret(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("1 question waits")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("1 of 1")?;
+    pty.type_keys("abecause")?;
+    pty.wait_for("because_")?;
+    let _ = run(&home, &["supervise", "reject", "0101", "--reason", "no"])?.expect_code(0);
+    pty.wait_for("somebody else has answered it")?;
+    pty.wait_for(EMPTY)?;
+    let Answer::Decided(response) = asking.answered()? else { anyhow::bail!("it was decided") };
+    assert_eq!(response.status, Status::Rejected);
+    leave(pty)
+}
+
+#[test]
+fn what_nobody_waits_for_is_said_and_taken_away() -> Result<()> {
+    let home = home()?;
+    let asking = Asking::begin(&home, "one", secret(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("> 5 h")?;
+    asking.give_up();
+    pty.wait_for("> gone")?;
+    pty.type_keys("a")?;
+    pty.wait_for("nobody waits for this answer")?;
+    pty.type_keys("r")?;
+    pty.wait_for(EMPTY)?;
+    leave(pty)
+}
+
+/// An editor that is this script; `$1` is the file.
+fn editor(home: &TestHome, script: &str) -> Result<String> {
+    let path = home.write("project/editor", &format!("#!/bin/sh\n{script}\n"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
+    Ok(path.to_string_lossy().into_owned())
+}
+
+#[test]
+fn an_editor_gets_our_words_and_whatever_it_does_nothing_is_lost() -> Result<()> {
+    for (script, words) in [
+        ("exit 3", "the editor ended with exit status: 3"),
+        ("true", "nothing was changed"),
+        ("rm \"$1\"", "cannot read the edited copy"),
+        ("printf '\\377\\376' > \"$1\"", "cannot read the edited copy"),
+        ("echo '- host: 10.0.0.1' > \"$1\"", "this cannot be allowed"),
+        ("echo '- host: b.example' > \"$1\"; exit 1", "what you wrote is kept"),
+        (": > \"$1\"", "nothing stood in it any more"),
+        ("echo '- host: b.example' > \"$1\"", "this is what you wrote"),
+    ] {
+        let mut home = home()?;
+        let editor = editor(&home, &format!("cp \"$1\" given; {script}"))?;
+        home.env("VISUAL", editor).env("EDITOR", "false");
+        let _asking = Asking::begin(&home, "one", hosts(1))?;
+        let mut pty = on_terminal(&home)?;
+        pty.wait_for("1 question waits")?;
+        pty.type_keys("m")?;
+        pty.wait_for(words)?;
+        pty.wait_for("q leaves")?;
+        let given = fs::read_to_string(home.project().join("given"))?;
+        assert!(given.starts_with("# What one asks for (egress-allow).\n"), "{given}");
+        assert!(given.ends_with("- host: api.example.com\n  matches:\n  - methods:\n    - GET\n"), "{given}");
+        leave(pty)?;
+    }
+    let mut home = home()?;
+    home.env("EDITOR", "/no/such/editor");
+    let _asking = Asking::begin(&home, "one", hosts(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("1 question waits")?;
+    pty.type_keys("m")?;
+    pty.wait_for("the editor ended with exit status: 127")?;
+    leave(pty)
+}
+
+#[test]
+fn ctrl_c_in_an_editor_ends_nothing() -> Result<()> {
+    let mut home = home()?;
+    let editor = editor(&home, "trap '' INT; echo editing; read line; echo \"- host: $line\" > \"$1\"")?;
+    home.env("EDITOR", editor);
+    let _asking = Asking::begin(&home, "one", hosts(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("1 question waits")?;
+    pty.type_keys("m")?;
+    pty.wait_for("editing")?;
+    assert!(pty.is_cooked()?, "the editor has the terminal as it was");
+    pty.type_keys("\x03")?;
+    pty.type_keys("b.example\n")?;
+    // It is said how the editor ended, and what was written is there.
+    pty.wait_for("what you wrote is kept")?;
+    leave(pty)
+}
+
+#[test]
+fn an_answer_that_does_not_count_is_said_and_the_question_stays() -> Result<()> {
+    let home = home()?;
+    let _asking = Asking::begin(&home, "one", hosts(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("the routes of this bottle are not here")?;
+    pty.type_keys("\r")?;
+    pty.wait_for("What it asks for")?;
+    pty.type_keys("a")?;
+    let screen = pty.wait_for("there is no bottle named one")?;
+    assert!(screen.contains("one asks for hosts"), "{screen}");
+    leave(pty)
+}
+
+#[test]
+fn a_signal_or_a_lost_terminal_gives_it_back() -> Result<()> {
+    for (with, code) in [(Signal::TERM, 143), (Signal::INT, 130), (Signal::QUIT, 131)] {
+        let home = home()?;
+        let _asking = Asking::begin(&home, "one", secret(1))?;
+        let mut pty = on_terminal(&home)?;
+        pty.wait_for("1 question waits")?;
+        pty.type_keys("\rabecause")?;
+        pty.wait_for("because_")?;
+        signal(&pty, with)?;
+        assert_eq!(pty.wait_exit()?, code, "{with:?}: {}", pty.screen());
+        assert_given_back(&pty)?;
+        assert_eq!(run(&home, &["supervise", "list"])?.stdout.lines().count(), 1, "it waits on");
+    }
+    let home = home()?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for(EMPTY)?;
+    pty.hang_up()?;
+    assert_eq!(pty.wait_exit()?, 129);
+    Ok(())
+}
+
+#[test]
+fn it_follows_the_size_of_the_terminal_and_is_a_list_where_there_is_no_screen() -> Result<()> {
+    let home = home()?;
+    let _asking = Asking::begin(&home, "one", secret(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("q leaves")?;
+    for (rows, columns) in [(10, 40), (5, 12), (2, 3), (40, 120), (24, 80)] {
+        pty.resize(rows, columns)?;
+        std::thread::sleep(Duration::from_millis(250));
+        assert!(pty.broken_lines().is_empty(), "{rows}x{columns}: {:?}", pty.broken_lines());
+    }
+    pty.wait_for("q leaves")?;
+    leave(pty)?;
+    let listed = |pty: &mut Pty| -> Result<()> {
+        assert_eq!(pty.wait_exit()?, 0);
+        let screen = pty.last_screen()?;
+        assert!(screen.contains("01010101") && screen.contains("egress-token-allow"), "{screen}");
+        assert!(!String::from_utf8_lossy(&pty.raw()).contains("\x1b[?1049h"), "{screen}");
+        Ok(())
+    };
+    listed(&mut home.on_terminal(&["supervise", "--plain"], 24, 80)?)?;
+    listed(&mut home.on_terminal(&["supervise", "list"], 24, 80)?)?;
+    listed(&mut home.on_terminal(&["supervise"], 8, 80)?)?;
+    let mut dumb = home.program(["supervise"])?;
+    dumb.env("TERM", "dumb");
+    listed(&mut Pty::spawn(dumb.command(), 24, 80)?)?;
+    assert!(run(&home, &["supervise"])?.stdout.contains("01010101"), "without a terminal too");
+    Ok(())
+}
+
+#[test]
+fn pasted_words_decide_nothing() -> Result<()> {
+    let home = home()?;
+    let _asking = Asking::begin(&home, "one", secret(1))?;
+    let mut pty = on_terminal(&home)?;
+    pty.wait_for("1 question waits")?;
+    pty.type_keys("\x1b[200~aarr\ryes\r\x1b[201~")?;
+    pty.wait_for("a pasted text decides nothing")?;
+    pty.type_keys("a\x1b[200~a fixture\nof mine\x1b[201~")?;
+    pty.wait_for("Why may it pass? a fixture of mine_")?;
+    pty.type_keys("\x1b")?;
+    pty.wait_for("Enter all")?;
+    leave(pty)
+}
+
+/// How many bottles ask, and how much each.
+const BOTTLES: usize = 70;
+const EACH: usize = 16;
+
+/// A full queue, of bottles whose keepers are gone.
+fn full(home: &TestHome) -> Result<()> {
+    for bottle in 0..BOTTLES {
+        let folder = home.bottle_home().join(format!("queue/bottle-{bottle:02}"));
+        fs::create_dir_all(folder.join("processed"))?;
+        for number in 0..EACH {
+            let arrival =
+                Timestamp::now() - SignedDuration::from_secs(i64::try_from(bottle * EACH + number)?);
+            let id = Id::of(u128::try_from(bottle * EACH + number)?.to_be_bytes());
+            let proposal = Proposal {
+                id: id.clone(),
+                bottle_slug: format!("bottle-{bottle:02}").parse()?,
+                tool: Tool::EgressAllow,
+                proposed_file: format!(
+                    "- host: h{number}.example.com\n  matches:\n  - methods:\n    - GET\n"
+                ),
+                justification: format!("question {number} of {bottle}"),
+                arrival_timestamp: arrival,
+                revision: Some(1),
+                expires_at: arrival + SignedDuration::from_hours(23),
+            };
+            fs::write(folder.join(format!("{id}.proposal.json")), serde_json::to_vec_pretty(&proposal)?)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "figures for whoever runs the test")]
+fn a_full_queue_is_shown_at_once_and_keys_stay_quick() -> Result<()> {
+    let home = home()?;
+    full(&home)?;
+    let all = BOTTLES * EACH;
+    let mut first: Vec<Duration> = Vec::new();
+    let mut keys: Vec<Duration> = Vec::new();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let mut pty = on_terminal(&home)?;
+        pty.wait_for(&format!("{all} questions wait for you"))?;
+        pty.wait_for("q leaves")?;
+        first.push(begun.elapsed());
+        pty.type_keys("\r")?;
+        pty.wait_for(&format!("1 of {all}"))?;
+        for number in 2..40 {
+            let begun = Instant::now();
+            pty.type_keys("n")?;
+            pty.wait_for(&format!("{number} of {all}"))?;
+            keys.push(begun.elapsed());
+        }
+        leave(pty)?;
+    }
+    first.sort_unstable();
+    keys.sort_unstable();
+    ensure!(first.len() == 5 && keys.len() == 190);
+    eprintln!(
+        "measured: {all} questions of {BOTTLES} bottles: start to first screen {:?} (median of 5); a key to its screen \
+         {:?} (median), {:?} (99 of 100)",
+        first[2], keys[95], keys[188],
+    );
+    Ok(())
+}
