@@ -36,6 +36,7 @@ pub mod ordinary;
 pub mod own_engine;
 pub mod program;
 pub mod pty;
+pub mod python;
 pub mod scrub;
 pub mod server;
 pub mod skip;

@@ -3,6 +3,7 @@
 //! The client is JSON-RPC over HTTP by hand, so that what a peer of another make sends is what is tried. Started as
 //! `__supervise` this program is the daemon, else it runs the tests.
 
+mod official;
 mod scene;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ fn trials() -> Vec<Trial> {
     vec![
         trial("clients_of_today_and_before_learn_the_same_tools", learned),
         trial("what_a_person_says_is_what_the_agent_hears", answered),
+        slow_trial("the_official_python_client_is_served", official::python_client),
         trial("who_wants_to_hear_how_it_goes_hears", progress),
         trial("what_is_wrong_with_a_call_is_said_and_nobody_is_asked", wrong),
         trial("nothing_else_is_served", bounds),
@@ -34,9 +36,18 @@ fn trials() -> Vec<Trial> {
 }
 
 fn trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
+    within(3 * PATIENCE, name, test)
+}
+
+/// One for which a package may have to be fetched first.
+fn slow_trial<F: Future<Output = Result<()>> + 'static>(name: &str, test: fn() -> F) -> Trial {
+    within(30 * PATIENCE, name, test)
+}
+
+fn within<F: Future<Output = Result<()>> + 'static>(longest: Duration, name: &str, test: fn() -> F) -> Trial {
     Trial::test(name, move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        let outcome = runtime.block_on(async { tokio::time::timeout(3 * PATIENCE, test()).await });
+        let outcome = runtime.block_on(async { tokio::time::timeout(longest, test()).await });
         outcome.context("the test took too long").and_then(|done| done).map_err(|e| format!("{e:?}").into())
     })
 }

@@ -139,6 +139,11 @@ impl Scene {
         }))
     }
 
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("9100")
+    }
+
     /// What a person was asked so far.
     pub(crate) fn asked(&self) -> Vec<Question> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -181,7 +186,7 @@ impl Scene {
 
     /// One request on a connection of its own.
     pub(crate) fn post(&self, path: &str, host: &str, extra: &str, body: &str) -> Result<Reply> {
-        let mut socket = StdUnixStream::connect(self.folder.path().join("9100"))?;
+        let mut socket = StdUnixStream::connect(self.socket())?;
         socket.set_read_timeout(Some(PATIENCE))?;
         write!(
             socket,

@@ -1,0 +1,36 @@
+//! Pythons with packages of others in them: real clients.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The interpreter of an environment in `folder` that has these packages; made where it is not there yet.
+///
+/// # Errors
+/// Why there is none: for a skip that is said aloud.
+pub fn with_packages(folder: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+    let python = folder.join("bin/python3");
+    if python.exists() {
+        return Ok(python);
+    }
+    let made = made(folder, packages);
+    if made.is_err() {
+        // Half of one would be taken for a whole one.
+        let _ = fs::remove_dir_all(folder);
+    }
+    made.map(|()| python)
+}
+
+fn made(folder: &Path, packages: &[&str]) -> Result<(), String> {
+    run(Command::new("/usr/bin/python3").args(["-m", "venv"]).arg(folder))?;
+    let mut install = Command::new(folder.join("bin/pip"));
+    run(install.args(["install", "-q", "--disable-pip-version-check"]).args(packages))
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
