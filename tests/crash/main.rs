@@ -5,7 +5,9 @@
 //! backend, where it can be used, at moments that nobody chose; Docker at every call that the engine hears.
 //!
 //! What a model's answers cost is counted all the same, once each: `usage`.
+//! What a person allows is live with its line in the audit, or waits on: `approving`.
 
+mod approving;
 mod docker;
 mod freezing;
 mod left;
