@@ -21,6 +21,7 @@
 //! line     a connection to an upstream, kept for a while
 //! push     one push: what is asked of it, in order
 //! refs     what may move
+//! upstream what an upstream lists
 //! fresh    which objects are new to the upstream
 //! read     every object that is new, streamed through the scanner
 //! blob     a blob in every way it is looked at, and its lines
@@ -50,6 +51,7 @@ mod read;
 mod refs;
 mod repo;
 mod told;
+mod upstream;
 mod words;
 
 pub use daemon::{FORWARD_SECONDS, GateConfig, NAME, run};

@@ -15,8 +15,9 @@ use crate::daemon::Gate;
 use crate::found::{Found, Reading};
 use crate::git;
 use crate::read;
-use crate::refs::{MOST_UPDATES, Update, Upstream, judge, twins};
+use crate::refs::{MOST_UPDATES, Update, disguised, judge, twins};
 use crate::repo::Repo;
+use crate::upstream::Upstream;
 use crate::words;
 
 /// A local step of git.
@@ -93,9 +94,9 @@ impl Push<'_> {
         let repo = self.repo;
         let updates = updates
             .ok_or_else(|| format!("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer"))?;
-        self.read_names(&repo.upstream().await?, &updates)?;
+        self.read_names(&*repo.upstream().await?, &updates)?;
         let mut turn = repo.pushing.lock().await;
-        self.judge(&repo.upstream().await?, &updates).await?;
+        self.judge(&*repo.upstream().await?, &updates).await?;
         if !self.quarantine.is_empty() {
             let reading =
                 read::read(&repo.git, &self.quarantine, &updates, &self.gate.scanner, &self.gate.passage);
@@ -106,7 +107,7 @@ impl Push<'_> {
                 drop(turn);
                 self.ask(&found, &updates).await?;
                 turn = repo.pushing.lock().await;
-                self.judge(&repo.upstream().await?, &updates).await?;
+                self.judge(&*repo.upstream().await?, &updates).await?;
             }
         }
         let forwarded = self.forward(&updates).await;
@@ -116,7 +117,7 @@ impl Push<'_> {
 
     /// Names of refs go upstream as well, also of those that are to be deleted there.
     fn read_names(&self, upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
-        let there = |update: &&Update| !upstream.refs.contains(&update.name);
+        let there = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(there) {
             let report = self.gate.scanner.scan(update.name.as_bytes());
             if report.worst() == Some(Severity::Block) {
@@ -136,6 +137,9 @@ impl Push<'_> {
         twins(upstream, updates).map_err(refused)?;
         for update in updates {
             judge(&self.repo.rules, upstream, &self.repo.name, update).map_err(refused)?;
+            if !self.repo.made(&update.name) {
+                disguised(&self.repo.rules, upstream, &self.repo.name, update).map_err(refused)?;
+            }
             if !self.repo.rules.force && !update.creates() && !update.deletes() {
                 let arguments = ["merge-base", "--is-ancestor", &update.old, &update.new];
                 let git = read::both(&self.repo.git, &self.quarantine);
@@ -259,6 +263,7 @@ impl Push<'_> {
             }
         }
         if pushed.good {
+            repo.pushed(updates);
             return Ok(());
         }
         let output = String::from_utf8_lossy(&pushed.output);

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use bottle_contract::session::gate::GateRefs;
 
+use crate::upstream::{Upstream, is_id};
+
 /// More updates than this in one push are no work of an agent.
 pub(crate) const MOST_UPDATES: usize = 256;
 
@@ -36,26 +38,8 @@ impl Update {
     }
 }
 
-/// Whether it is an object's name.
-pub(crate) fn is_id(text: &str) -> bool {
-    matches!(text.len(), 40 | 64) && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 fn is_zero(id: &str) -> bool {
     id.bytes().all(|byte| byte == b'0')
-}
-
-/// What is known of the upstream.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Upstream {
-    /// Full name of its default branch, where it says one.
-    pub(crate) default: Option<String>,
-    /// Whether it has no ref at all.
-    pub(crate) empty: bool,
-    /// Its refs.
-    pub(crate) refs: Vec<String>,
-    /// Of these the ones that are only another name, and of what.
-    pub(crate) aliases: HashMap<String, String>,
 }
 
 /// Judges one update but for the question whether it moves forward. The error says which rule, and where the
@@ -91,7 +75,7 @@ pub(crate) fn judge(
     match &rules.allow {
         Some(globs) if is_tag || globs.iter().any(|glob| matches(glob, name)) => Ok(()),
         Some(_) => Err(format!("{name} is not among what may be pushed; {}", change("allow"))),
-        None if is_tag || upstream.empty => Ok(()),
+        None if is_tag || upstream.refs.is_empty() => Ok(()),
         None if !name.starts_with("refs/heads/") => Err(format!("{name} is no branch; {}", change("allow"))),
         None if upstream.default.as_ref() == Some(name) => {
             Err(format!("{name} is the upstream's default branch; push another one, or {}", change("allow")))
@@ -100,11 +84,34 @@ pub(crate) fn judge(
     }
 }
 
+/// Refuses to move what may be only another name of a branch that may not be pushed, where the upstream does not
+/// say which of its names are: two that are one have the same commit.
+pub(crate) fn disguised(
+    rules: &GateRefs,
+    upstream: &Upstream,
+    repo: &str,
+    update: &Update,
+) -> Result<(), String> {
+    let name = &update.name;
+    let Some(at) = upstream.refs.get(name).filter(|_| !upstream.tells_aliases) else { return Ok(()) };
+    let denied =
+        |other: &str| judge(rules, upstream, repo, &Update { name: other.to_owned(), ..update.clone() });
+    let mut branches = upstream.refs.iter().filter(|(other, _)| other.starts_with("refs/heads/"));
+    match branches.find(|(other, id)| *id == at && *other != name && denied(other).is_err()) {
+        Some((other, _)) => Err(format!(
+            "{name} may be only another name of {other}, which may not be pushed: they have the same commit, and \
+             the upstream speaks an old protocol of git that does not say; push a branch of another name, or the \
+             person lets the newer one through (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a new name that another one differs from by case alone, there or in the same push: on some file
 /// systems they are one.
 pub(crate) fn twins(upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
     let mut there: HashMap<String, &str> =
-        upstream.refs.iter().map(|name| (name.to_lowercase(), name.as_str())).collect();
+        upstream.refs.keys().map(|name| (name.to_lowercase(), name.as_str())).collect();
     for Update { name, .. } in updates.iter().filter(|update| update.creates() && !update.deletes()) {
         match there.insert(name.to_lowercase(), name) {
             Some(twin) if twin != name => {
@@ -147,17 +154,23 @@ fn matches(glob: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const OLD: &str = "1111111111111111111111111111111111111111";
     const ZERO: &str = "0000000000000000000000000000000000000000";
 
+    fn listed(refs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        refs.iter().map(|(name, id)| ((*name).to_owned(), (*id).to_owned())).collect()
+    }
+
     fn judged(rules: &GateRefs, update: (&str, &str, &str)) -> Result<(), String> {
         let upstream = Upstream {
             default: Some("refs/heads/main".to_owned()),
-            empty: false,
-            refs: vec!["refs/heads/main".to_owned(), "refs/heads/Topic".to_owned()],
+            refs: listed(&[("refs/heads/main", OLD), ("refs/heads/Topic", OLD)]),
             aliases: [("refs/heads/alias".to_owned(), "refs/heads/main".to_owned())].into(),
+            tells_aliases: true,
         };
         let update = Update { old: update.0.into(), new: update.1.into(), name: update.2.into() };
         judge(rules, &upstream, "tool", &update).and_then(|()| twins(&upstream, &[update]))
@@ -212,7 +225,7 @@ mod tests {
     #[test]
     fn twins_in_one_push() {
         let made = |name: &str| Update { old: ZERO.into(), new: OLD.into(), name: name.into() };
-        let upstream = Upstream { refs: vec!["refs/heads/main".to_owned()], ..Upstream::default() };
+        let upstream = Upstream { refs: listed(&[("refs/heads/main", OLD)]), ..Upstream::default() };
         let judged = |names: [&str; 2]| twins(&upstream, &names.map(made));
         assert_eq!(judged(["refs/heads/a", "refs/heads/b"]), Ok(()));
         for names in [["refs/heads/a", "refs/heads/A"], ["refs/heads/\u{e9}", "refs/heads/\u{c9}"]] {
@@ -222,8 +235,44 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_another_name() {
+        let other = "2".repeat(40);
+        let default = GateRefs::default();
+        let fixes = GateRefs { allow: Some(vec!["refs/heads/fix/*".into()]), ..GateRefs::default() };
+        let denied = GateRefs { deny: vec!["refs/heads/release".into()], ..GateRefs::default() };
+        for (rules, tells, name, part) in [
+            (&default, false, "refs/heads/fix/alias", Some("another name of refs/heads/main")),
+            (&default, true, "refs/heads/fix/alias", None),
+            (&default, false, "refs/heads/fix/own", None),
+            (&default, false, "refs/heads/new", None),
+            (&fixes, false, "refs/heads/fix/alias", Some("another name of refs/heads/main")),
+            (&fixes, false, "refs/heads/fix/own", Some("another name of refs/heads/release")),
+            (&denied, false, "refs/heads/fix/own", Some("another name of refs/heads/release")),
+        ] {
+            let upstream = Upstream {
+                default: Some("refs/heads/main".to_owned()),
+                refs: listed(&[
+                    ("refs/heads/main", OLD),
+                    ("refs/heads/fix/alias", OLD),
+                    ("refs/heads/fix/own", &other),
+                    ("refs/heads/release", &other),
+                    ("refs/tags/v1", &other),
+                ]),
+                tells_aliases: tells,
+                ..Upstream::default()
+            };
+            let update = Update { old: OLD.into(), new: other.clone(), name: name.into() };
+            match (disguised(rules, &upstream, "tool", &update), part) {
+                (Ok(()), None) => {}
+                (Err(said), Some(part)) if said.contains(part) => {}
+                (said, part) => panic!("{name}: {said:?}, not {part:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn the_first_push_may_make_the_default_branch() {
-        let upstream = Upstream { empty: true, ..Upstream::default() };
+        let upstream = Upstream::default();
         let update = Update { old: ZERO.into(), new: OLD.into(), name: "refs/heads/main".into() };
         assert_eq!(judge(&GateRefs::default(), &upstream, "tool", &update), Ok(()));
     }

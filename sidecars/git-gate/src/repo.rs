@@ -1,6 +1,6 @@
 //! One repository: its mirror, and what is remembered of it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use crate::git::{Ended, Git, GitError, Passage};
 use crate::keys::{self, Opener};
-use crate::refs::{Upstream, is_id};
+use crate::refs::Update;
+use crate::upstream::{Record, Upstream};
 use crate::words;
 
 /// How long an upstream may take to list its refs.
@@ -25,9 +26,6 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(900);
 
 /// A local step of git.
 const STEP_WITHIN: Duration = Duration::from_secs(60);
-
-/// More refs than this are not mirrored: nobody could list them in time.
-const MOST_REFS: usize = 200_000;
 
 /// When a fetch brings more refs than this, they are put into one file: every git that lists them reads it.
 const MOST_LOOSE: usize = 32;
@@ -117,12 +115,14 @@ pub(crate) struct Repo {
     pub(crate) pushing: Mutex<()>,
     /// Fingerprints that a person let pass.
     approved: StdMutex<HashSet<[u8; 32]>>,
+    /// Refs that this gate made in the upstream.
+    made: StdMutex<HashSet<String>>,
 }
 
 /// The last refresh.
 struct Refreshed {
     began: Option<Instant>,
-    result: Result<Upstream, String>,
+    result: Result<Arc<Upstream>, String>,
 }
 
 impl Repo {
@@ -154,6 +154,7 @@ impl Repo {
             receiving: Arc::default(),
             pushing: Mutex::default(),
             approved: StdMutex::default(),
+            made: StdMutex::default(),
             name,
         })
     }
@@ -163,12 +164,12 @@ impl Repo {
     ///
     /// # Errors
     /// A sentence for the agent.
-    pub(crate) async fn refresh(&self, passage: &Passage) -> Result<Upstream, String> {
+    pub(crate) async fn refresh(&self, passage: &Passage) -> Result<Arc<Upstream>, String> {
         let came = Instant::now();
         let mut last = self.refreshed.lock().await;
         if last.began.is_none_or(|began| began < came) {
             let began = Instant::now();
-            let result = self.fetch(passage).await;
+            let result = self.fetch(passage).await.map(Arc::new);
             *last = Refreshed { began: Some(began), result };
         }
         last.result.clone()
@@ -186,7 +187,7 @@ impl Repo {
     }
 
     /// What upstream was at the last refresh.
-    pub(crate) async fn upstream(&self) -> Result<Upstream, String> {
+    pub(crate) async fn upstream(&self) -> Result<Arc<Upstream>, String> {
         self.refreshed.lock().await.result.clone()
     }
 
@@ -194,22 +195,27 @@ impl Repo {
         let failed = |why: String| {
             format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
         };
+        let of_the_mirror = |error: io::Error| format!("the mirror of {}: {error}", self.name);
         let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
         list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
-        let own = ["for-each-ref", "--format=%(objectname) %(refname)"];
+        let record = Record::at(self.git.mirror.with_extension("record")).map_err(of_the_mirror)?;
+        let recorded = [record.env()];
+        let own = ["for-each-ref", "--format=%(refname) %(objectname)"];
         let (listed, own) = tokio::join!(
-            self.go_up(passage, list, &[], LISTED_WITHIN),
+            self.go_up(passage, list, &recorded, LISTED_WITHIN),
             self.git.plain(passage, &own, STEP_WITHIN)
         );
         let listed = listed.map_err(|error| failed(error.to_string()))?;
         if !listed.good {
             return Err(failed(words::cause(&listed.complaint)));
         }
-        let (upstream, theirs) = read_list(&String::from_utf8_lossy(&listed.output)).map_err(failed)?;
+        let mut upstream = Upstream::listed(&String::from_utf8_lossy(&listed.output)).map_err(failed)?;
+        upstream.tells_aliases = record.is_newest();
         let own = own.map_err(|error| format!("the mirror of {}: {error}", self.name))?;
-        let mut own: Vec<String> = String::from_utf8_lossy(&own.output).lines().map(str::to_owned).collect();
-        own.sort_unstable();
-        if own != theirs {
+        let own = String::from_utf8_lossy(&own.output);
+        let own = own.lines().filter_map(|line| line.split_once(' '));
+        let own: BTreeMap<String, String> = own.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
+        if own != upstream.refs {
             let mut fetch: Vec<String> =
                 ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
                     .map(str::to_owned)
@@ -217,18 +223,18 @@ impl Repo {
             fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
             fetch.push(self.url.clone());
             fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
-            self.unlock().map_err(|error| format!("the mirror of {}: {error}", self.name))?;
+            self.unlock().map_err(of_the_mirror)?;
             let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
             if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
                 tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
-                self.start_over().map_err(|error| format!("the mirror of {}: {error}", self.name))?;
+                self.start_over().map_err(of_the_mirror)?;
                 fetched = self.go_up(passage, fetch, &[], FETCHED_WITHIN).await;
             }
             let fetched = fetched.map_err(|error| failed(error.to_string()))?;
             if !fetched.good {
                 return Err(failed(words::cause(&fetched.complaint)));
             }
-            if theirs.len().abs_diff(own.len()) > MOST_LOOSE {
+            if upstream.refs.len().abs_diff(own.len()) > MOST_LOOSE {
                 // Where it fails, each git reads them one by one, as before.
                 let _ = self.git.plain(passage, &["pack-refs", "--all"], STEP_WITHIN).await;
             }
@@ -306,29 +312,23 @@ impl Repo {
     pub(crate) fn approve(&self, fingerprints: impl IntoIterator<Item = [u8; 32]>) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(fingerprints);
     }
-}
 
-/// The refs of `ls-remote --symref`, also as `for-each-ref` lists them, sorted.
-fn read_list(text: &str) -> Result<(Upstream, Vec<String>), String> {
-    let mut upstream = Upstream { empty: true, ..Upstream::default() };
-    let mut lines = Vec::new();
-    for line in text.lines() {
-        let Some((what, name)) = line.split_once('\t') else { continue };
-        if name == "HEAD" {
-            upstream.default = what.strip_prefix("ref: ").map(str::to_owned).or(upstream.default);
-        } else if let Some(target) = what.strip_prefix("ref: ") {
-            upstream.aliases.insert(name.to_owned(), target.to_owned());
-        } else if is_id(what) && name.starts_with("refs/") && !name.ends_with("^{}") {
-            upstream.refs.push(name.to_owned());
-            lines.push(format!("{what} {name}"));
+    /// Whether this gate made the ref: then it is none that was another's name before.
+    pub(crate) fn made(&self, name: &str) -> bool {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+    }
+
+    /// Remembers which refs a push has made, for as long as the bottle runs.
+    pub(crate) fn pushed(&self, updates: &[Update]) {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        for update in updates {
+            if update.deletes() {
+                made.remove(&update.name);
+            } else if update.creates() {
+                made.insert(update.name.clone());
+            }
         }
     }
-    if upstream.refs.len() > MOST_REFS {
-        return Err(format!("it has more than {MOST_REFS} refs"));
-    }
-    upstream.empty = upstream.refs.is_empty();
-    lines.sort_unstable();
-    Ok((upstream, lines))
 }
 
 /// The folders and files of a mirror, as `git init --bare` makes them; what is there stays but its
@@ -380,25 +380,4 @@ fn remove(folder: &Path, levels: usize, named: &impl Fn(&str) -> bool) -> io::Re
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_list_of_an_upstream() {
-        let id = "1".repeat(40);
-        let text = format!(
-            "ref: refs/heads/main\tHEAD\n{id}\tHEAD\n{id}\trefs/heads/main\n{id}\trefs/tags/v1\n{id}\trefs/tags/v1^{{}}\nnoise\n"
-        );
-        let (upstream, lines) = read_list(&text).expect("read");
-        assert_eq!(upstream.default.as_deref(), Some("refs/heads/main"));
-        assert_eq!(upstream.refs, ["refs/heads/main", "refs/tags/v1"]);
-        let (upstream, _) =
-            read_list(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n")).expect("read");
-        assert_eq!((upstream.refs.len(), upstream.aliases["refs/heads/a"].as_str()), (1, "refs/heads/main"));
-        assert_eq!(lines, [format!("{id} refs/heads/main"), format!("{id} refs/tags/v1")]);
-        assert!(read_list("").expect("read").0.empty);
-    }
 }

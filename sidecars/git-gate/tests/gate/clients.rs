@@ -139,7 +139,7 @@ pub(crate) async fn https() -> Result<()> {
     fs::write(scene.at("https.pem"), made.cert.pem())?;
     fs::write(scene.at("https.key"), made.signing_key.serialize_pem())?;
     fs::write(scene.at("server.py"), SERVER)?;
-    scene.shell("git -C up.git config http.receivepack true")?;
+    scene.shell("git -C up.git config http.receivepack true; git -C up.git branch same main")?;
     let mut server = Command::new("python3");
     server.arg("server.py").arg(scene.folder.path()).arg(token).current_dir(scene.folder.path());
     let _server = Ends(server.stderr(Stdio::inherit()).spawn()?);
@@ -160,7 +160,7 @@ pub(crate) async fn https() -> Result<()> {
     scene.open(|repo| (repo.url, repo.key) = (url.clone(), key(token))).await?;
     scene.shell(
         "git clone -q $GATE clone; cd clone; head -c 3000000 /dev/urandom > big; git add .; git commit -qm x; \
-         git push -q origin HEAD:x; test $(git -C ../up.git rev-parse x) = $(git rev-parse HEAD)",
+         git push -q origin HEAD:x HEAD:same; test $(git -C ../up.git rev-parse x) = $(git rev-parse HEAD)",
     )?;
     scene.refused(
         "cd clone; echo $T > f; git add .; git commit -qm y; git push origin HEAD:x",

@@ -50,6 +50,7 @@ fn trials() -> Vec<Trial> {
         trial("what_receive_pack_keeps_for_who_pushes_is_read_too", secrets::planted),
         trial("a_large_file_is_read_to_its_end_in_little_memory", secrets::large),
         trial("refs_that_may_not_move_stay", moves::refs),
+        trial("a_branch_that_may_be_another_one_stays", moves::disguised),
         trial("a_hundred_thousand_refs_are_refused_soon", moves::many),
         trial("bodies_that_are_no_push_change_nothing", protocol::bodies),
         trial("a_delta_that_becomes_too_much_is_refused", protocol::delta),

@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use crate::scene::{PATIENCE, Scene, ZERO, head};
 
 pub(crate) async fn refs() -> Result<()> {
-    // Told of other names by the newest protocol alone, which ssh has to let through.
+    // ssh lets the newest protocol through, which tells of other names.
     let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
     scene.shell(
         "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch Topic main",
@@ -47,6 +47,42 @@ pub(crate) async fn refs() -> Result<()> {
     }
     // One that is there may move on, whatever it is called; its twin may not come.
     scene.shell("cd clone; git push -q origin HEAD:refs/heads/Topic")?;
+    Ok(())
+}
+
+/// An upstream whose ssh lets no newer protocol through, and says of no branch that it is another's name.
+pub(crate) async fn disguised() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.shell(
+        "git -C up.git symbolic-ref refs/heads/alias refs/heads/main; git -C up.git branch same main; \
+         git -C up.git branch older main; cd seed; git commit -q --allow-empty -m more; git push -q ../up.git main; \
+         git push -q ../up.git main:refs/heads/same",
+    )?;
+    scene.open(|repo| repo.refs.force = true).await?;
+    scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+    // Nobody can tell these two apart.
+    for name in ["alias", "same"] {
+        let words = [
+            "the git gate refused the push",
+            &format!("refs/heads/{name} may be only another name of refs/heads/main"),
+            "push a branch of another name, or the person lets the newer one through (`AcceptEnv GIT_PROTOCOL`",
+        ];
+        scene.refused(&format!("cd clone; git push origin HEAD:refs/heads/{name}"), &words)?;
+    }
+    // What is elsewhere is a branch of its own, and so is what came through the gate.
+    scene.shell(
+        "cd clone; git push -q origin HEAD:older HEAD:new origin/main:refs/heads/made; \
+         git commit -q --allow-empty -m y; git push -q origin HEAD:older HEAD:new HEAD:made",
+    )?;
+    let main = scene.shell("git -C seed rev-parse main; git -C up.git rev-parse main")?;
+    ensure!(main.lines().collect::<std::collections::HashSet<_>>().len() == 1, "main has moved: {main}");
+    // The newer protocol says which is which.
+    let mut scene = Scene::with("AcceptEnv GIT_PROTOCOL\n")?;
+    scene.shell("git -C up.git branch same main")?;
+    scene.open(|_| ()).await?;
+    scene.shell(
+        "git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x; git push -q origin HEAD:same",
+    )?;
     Ok(())
 }
 
