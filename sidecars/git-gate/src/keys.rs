@@ -84,6 +84,14 @@ impl Opener {
         }
     }
 
+    /// Whether the way that was kept open has gone: dead for a while, maybe, and found so only by who used it.
+    pub(crate) async fn lost_its_way(&self) -> bool {
+        match self {
+            Self::Ssh { line: Some(line), .. } => line.is_lost().await,
+            _ => false,
+        }
+    }
+
     /// For one run of git.
     pub(crate) async fn access(&self, passage: &Passage) -> io::Result<Access> {
         Ok(match self {

@@ -11,12 +11,19 @@ use std::time::Duration;
 
 use bottle_contract::names::Name;
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::git::{Git, Passage, Running};
 
-/// How long it is kept when nobody goes through it: who has fetched pushes soon.
-const KEPT: Duration = Duration::from_secs(60);
+/// How long it is kept when nobody goes through it: who has fetched works, and pushes then. Upstream holds a quiet
+/// connection meanwhile, as of a person who has a shell there.
+const KEPT: Duration = Duration::from_secs(30 * 60);
+
+/// Between two looks whether it is still wanted, and there.
+const CHECKED: Duration = Duration::from_secs(60);
+
+/// How much later than a git that went through it one that is lost ends.
+const LOST_WITHIN: Duration = Duration::from_millis(200);
 
 /// How long it may take to open, before whoever waits goes by himself, who then hears why it takes so long.
 const OPEN_WITHIN: Duration = Duration::from_secs(5);
@@ -99,14 +106,26 @@ impl Line {
         Some(running)
     }
 
+    /// Whether it has ended by itself: then whoever failed on it may go again, by another.
+    pub(crate) async fn is_lost(&self) -> bool {
+        match &mut *self.master.lock().await {
+            Some(there) => timeout(LOST_WITHIN, there.running.child.wait()).await.is_ok(),
+            None => false,
+        }
+    }
+
     /// Ends it when nobody has gone through it for a while.
     async fn forget(self: Arc<Self>) {
         loop {
-            sleep(KEPT).await;
+            sleep(CHECKED).await;
             let mut master = self.master.lock().await;
-            match &*master {
-                Some(there) if Arc::strong_count(&there.held) > 1 || there.used.elapsed() < KEPT => {}
-                _ => return *master = None,
+            let wanted = master.as_mut().is_some_and(|there| {
+                let used = Arc::strong_count(&there.held) > 1 || there.used.elapsed() < KEPT;
+                used && matches!(there.running.child.try_wait(), Ok(None))
+            });
+            if !wanted {
+                *master = None;
+                return;
             }
         }
     }

@@ -196,15 +196,10 @@ impl Repo {
             format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
         };
         let of_the_mirror = |error: io::Error| format!("the mirror of {}: {error}", self.name);
-        let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
-        list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
         let record = Record::at(self.git.mirror.with_extension("record")).map_err(of_the_mirror)?;
-        let recorded = [record.env()];
         let own = ["for-each-ref", "--format=%(refname) %(objectname)"];
-        let (listed, own) = tokio::join!(
-            self.go_up(passage, list, &recorded, LISTED_WITHIN),
-            self.git.plain(passage, &own, STEP_WITHIN)
-        );
+        let (listed, own) =
+            tokio::join!(self.list(passage, &record), self.git.plain(passage, &own, STEP_WITHIN));
         let listed = listed.map_err(|error| failed(error.to_string()))?;
         if !listed.good {
             return Err(failed(words::cause(&listed.complaint)));
@@ -246,6 +241,19 @@ impl Repo {
             let _ = self.git.plain(passage, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
         Ok(upstream)
+    }
+
+    /// What upstream lists. It is asked again where it was the way there that failed: one that is kept may have been
+    /// dead for long, as on a machine that slept.
+    async fn list(&self, passage: &Passage, record: &Record) -> Result<Ended, GitError> {
+        let mut list = vec!["ls-remote".to_owned(), "--symref".to_owned(), "--".to_owned(), self.url.clone()];
+        list.extend(["HEAD".to_owned()].into_iter().chain(MIRRORED.map(str::to_owned)));
+        let recorded = [record.env()];
+        let listed = self.go_up(passage, list.clone(), &recorded, LISTED_WITHIN).await;
+        if matches!(&listed, Ok(ended) if ended.good) || !self.opener.lost_its_way().await {
+            return listed;
+        }
+        self.go_up(passage, list, &recorded, LISTED_WITHIN).await
     }
 
     /// Whether git finds everything that the mirror's refs lead to.

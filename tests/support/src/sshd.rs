@@ -33,13 +33,25 @@ pub struct Sshd {
 
 impl Drop for Sshd {
     fn drop(&mut self) {
-        let own = self.process.0.id();
         // Each connection has a process of its own, which outlives the one that listens.
-        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        let connections = descendants(self.process.0.id());
         let _ = self.process.0.kill();
-        for child in children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
-            let _ = kill_process(child, Signal::KILL);
+        for process in connections {
+            signal(process, Signal::KILL);
         }
+    }
+}
+
+/// Those that a process has started, and theirs.
+fn descendants(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    children.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+}
+
+fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
     }
 }
 
@@ -78,6 +90,13 @@ impl Sshd {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(Self { port, process })
+    }
+
+    /// Stops every connection where it is, as when the network to its client is gone. Who comes later is let in.
+    pub fn freeze(&self) {
+        for process in descendants(self.process.0.id()) {
+            signal(process, Signal::STOP);
+        }
     }
 
     /// The port it listens on.

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bottle_contract::queue::Status;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_test_support::sshd::run;
@@ -205,6 +205,11 @@ pub(crate) async fn line() -> Result<()> {
     let second = scene.lines()?;
     ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
     ensure!(!scene.shell("ls gate")?.contains("tool.line."), "something is left of opening it");
+    // One that is dead, which nobody is told of, is found so and left.
+    scene.sshd.as_ref().context("a server")?.freeze();
+    scene.shell("cd clone; git push -q origin HEAD:z")?;
+    let third = scene.lines()?;
+    ensure!(third.len() == 1 && third != second, "{third:?} after {second:?}");
     drop(scene.gate.take());
     until(|| scene.lines().is_ok_and(|lines| lines.is_empty()))
 }
