@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bottle_daemon::Socket;
 use bytes::{Bytes, BytesMut};
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, PRAGMA};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Frame, Incoming};
@@ -165,10 +165,17 @@ async fn advertise(gate: &Gate, repo: &Repo, service: Service, version: Option<&
 
 fn streamed(body: Either<Full<Bytes>, Piped>, kind: &str) -> Answer {
     let mut answer = Response::new(body);
+    // As git's own server says it, for caches of every age.
+    for (name, value) in [
+        (EXPIRES, "Fri, 01 Jan 1980 00:00:00 GMT"),
+        (PRAGMA, "no-cache"),
+        (CACHE_CONTROL, "no-cache, max-age=0, must-revalidate"),
+    ] {
+        answer.headers_mut().insert(name, http::HeaderValue::from_static(value));
+    }
     if let Ok(kind) = http::HeaderValue::from_str(kind) {
         answer.headers_mut().insert(CONTENT_TYPE, kind);
     }
-    answer.headers_mut().insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache"));
     answer
 }
 
