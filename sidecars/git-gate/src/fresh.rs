@@ -9,7 +9,10 @@ use std::process::Stdio;
 use crate::git::{Git, Running, finish};
 use crate::read::{LISTED_WITHIN, Reader};
 use crate::refs::Update;
-use crate::repo::KNOWN;
+
+/// A folder of objects in the mirror that has its packs and no loose object: what came from upstream, or went
+/// there.
+pub(crate) const KNOWN: &str = "known";
 
 /// New objects of one push.
 const MOST_OBJECTS: usize = 1_000_000;

@@ -15,7 +15,8 @@
 //! head     the head of a push, as it goes by
 //! told     what git answers to a push, and what is put in
 //! http     the protocol's few addresses, bodies streamed both ways
-//! repo     a mirror: made, refreshed once for all who wait
+//! repo     a repository, its mirror refreshed once for all who wait
+//! mirror   a mirror's folders and files
 //! git      every subprocess: a small environment, a deadline, limits, ended as a group
 //! keys     keys in an agent's memory, tokens in a pipe; strict host keys
 //! line     a connection to an upstream, kept for a while
@@ -43,6 +44,7 @@ mod head;
 mod http;
 mod keys;
 mod line;
+mod mirror;
 mod names;
 mod packed;
 mod place;

@@ -171,6 +171,7 @@ mod tests {
             refs: listed(&[("refs/heads/main", OLD), ("refs/heads/Topic", OLD)]),
             aliases: [("refs/heads/alias".to_owned(), "refs/heads/main".to_owned())].into(),
             tells_aliases: true,
+            ..Upstream::default()
         };
         let update = Update { old: update.0.into(), new: update.1.into(), name: update.2.into() };
         judge(rules, &upstream, "tool", &update).and_then(|()| twins(&upstream, &[update]))

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
@@ -13,9 +12,10 @@ use tokio::sync::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::git::{Ended, Git, GitError, Passage};
-use crate::keys::{self, Opener};
+use crate::keys::Opener;
+use crate::mirror;
 use crate::refs::Update;
-use crate::upstream::{Record, Upstream};
+use crate::upstream::{ObjectFormat, Record, Upstream};
 use crate::words;
 
 /// How long an upstream may take to list its refs.
@@ -32,72 +32,6 @@ const MOST_LOOSE: usize = 32;
 
 /// What of an upstream is mirrored.
 const MIRRORED: [&str; 3] = ["refs/heads/*", "refs/tags/*", "refs/notes/*"];
-
-/// A folder of objects in the mirror that has its packs and no loose object: what came from upstream, or went
-/// there. See [`crate::fresh`].
-pub(crate) const KNOWN: &str = "known";
-
-/// Every mirror's configuration, all of it. The one alternate of a quarantine is the mirror, whose refs git looks
-/// at anyway: nobody is asked for the alternate's.
-const CONFIG: &str = "\
-[core]
-\trepositoryformatversion = 0
-\tbare = true
-\thooksPath = ../hooks
-\tbigFileThreshold = 8m
-\tfsync = reference
-\talternateRefsCommand = true
-[receive]
-\tfsckObjects = true
-\tunpackLimit = 1
-\tkeepAlive = 5
-\tautogc = false
-\tmaxInputSize = 4g
-\tdenyCurrentBranch = ignore
-\tdenyDeleteCurrent = ignore
-\tadvertisePushOptions = false
-[receive \"fsck\"]
-\tmissingEmail = warn
-\tmissingSpaceBeforeEmail = warn
-\tbadTimezone = warn
-\tzeroPaddedFilemode = warn
-[fetch]
-\tunpackLimit = 1
-[uploadpack]
-\tallowFilter = true
-\tkeepAlive = 5
-[pack]
-\tthreads = 1
-\twindowMemory = 64m
-\tdeltaCacheSize = 16m
-[gc]
-\tauto = 0
-[maintenance]
-\tauto = false
-[http]
-\tlowSpeedLimit = 1
-\tlowSpeedTime = 120
-\tfollowRedirects = false
-[protocol]
-\tversion = 2
-";
-
-/// What receive-pack runs before any ref moves: it tells the gate what is pushed and waits for its word. An
-/// end without one refuses.
-const HOOK: &str = "\
-#!/bin/sh
-{ printf '%s\\n' \"$GIT_QUARANTINE_PATH\"; cat; printf 'end\\n'; } >&\"$GATE_ASK\"
-while IFS= read -r line <&\"$GATE_TELL\"; do
-\tcase \"$line\" in
-\t\taccepted) exit 0 ;;
-\t\trefused) exit 1 ;;
-\t\tthere) ;;
-\t\t*) printf '%s\\n' \"${line#say }\" >&2 ;;
-\tesac
-done
-echo 'the git gate ended before it had read the push; nothing was pushed' >&2
-exit 1
-";
 
 /// A repository of the bottle.
 pub(crate) struct Repo {
@@ -138,7 +72,8 @@ impl Repo {
     ) -> Result<Self, String> {
         let name = repo.name.to_string();
         let path = folder.join(format!("{name}.git"));
-        make(folder, &path).map_err(|error| format!("the mirror of {name}: {error}"))?;
+        mirror::make(folder, &path, mirror::format(&path))
+            .map_err(|error| format!("the mirror of {name}: {error}"))?;
         let git = Git::of(&path);
         let opener = Opener::ready(folder, &git, &repo, roots, passage)
             .await
@@ -196,7 +131,7 @@ impl Repo {
             format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
         };
         let of_the_mirror = |error: io::Error| format!("the mirror of {}: {error}", self.name);
-        let record = Record::at(self.git.mirror.with_extension("record")).map_err(of_the_mirror)?;
+        let record = self.record(Record::EVENTS).map_err(of_the_mirror)?;
         let own = ["for-each-ref", "--format=%(refname) %(objectname)"];
         let (listed, own) =
             tokio::join!(self.list(passage, &record), self.git.plain(passage, &own, STEP_WITHIN));
@@ -205,11 +140,19 @@ impl Repo {
             return Err(failed(words::cause(&listed.complaint)));
         }
         let mut upstream = Upstream::listed(&String::from_utf8_lossy(&listed.output)).map_err(failed)?;
-        upstream.tells_aliases = record.is_newest();
+        upstream.tells_aliases = record.says_newest();
+        if upstream.refs.is_empty() {
+            upstream.format = self.format_of_none(passage).await;
+        }
         let own = own.map_err(|error| format!("the mirror of {}: {error}", self.name))?;
         let own = String::from_utf8_lossy(&own.output);
         let own = own.lines().filter_map(|line| line.split_once(' '));
-        let own: BTreeMap<String, String> = own.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
+        let mut own: BTreeMap<String, String> =
+            own.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
+        if upstream.format != mirror::format(&self.git.mirror) {
+            mirror::start_over(&self.git.mirror, upstream.format).map_err(of_the_mirror)?;
+            own.clear();
+        }
         if own != upstream.refs {
             let mut fetch: Vec<String> =
                 ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
@@ -222,7 +165,7 @@ impl Repo {
             let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
             if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
                 tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
-                self.start_over().map_err(of_the_mirror)?;
+                mirror::start_over(&self.git.mirror, upstream.format).map_err(of_the_mirror)?;
                 fetched = self.go_up(passage, fetch, &[], FETCHED_WITHIN).await;
             }
             let fetched = fetched.map_err(|error| failed(error.to_string()))?;
@@ -256,6 +199,21 @@ impl Repo {
         self.go_up(passage, list, &recorded, LISTED_WITHIN).await
     }
 
+    /// How an upstream names objects that has none. It says so before it lists its refs, and git shows it to nobody
+    /// but who reads along; there is not much to read.
+    async fn format_of_none(&self, passage: &Passage) -> ObjectFormat {
+        let Ok(record) = self.record(Record::PACKETS) else { return ObjectFormat::default() };
+        let list = ["ls-remote", "--", &self.url, "HEAD"].map(str::to_owned).into();
+        let listed = self.go_up(passage, list, &[record.env()], LISTED_WITHIN).await;
+        let sha256 = listed.is_ok() && record.read().contains("object-format=sha256");
+        if sha256 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
+    }
+
+    /// What the next git that goes up writes down.
+    fn record(&self, what: &'static str) -> io::Result<Record> {
+        Record::of(what, self.git.mirror.with_extension("record"))
+    }
+
     /// Whether git finds everything that the mirror's refs lead to.
     async fn is_whole(&self, passage: &Passage) -> bool {
         let arguments = ["rev-list", "--objects", "--quiet", "--all"];
@@ -263,30 +221,17 @@ impl Repo {
         walked.is_ok_and(|ended| ended.good && ended.complaint.is_empty())
     }
 
-    /// Throws away all that the mirror has.
-    fn start_over(&self) -> io::Result<()> {
-        let mirror = &self.git.mirror;
-        for part in ["refs", "objects"] {
-            fs::remove_dir_all(mirror.join(part))?;
-        }
-        match fs::remove_file(mirror.join("packed-refs")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        make(mirror.parent().unwrap_or(mirror), mirror)
-    }
-
     /// Removes what a refresh had locked that ended with its client, unless a push is under way, which locks too.
     fn unlock(&self) -> io::Result<()> {
         let Ok(_alone) = self.receiving.try_write() else { return Ok(()) };
-        unlock(&self.git.mirror)
+        mirror::unlock(&self.git.mirror)
     }
 
     /// Removes what pushes left behind that had to be killed, unless others are under way.
     pub(crate) fn sweep(&self) {
         let Ok(_alone) = self.receiving.try_write() else { return };
         let objects = self.git.mirror.join("objects");
-        if let Err(error) = remove(&objects, 0, &|name| name.starts_with("tmp_objdir")) {
+        if let Err(error) = mirror::remove(&objects, 0, &|name| name.starts_with("tmp_objdir")) {
             tracing::warn!(repository = self.name, %error, "what a push left cannot be removed");
         }
     }
@@ -337,55 +282,4 @@ impl Repo {
             }
         }
     }
-}
-
-/// The folders and files of a mirror, as `git init --bare` makes them; what is there stays but its
-/// configuration.
-fn make(folder: &Path, mirror: &Path) -> io::Result<()> {
-    let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags", KNOWN] {
-        make(mirror.join(part))?;
-    }
-    match symlink("../objects/pack", mirror.join(KNOWN).join("pack")) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    make(folder.join("hooks"))?;
-    let hook = folder.join("hooks/pre-receive");
-    keys::write(&hook, HOOK.as_bytes())?;
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o700))?;
-    keys::write(&mirror.join("config"), CONFIG.as_bytes())?;
-    if !mirror.join("HEAD").exists() {
-        keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
-    }
-    let begins = |with: &'static str| move |name: &str| name.starts_with(with);
-    // What a gate that was killed was receiving, and what it had locked.
-    remove(&mirror.join("objects"), 0, &begins("tmp_"))?;
-    remove(&mirror.join("objects/pack"), 0, &begins("tmp_"))?;
-    unlock(mirror)
-}
-
-/// Removes every lock that a git left.
-fn unlock(mirror: &Path) -> io::Result<()> {
-    let lock = |name: &str| name.ends_with(".lock");
-    remove(mirror, 0, &lock)?;
-    remove(&mirror.join("refs"), DEEPEST, &lock)
-}
-
-/// How deep in folders a ref can be: its name has 255 bytes.
-const DEEPEST: usize = 128;
-
-/// Removes what has such a name in a folder, and in so many levels of folders below it.
-fn remove(folder: &Path, levels: usize, named: &impl Fn(&str) -> bool) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let is_folder = entry.file_type()?.is_dir();
-        match (named(&entry.file_name().to_string_lossy()), is_folder) {
-            (true, true) => fs::remove_dir_all(entry.path())?,
-            (true, false) => fs::remove_file(entry.path())?,
-            (false, true) if levels > 0 => remove(&entry.path(), levels - 1, named)?,
-            (false, _) => {}
-        }
-    }
-    Ok(())
 }

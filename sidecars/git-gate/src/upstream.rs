@@ -16,6 +16,21 @@ const MOST_REFS: usize = 200_000;
 /// Of git's record; one of a list has a few thousand bytes.
 const MOST_RECORD: u64 = 256 << 10;
 
+/// How a repository names its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ObjectFormat {
+    #[default]
+    Sha1,
+    Sha256,
+}
+
+impl ObjectFormat {
+    /// By one of the names.
+    fn of(id: &str) -> Self {
+        if id.len() == 64 { Self::Sha256 } else { Self::Sha1 }
+    }
+}
+
 /// What is known of the upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Upstream {
@@ -27,6 +42,8 @@ pub(crate) struct Upstream {
     pub(crate) aliases: HashMap<String, String>,
     /// Whether it says so of each that is.
     pub(crate) tells_aliases: bool,
+    /// How it names its objects.
+    pub(crate) format: ObjectFormat,
 }
 
 impl Upstream {
@@ -49,6 +66,7 @@ impl Upstream {
         if upstream.refs.len() > MOST_REFS {
             return Err(format!("it has more than {MOST_REFS} refs"));
         }
+        upstream.format = upstream.refs.values().next().map(|id| ObjectFormat::of(id)).unwrap_or_default();
         Ok(upstream)
     }
 }
@@ -59,32 +77,46 @@ pub(crate) fn is_id(text: &str) -> bool {
 }
 
 /// Where one git writes down what it does.
-pub(crate) struct Record(PathBuf);
+pub(crate) struct Record {
+    what: &'static str,
+    path: PathBuf,
+}
 
 impl Record {
+    /// What it did, in events.
+    pub(crate) const EVENTS: &str = "GIT_TRACE2_EVENT";
+
+    /// What it said and heard.
+    pub(crate) const PACKETS: &str = "GIT_TRACE_PACKET";
+
     /// At `path`, which is gone before and after.
-    pub(crate) fn at(path: PathBuf) -> io::Result<Self> {
+    pub(crate) fn of(what: &'static str, path: PathBuf) -> io::Result<Self> {
         remove(&path)?;
-        Ok(Self(path))
+        Ok(Self { what, path })
     }
 
     /// What makes git keep it.
     pub(crate) fn env(&self) -> (String, String) {
-        ("GIT_TRACE2_EVENT".to_owned(), self.0.to_string_lossy().into_owned())
+        (self.what.to_owned(), self.path.to_string_lossy().into_owned())
+    }
+
+    /// Its beginning; nothing where there is none.
+    pub(crate) fn read(&self) -> String {
+        let mut text = Vec::new();
+        let read = fs::File::open(&self.path).and_then(|file| file.take(MOST_RECORD).read_to_end(&mut text));
+        if read.is_ok() { String::from_utf8_lossy(&text).into_owned() } else { String::new() }
     }
 
     /// Whether git spoke the newest protocol, and no other. Not, too, where it did not say.
-    pub(crate) fn is_newest(&self) -> bool {
-        let mut text = String::new();
-        let read = fs::File::open(&self.0).and_then(|file| file.take(MOST_RECORD).read_to_string(&mut text));
-        read.is_ok() && spoke_newest(&text)
+    pub(crate) fn says_newest(&self) -> bool {
+        spoke_newest(&self.read())
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
         // One that stays is removed before the next.
-        let _ = remove(&self.0);
+        let _ = remove(&self.path);
     }
 }
 

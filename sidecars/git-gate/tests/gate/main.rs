@@ -42,6 +42,7 @@ fn main() -> ExitCode {
 fn trials() -> Vec<Trial> {
     vec![
         trial("what_is_pushed_is_upstream_and_what_is_upstream_is_fetched", pushes::whole_way),
+        trial("an_upstream_with_longer_names", pushes::longer_names),
         trial("several_refs_are_all_or_none", pushes::all_or_none),
         trial("no_key_is_on_disk_or_on_a_command_line", pushes::nowhere),
         trial("nothing_that_may_not_leave_leaves", secrets::attacks),

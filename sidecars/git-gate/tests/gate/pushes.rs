@@ -37,6 +37,31 @@ pub(crate) async fn whole_way() -> Result<()> {
     Ok(())
 }
 
+/// Upstreams whose objects have the longer names, with commits and without.
+pub(crate) async fn longer_names() -> Result<()> {
+    let mut scene = Scene::new()?;
+    for (made, branch) in [("", "first"), ("git -C seed2 push -q ../up.git main", "second")] {
+        scene.shell(&format!(
+            "rm -rf up.git seed2; git init -q --bare -b main --object-format=sha256 up.git; \
+             git init -q -b main --object-format=sha256 seed2; git -C seed2 commit -q --allow-empty -m seed; {made}"
+        ))?;
+        scene.open(|_| ()).await?;
+        scene.shell(&format!(
+            "git clone -q $GATE {branch}; cd {branch}; test $(git rev-parse --show-object-format) = sha256; \
+             echo {branch} > f; git add .; git commit -qm x; git push -q origin HEAD:{branch}; \
+             test $(git -C ../up.git rev-parse {branch}) = $(git rev-parse HEAD); git fetch -q"
+        ))?;
+        let secret = format!("cd {branch}; echo $T > f; git commit -qam y; git push origin HEAD:{branch}");
+        scene.refused(&secret, &["f, line 1 in commit"])?;
+    }
+    // And the shorter ones again, where somebody has put another repository there.
+    scene.shell(
+        "rm -rf up.git; git clone -q --bare seed up.git; git clone -q $GATE third; cd third; \
+         test $(git rev-parse --show-object-format) = sha1; git commit -q --allow-empty -m x; git push -q origin HEAD:x",
+    )?;
+    Ok(())
+}
+
 pub(crate) async fn all_or_none() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;

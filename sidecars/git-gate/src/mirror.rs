@@ -1,0 +1,150 @@
+//! A mirror's folders and files, as `git init --bare` makes them.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::fresh::KNOWN;
+use crate::keys;
+use crate::upstream::ObjectFormat;
+
+/// How the objects of a mirror are named that is there.
+pub(crate) fn format(mirror: &Path) -> ObjectFormat {
+    let config = fs::read_to_string(mirror.join("config")).unwrap_or_default();
+    if config.starts_with(head(ObjectFormat::Sha256)) { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 }
+}
+
+/// What of a configuration says so.
+fn head(format: ObjectFormat) -> &'static str {
+    match format {
+        ObjectFormat::Sha1 => "[core]\n\trepositoryFormatVersion = 0\n",
+        ObjectFormat::Sha256 => {
+            "[extensions]\n\tobjectFormat = sha256\n[core]\n\trepositoryFormatVersion = 1\n"
+        }
+    }
+}
+
+/// Every mirror's configuration, all of it. The one alternate of a quarantine is the mirror, whose refs git looks
+/// at anyway: nobody is asked for the alternate's.
+const CONFIG: &str = "\
+[core]
+\tbare = true
+\thooksPath = ../hooks
+\tbigFileThreshold = 8m
+\tfsync = reference
+\talternateRefsCommand = true
+[receive]
+\tfsckObjects = true
+\tunpackLimit = 1
+\tkeepAlive = 5
+\tautogc = false
+\tmaxInputSize = 4g
+\tdenyCurrentBranch = ignore
+\tdenyDeleteCurrent = ignore
+\tadvertisePushOptions = false
+[receive \"fsck\"]
+\tmissingEmail = warn
+\tmissingSpaceBeforeEmail = warn
+\tbadTimezone = warn
+\tzeroPaddedFilemode = warn
+[fetch]
+\tunpackLimit = 1
+[uploadpack]
+\tallowFilter = true
+\tkeepAlive = 5
+[pack]
+\tthreads = 1
+\twindowMemory = 64m
+\tdeltaCacheSize = 16m
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[http]
+\tlowSpeedLimit = 1
+\tlowSpeedTime = 120
+\tfollowRedirects = false
+[protocol]
+\tversion = 2
+";
+
+/// What receive-pack runs before any ref moves: it tells the gate what is pushed and waits for its word. An
+/// end without one refuses.
+const HOOK: &str = "\
+#!/bin/sh
+{ printf '%s\\n' \"$GIT_QUARANTINE_PATH\"; cat; printf 'end\\n'; } >&\"$GATE_ASK\"
+while IFS= read -r line <&\"$GATE_TELL\"; do
+\tcase \"$line\" in
+\t\taccepted) exit 0 ;;
+\t\trefused) exit 1 ;;
+\t\tthere) ;;
+\t\t*) printf '%s\\n' \"${line#say }\" >&2 ;;
+\tesac
+done
+echo 'the git gate ended before it had read the push; nothing was pushed' >&2
+exit 1
+";
+
+/// Throws away all that a mirror has.
+pub(crate) fn start_over(mirror: &Path, format: ObjectFormat) -> io::Result<()> {
+    for part in ["refs", "objects"] {
+        fs::remove_dir_all(mirror.join(part))?;
+    }
+    match fs::remove_file(mirror.join("packed-refs")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    make(mirror.parent().unwrap_or(mirror), mirror, format)
+}
+
+/// The folders and files of a mirror, as `git init --bare` makes them; what is there stays but its
+/// configuration.
+pub(crate) fn make(folder: &Path, mirror: &Path, format: ObjectFormat) -> io::Result<()> {
+    let make = |path: PathBuf| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    for part in ["objects/info", "objects/pack", "refs/heads", "refs/tags", KNOWN] {
+        make(mirror.join(part))?;
+    }
+    match symlink("../objects/pack", mirror.join(KNOWN).join("pack")) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    make(folder.join("hooks"))?;
+    let hook = folder.join("hooks/pre-receive");
+    keys::write(&hook, HOOK.as_bytes())?;
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o700))?;
+    keys::write(&mirror.join("config"), [head(format), CONFIG].concat().as_bytes())?;
+    if !mirror.join("HEAD").exists() {
+        keys::write(&mirror.join("HEAD"), b"ref: refs/heads/main\n")?;
+    }
+    let begins = |with: &'static str| move |name: &str| name.starts_with(with);
+    // What a gate that was killed was receiving, and what it had locked.
+    remove(&mirror.join("objects"), 0, &begins("tmp_"))?;
+    remove(&mirror.join("objects/pack"), 0, &begins("tmp_"))?;
+    unlock(mirror)
+}
+
+/// Removes every lock that a git left.
+pub(crate) fn unlock(mirror: &Path) -> io::Result<()> {
+    let lock = |name: &str| name.ends_with(".lock");
+    remove(mirror, 0, &lock)?;
+    remove(&mirror.join("refs"), DEEPEST, &lock)
+}
+
+/// How deep in folders a ref can be: its name has 255 bytes.
+const DEEPEST: usize = 128;
+
+/// Removes what has such a name in a folder, and in so many levels of folders below it.
+pub(crate) fn remove(folder: &Path, levels: usize, named: &impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let is_folder = entry.file_type()?.is_dir();
+        match (named(&entry.file_name().to_string_lossy()), is_folder) {
+            (true, true) => fs::remove_dir_all(entry.path())?,
+            (true, false) => fs::remove_file(entry.path())?,
+            (false, true) if levels > 0 => remove(&entry.path(), levels - 1, named)?,
+            (false, _) => {}
+        }
+    }
+    Ok(())
+}
