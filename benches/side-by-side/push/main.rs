@@ -4,6 +4,9 @@
 //! each round one commit more. The gate keeps its connection for a while: it has one turn where that
 //! is gone, and one where it is still there, as after a fetch. Goal: 50 ms more than straight.
 //!
+//! Then a file of 200 MiB is pushed, and a zip that becomes more than anybody reads: how long it takes, and what the
+//! gate holds in memory, alone (goal: 64 MiB) and with the gits that it runs.
+//!
 //! `cargo bench -p bottle-git-gate --bench push`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
 
@@ -16,7 +19,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Result;
-use bottle_test_support::measure::{interleaved, timed};
+use bottle_test_support::measure::{interleaved, peak, timed};
 use bottle_test_support::sshd::{Sshd, run};
 
 use scene::{Scene, until};
@@ -31,6 +34,14 @@ awk 'BEGIN { for (c = 1; c <= 5000; c++) {
 } }' | git -C up.git fast-import --quiet --force
 for n in $(seq 500); do echo create refs/heads/n$n main~$n; done | git -C up.git update-ref --stdin
 "#;
+
+/// In a clone: a file that nothing packs.
+const LARGE_FILE: &str = "head -c 209715200 /dev/urandom > large; git add .; git commit -qm large";
+
+/// In a clone: a few megabytes that become 1500.
+const BOMB: &str = "python3 -c 'import zipfile
+with zipfile.ZipFile(\"bomb.zip\", \"w\", zipfile.ZIP_DEFLATED) as bomb, bomb.open(\"f\", \"w\", force_zip64=True) as file:
+    for _ in range(1500): file.write(bytes(1 << 20))'; git add .; git commit -qm bomb";
 
 fn main() -> ExitCode {
     // The gate is this program again, as it is in the product.
@@ -94,5 +105,36 @@ fn compare() -> Result<()> {
             more * 1e3
         );
     }
+    large(&scene)
+}
+
+fn large(scene: &Scene) -> Result<()> {
+    let pid = scene.gate_pid()?;
+    for clone in ["straight", "gated"] {
+        scene.shell(&format!("cd {clone}; {LARGE_FILE}"))?;
+    }
+    let push =
+        |clone: &str| timed(|| scene.shell(&format!("cd {clone}; git push -q origin HEAD:refs/heads/large")));
+    let straight = push("straight")?;
+    let (gated, most) = peak(pid, || push("gated"));
+    tell(scene, "a file of 200 MiB", gated?, most)?;
+    println!("  straight: {:.1} s", straight.as_secs_f64());
+    scene.shell(&format!("cd gated; {BOMB}"))?;
+    let words = ["becomes more than anybody can look at"];
+    let refused =
+        || timed(|| scene.refused("cd gated; git push -q origin HEAD:refs/heads/bomb", &words).map(drop));
+    let (refused, most) = peak(pid, refused);
+    tell(scene, "a zip of 1500 MiB, refused", refused?, most)
+}
+
+/// What the gate took, and the most that it held so far.
+fn tell(scene: &Scene, what: &str, took: Duration, most: u64) -> Result<()> {
+    let status = fs::read_to_string(format!("/proc/{}/status", scene.gate_pid()?))?;
+    let alone = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
+    println!(
+        "{what}: {:.1} s; the gate held {alone} at most, with its gits {} MiB without mapped files",
+        took.as_secs_f64(),
+        most >> 20
+    );
     Ok(())
 }

@@ -1,5 +1,7 @@
-//! Figures that survive a noisy machine: rounds taken in turn, medians, ratios.
+//! Figures that survive a noisy machine: rounds taken in turn, medians, ratios; and what processes hold in memory.
 
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -44,6 +46,39 @@ pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     run()?;
     Ok(started.elapsed())
 }
+
+/// What a process and all that it started hold in memory, in bytes, without files that they only map.
+#[must_use]
+pub fn held(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let own = own.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let sum = |all: String| all.split_whitespace().filter_map(|pid| pid.parse().ok()).map(held).sum::<u64>();
+    own.unwrap_or(0) * 1024 + children.map(sum).sum::<u64>()
+}
+
+/// Does `work`, and says besides the most that the process and all that it started held meanwhile.
+pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut most = held(pid);
+            while !done.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK);
+                most = most.max(held(pid));
+            }
+            most
+        });
+        let worked = work();
+        done.store(true, Ordering::Relaxed);
+        (worked, watch.join().unwrap_or_default())
+    })
+}
+
+/// Between two looks at a process's memory.
+const LOOK: Duration = Duration::from_millis(20);
 
 impl Sample {
     /// The duration that this share of the rounds stayed under (0.5 is the median); zero without rounds.
@@ -103,6 +138,18 @@ mod tests {
         assert_eq!(order.borrow().as_str(), "ababab");
         assert_eq!(samples[0].rounds.len(), 2);
         assert!((samples[0].ratio_to(&samples[1]) - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_peak_has_what_a_child_held() {
+        let hold = || {
+            std::process::Command::new("sh")
+                .args(["-c", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); sleep 0.3"])
+                .status()
+        };
+        let (held, most) = peak(std::process::id(), hold);
+        assert!(held.unwrap().success());
+        assert!(most > 30_000_000, "{most}");
     }
 
     #[test]
