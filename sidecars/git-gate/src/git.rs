@@ -42,12 +42,22 @@ pub(crate) struct Passage {
 /// How many.
 const PLACES: usize = 2;
 
+/// The largest number of a descriptor that every shell can name.
+const NAMED: i32 = 9;
+
 impl Passage {
     /// Takes the lowest free descriptors; called before anything else is opened.
+    ///
+    /// # Errors
+    /// What the kernel says, or that too many are taken: then no hook could speak with the gate.
     pub(crate) fn reserve() -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
         let null = File::options().read(true).write(true).open("/dev/null")?;
-        let places =
+        let places: Vec<OwnedFd> =
             (0..PLACES).map(|_| Ok(rustix::io::fcntl_dupfd_cloexec(&null, 3)?)).collect::<io::Result<_>>()?;
+        if places.iter().any(|place| place.as_raw_fd() > NAMED) {
+            return Err(io::Error::other("whoever started this left too many files open"));
+        }
         Ok(Self { places: Mutex::new(places) })
     }
 
