@@ -1,0 +1,50 @@
+//! The gate's own reading of a push, with the whole history as what is pushed to an empty upstream.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use bottle_contract::secret::Secret;
+use bottle_scan::{KnownSecrets, Scanner};
+
+use crate::dice::{Dice, WORD};
+use crate::fresh::KNOWN;
+use crate::git::{Git, Passage};
+use crate::refs::Update;
+use crate::{put, read};
+
+/// Secrets of a bottle, which are looked for in every spelling.
+const SECRETS: usize = 10;
+
+/// Reads it and prints what is found, line by line.
+pub(crate) fn read_all(repo: &Path) -> Result<()> {
+    let passage = Passage::reserve()?;
+    let mirror = repo.with_extension("mirror");
+    let made = Command::new("git").args(["init", "-q", "--bare"]).arg(&mirror).status()?;
+    ensure!(made.success(), "git init");
+    fs::create_dir_all(mirror.join(KNOWN))?;
+    let _ = symlink("../objects/pack", mirror.join(KNOWN).join("pack"));
+    let tip = fs::read_to_string(repo.join("refs/heads/main"))?;
+    let (old, name) = ("0".repeat(40), "refs/heads/main".to_owned());
+    let update = Update { old, new: tip.trim().to_owned(), name };
+    let mut dice = Dice::new();
+    let secrets: Vec<Secret> = (0..SECRETS).map(|_| Secret::new(dice.text(WORD, 40))).collect();
+    let scanner = Scanner::outbound(Arc::new(KnownSecrets::new(&secrets)?));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let objects = repo.join("objects").to_string_lossy().into_owned();
+    let reading = runtime
+        .block_on(read::read(&Git::of(&mirror), &objects, &[update], &scanner, &passage))
+        .map_err(|why| anyhow::anyhow!(why))?;
+    ensure!(!reading.more, "more was found than a push is told of");
+    for found in reading.found {
+        let path = (found.place != "the commit's message").then_some(found.place);
+        let line = serde_json::json!({
+            "commit": found.commit.context("a commit")?, "path": path, "line": found.line, "rule": found.rule,
+        });
+        put(&line.to_string());
+    }
+    Ok(())
+}

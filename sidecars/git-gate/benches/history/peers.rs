@@ -1,0 +1,194 @@
+//! Other scanners: how they are asked to read everything, and what they say.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::history::History;
+
+/// Something that a scanner found.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Finding {
+    pub(crate) commit: Option<String>,
+    /// None: in the commit's message.
+    pub(crate) path: Option<String>,
+    pub(crate) line: Option<u64>,
+    pub(crate) rule: String,
+}
+
+/// A scanner.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// What makes it say its version.
+    pub(crate) version: &'static str,
+    /// It reads files and no history: it is given every file of every commit, and no messages.
+    pub(crate) files: bool,
+    pub(crate) command: fn(PathBuf, &History) -> Command,
+    pub(crate) read: fn(&str, &History) -> Result<Vec<Finding>>,
+}
+
+pub(crate) const PEERS: [Peer; 6] = [
+    Peer { name: "gitleaks", version: "version", files: false, command: gitleaks, read: read_gitleaks },
+    Peer {
+        name: "betterleaks",
+        version: "--version",
+        files: false,
+        command: betterleaks,
+        read: read_betterleaks,
+    },
+    Peer {
+        name: "kingfisher",
+        version: "--version",
+        files: false,
+        command: kingfisher,
+        read: read_kingfisher,
+    },
+    Peer {
+        name: "trufflehog",
+        version: "--version",
+        files: false,
+        command: trufflehog,
+        read: read_trufflehog,
+    },
+    Peer {
+        name: "detect-secrets",
+        version: "--version",
+        files: true,
+        command: detect_secrets,
+        read: read_detect_secrets,
+    },
+    Peer {
+        name: "secretlint",
+        version: "--version",
+        files: true,
+        command: secretlint,
+        read: read_secretlint,
+    },
+];
+
+fn gitleaks(program: PathBuf, history: &History) -> Command {
+    let mut command = Command::new(program);
+    command.args(["git", "--no-banner", "--report-format", "json", "--report-path", "-"]);
+    // As deep as the gate looks.
+    command.args(["--max-archive-depth", "1"]).arg(&history.repo);
+    command
+}
+
+fn read_gitleaks(said: &str, _: &History) -> Result<Vec<Finding>> {
+    let found: Vec<Value> = serde_json::from_str(said)?;
+    Ok(found
+        .iter()
+        .map(|one| finding(&one["Commit"], &one["File"], &one["StartLine"], &one["RuleID"]))
+        .collect())
+}
+
+fn betterleaks(program: PathBuf, history: &History) -> Command {
+    let mut command = Command::new(program);
+    command.args(["git", "--no-banner", "--output", "-"]).arg(&history.repo);
+    command
+}
+
+fn read_betterleaks(said: &str, _: &History) -> Result<Vec<Finding>> {
+    let said: Value = serde_json::from_str(said)?;
+    let found = said["findings"].as_array().context("findings")?.iter().map(|one| {
+        let (location, attributes) = (&one["location"], &one["attributes"]);
+        finding(&attributes["git.sha"], &location["path"], &location["start_line"], &one["rule_id"])
+    });
+    Ok(found.collect())
+}
+
+fn kingfisher(program: PathBuf, history: &History) -> Command {
+    let mut command = Command::new(program);
+    command.args(["scan", "--format", "json", "--no-validate", "--no-update-check", "--quiet"]);
+    command.arg(&history.repo);
+    command
+}
+
+fn read_kingfisher(said: &str, _: &History) -> Result<Vec<Finding>> {
+    let said: Value = serde_json::from_str(said)?;
+    let found = said["findings"].as_array().context("findings")?.iter().map(|one| {
+        let (rule, one) = (&one["rule"]["id"], &one["finding"]);
+        finding(&one["git_metadata"]["commit"]["id"], &one["path"], &one["line"], rule)
+    });
+    Ok(found.collect())
+}
+
+fn trufflehog(program: PathBuf, history: &History) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--json", "--regex"]).arg(format!("file://{}", history.repo.display()));
+    command
+}
+
+/// One finding a line, and no lines of files.
+fn read_trufflehog(said: &str, _: &History) -> Result<Vec<Finding>> {
+    let found = said.lines().map(|line| {
+        let one: Value = serde_json::from_str(line)?;
+        Ok(finding(&one["commitHash"], &one["path"], &Value::Null, &one["reason"]))
+    });
+    found.collect()
+}
+
+fn detect_secrets(program: PathBuf, history: &History) -> Command {
+    let mut command = Command::new(program);
+    command.args(["--cores", "2", "scan", "--all-files", "."]).current_dir(&history.files);
+    command
+}
+
+fn read_detect_secrets(said: &str, _: &History) -> Result<Vec<Finding>> {
+    let said: Value = serde_json::from_str(said)?;
+    let found = said["results"].as_object().context("results")?.iter().flat_map(|(file, found)| {
+        let all = found.as_array().into_iter().flatten();
+        all.map(|one| finding(&Value::Null, &below(file), &one["line_number"], &one["type"]))
+    });
+    Ok(found.collect())
+}
+
+fn secretlint(program: PathBuf, history: &History) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(["--secretlintrcJSON", r#"{"rules":[{"id":"@secretlint/secretlint-rule-preset-recommend"}]}"#]);
+    command.args(["--format", "unix", "**/*"]).current_dir(&history.files);
+    command
+}
+
+/// `file:line:column: words`.
+fn read_secretlint(said: &str, history: &History) -> Result<Vec<Finding>> {
+    let folder = format!("{}/", history.files.canonicalize()?.display());
+    let found = said.lines().filter_map(|line| {
+        let mut words = line.strip_prefix(&folder)?.splitn(4, ':');
+        let (file, line) = (words.next()?, words.next()?.parse::<u64>().ok()?);
+        let rule = words.nth(1)?.split('[').next_back()?;
+        Some(finding(&Value::Null, &below(file), &line.into(), &rule.into()))
+    });
+    Ok(found.collect())
+}
+
+/// A file's path without the folder of its commit.
+fn below(file: &str) -> Value {
+    file.trim_start_matches("./").split_once('/').map_or(file, |(_, path)| path).into()
+}
+
+fn finding(commit: &Value, path: &Value, line: &Value, rule: &Value) -> Finding {
+    Finding {
+        commit: commit.as_str().map(str::to_owned),
+        path: path.as_str().filter(|path| !path.is_empty()).map(str::to_owned),
+        line: line.as_u64(),
+        rule: rule.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// What this program itself printed.
+pub(crate) fn read_ours(said: &str) -> Result<Vec<Finding>> {
+    let found = said.lines().map(|line| {
+        let one: Value = serde_json::from_str(line)?;
+        Ok(finding(&one["commit"], &one["path"], &one["line"], &one["rule"]))
+    });
+    found.collect()
+}
+
+/// Where a scanner is, in one of these folders.
+pub(crate) fn program(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    folders.iter().map(|folder: &PathBuf| folder.join(name)).find(|path: &PathBuf| Path::is_file(path))
+}
