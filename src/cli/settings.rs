@@ -85,7 +85,12 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("logs.keep", "bytes of the door's log that are kept of each bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),
+    ("supervise.call_wait", "how long an agent's call waits for you", |s| clock(s.waits.call_seconds)),
     ("supervise.git_timeout", "how long a push waits", |s| clock(s.waits.git_seconds)),
+    ("supervise.notify", "a command for each new question", |s| {
+        let line = s.notify.as_ref().and_then(|words| shlex::try_join(words.iter().map(String::as_str)).ok());
+        line.unwrap_or_else(|| "none".to_owned())
+    }),
     ("supervise.token_timeout", "how long a request waits", |s| clock(s.waits.token_seconds)),
     ("terminal.pass", "what an agent may do to your terminal beyond text", |s| {
         let pass = s.terminal_pass;

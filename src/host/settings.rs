@@ -3,14 +3,17 @@
 //! A missing file means the defaults. Keys are strict, and a key that is known and has no effect yet is
 //! refused with that word: a setting that is taken and ignored would be a promise not kept.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
 use bottle_contract::session::bundle::Limits;
 use bottle_contract::terminal::Pass;
-use bottle_contract::yaml::{self, Position, Reserved, Spanned, YamlError};
-use serde::{Deserialize, Serialize};
+use bottle_contract::yaml::{self, Position, Spanned, YamlError};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Host;
 use super::docker_settings::{self, DockerSettings};
@@ -32,8 +35,10 @@ pub struct Settings {
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
-    /// `supervise.token_timeout` and `supervise.git_timeout`.
+    /// `supervise.token_timeout`, `supervise.git_timeout` and `supervise.call_wait`.
     pub waits: Waits,
+    /// `supervise.notify`: a program and its arguments, run for each new question.
+    pub notify: Option<Vec<String>>,
     /// `keep_days`: how long what a bottle's models cost stays on record.
     pub keep_days: u32,
     /// `docker`: how bottles stand on a container engine.
@@ -50,11 +55,13 @@ pub struct Waits {
     pub token_seconds: u64,
     /// `supervise.git_timeout`: by such a push.
     pub git_seconds: u64,
+    /// `supervise.call_wait`: by a call of the agent, before it is told that nobody has decided yet.
+    pub call_seconds: u64,
 }
 
 impl Default for Waits {
     fn default() -> Self {
-        Self { token_seconds: 300, git_seconds: 300 }
+        Self { token_seconds: 300, git_seconds: 300, call_seconds: 45 }
     }
 }
 
@@ -70,6 +77,9 @@ const LIMIT_MIN: u64 = 1 << 20;
 /// The longest that a person is waited for. What waits holds a place among few, and its client is gone by then.
 const WAIT_MAX: u64 = 24 * 60 * 60;
 
+/// The longest that a call waits: clients cut calls at a minute.
+const CALL_WAIT_MAX: u64 = 55;
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -80,6 +90,7 @@ impl Default for Settings {
             log_keep: LOG_KEEP,
             limits: Limits::default(),
             waits: Waits::default(),
+            notify: None,
             keep_days: KEEP_DAYS,
             docker: DockerSettings::default(),
         }
@@ -172,8 +183,8 @@ impl DetachKeys {
     }
 }
 
-impl std::fmt::Display for DetachKeys {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for DetachKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
@@ -253,8 +264,44 @@ struct Egress {
 struct Supervise {
     token_timeout: Option<Spanned<String>>,
     git_timeout: Option<Spanned<String>>,
-    call_wait: Option<Spanned<Reserved>>,
-    notify: Option<Spanned<Reserved>>,
+    call_wait: Option<Spanned<String>>,
+    notify: Option<Spanned<Words>>,
+}
+
+/// A program and its arguments: as a list, or on a line as a shell would split it, which expands nothing.
+struct Words(Result<Vec<String>, &'static str>);
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct LineOrList;
+        impl<'de> Visitor<'de> for LineOrList {
+            type Value = Words;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a command: a line, or a list of words")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, line: &str) -> Result<Words, E> {
+                Ok(Words::of(shlex::split(line).ok_or("has a quote that does not end")))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Words, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(list)).map(|words| Words::of(Ok(words)))
+            }
+        }
+        deserializer.deserialize_any(LineOrList)
+    }
+}
+
+impl Words {
+    fn of(words: Result<Vec<String>, &'static str>) -> Self {
+        Self(words.and_then(|words| match words.first() {
+            Some(program) if !program.is_empty() && words.iter().all(|word| !word.contains('\0')) => {
+                Ok(words)
+            }
+            _ => Err("names no program"),
+        }))
+    }
 }
 
 /// Line, column and problem, and the next step.
@@ -266,13 +313,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
     }
     let written: Written = yaml::from_str(text).map_err(problem)?;
     let supervise = written.supervise;
-    for (key, value) in [("supervise.call_wait", supervise.call_wait), ("supervise.notify", supervise.notify)]
-    {
-        if let Some(value) = value {
-            let hint = format!("remove `{key}`; it has no effect in this version");
-            return Err((at(&value, &format!("`{key}` is not available yet")), Some(hint)));
-        }
-    }
+    let notify = supervise.notify.map(notify).transpose()?;
     let keep_days = match written.keep_days {
         Some(days) if days.value == 0 => {
             return Err((at(&days, "`keep_days` must be at least 1"), None));
@@ -296,12 +337,19 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         body: bytes(written.egress.body_limit, "egress.body_limit", LIMIT_MIN, default.body)?,
         spool: bytes(written.egress.spool_quota, "egress.spool_quota", LIMIT_MIN, default.spool)?,
     };
-    let wait =
-        |text: Option<Spanned<String>>, key, default| text.map_or(Ok(default), |text| seconds(&text, key));
+    let wait = |text: Option<Spanned<String>>, key, most, default| {
+        text.map_or(Ok(default), |text| seconds(&text, key, most))
+    };
     let default = Waits::default();
     let waits = Waits {
-        token_seconds: wait(supervise.token_timeout, "supervise.token_timeout", default.token_seconds)?,
-        git_seconds: wait(supervise.git_timeout, "supervise.git_timeout", default.git_seconds)?,
+        token_seconds: wait(
+            supervise.token_timeout,
+            "supervise.token_timeout",
+            WAIT_MAX,
+            default.token_seconds,
+        )?,
+        git_seconds: wait(supervise.git_timeout, "supervise.git_timeout", WAIT_MAX, default.git_seconds)?,
+        call_seconds: wait(supervise.call_wait, "supervise.call_wait", CALL_WAIT_MAX, default.call_seconds)?,
     };
     let home_allow = written.home_allow.into_iter().map(home_path).collect::<Result<_, Problem>>()?;
     let terminal_pass = written.terminal.pass();
@@ -314,6 +362,7 @@ fn parse(text: &str) -> Result<Settings, Problem> {
         log_keep,
         limits,
         waits,
+        notify,
         keep_days,
         docker,
     })
@@ -336,8 +385,13 @@ fn byte_size(text: &Spanned<String>, key: &str, least: u64) -> Result<u64, Probl
     }
 }
 
+fn notify(words: Spanned<Words>) -> Result<Vec<String>, Problem> {
+    let problem = |why| (at(&words, &format!("`supervise.notify` {why}")), None);
+    words.value.0.clone().map_err(problem)
+}
+
 /// A number with `s`, `m` or `h` behind it.
-fn seconds(text: &Spanned<String>, key: &str) -> Result<u64, Problem> {
+fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem> {
     let problem = |why: String| (at(text, &format!("`{key}` {why}, as in `90s`, `5m` or `1h`")), None);
     let digits = text.value.trim_end_matches(|character: char| !character.is_ascii_digit());
     let unit = match &text.value[digits.len()..] {
@@ -348,8 +402,9 @@ fn seconds(text: &Spanned<String>, key: &str) -> Result<u64, Problem> {
     };
     let number = digits.parse::<u64>().map_err(|_| problem(format!("is no time: {:?}", text.value)))?;
     match number.checked_mul(unit) {
-        Some(seconds @ 1..=WAIT_MAX) => Ok(seconds),
-        _ => Err(problem("must be from 1s to 24h".to_owned())),
+        Some(seconds) if (1..=most).contains(&seconds) => Ok(seconds),
+        _ if most == WAIT_MAX => Err(problem("must be from 1s to 24h".to_owned())),
+        _ => Err((at(text, &format!("`{key}` must be from 1s to {most}s")), None)),
     }
 }
 
@@ -395,7 +450,7 @@ mod tests {
         let settings = parse(
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
-             supervise: {token_timeout: 90s, git_timeout: 1h}\n\
+             supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
              docker: {door: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
         );
         assert_eq!(
@@ -407,7 +462,8 @@ mod tests {
                 home_allow: vec!["~/x".into()],
                 log_keep: 8 << 20,
                 limits: Limits { body: 32 << 20, ..Limits::default() },
-                waits: Waits { token_seconds: 90, git_seconds: 3600 },
+                waits: Waits { token_seconds: 90, git_seconds: 3600, call_seconds: 20 },
+                notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
                 docker: DockerSettings {
                     door: DockerDoor::Socket,
@@ -424,8 +480,12 @@ mod tests {
         let (problem, hint) = parse("backend: linux\ndetach-keys: none\n").expect_err("an error");
         assert!(problem.starts_with("2:1: unknown key `detach-keys`"), "{problem}");
         assert_eq!(hint.as_deref(), Some("did you mean `detach_keys`?"));
-        let (problem, _) = parse("supervise: {notify: ntfy}\n").expect_err("an error");
-        assert!(problem.contains("`supervise.notify` is not available yet"), "{problem}");
+        let (problem, _) = parse("supervise: {notify: []}\n").expect_err("an error");
+        assert!(problem.starts_with("1:21: `supervise.notify` names no program"), "{problem}");
+        let (problem, _) = parse("supervise: {call_wait: 1m}\n").expect_err("an error");
+        assert!(problem.ends_with("`supervise.call_wait` must be from 1s to 55s"), "{problem}");
+        let listed = parse("supervise:\n  notify: [ntfy, 'a b']\n").expect("settings").notify;
+        assert_eq!(listed, Some(vec!["ntfy".to_owned(), "a b".to_owned()]));
         let (problem, _) = parse("supervise:\n  token_timeout: soon\n").expect_err("an error");
         assert!(problem.starts_with("2:18: `supervise.token_timeout` is no time"), "{problem}");
         let (problem, hint) = parse("supervise: {token-timeout: 5m}\n").expect_err("an error");
@@ -450,7 +510,14 @@ mod tests {
             "supervise: {git_timeout: 25h}\n",
             "supervise: {git_timeout: 99999999999999999999h}\n",
             "supervise: {git_timeout: 5 m}\n",
-            "supervise: {notify: ntfy}\n",
+            "supervise: {notify: ''}\n",
+            "supervise: {notify: \"it's\"}\n",
+            "supervise: {notify: {a: b}}\n",
+            "supervise: {notify: 3}\n",
+            "supervise: {notify: [3]}\n",
+            "supervise: {notify: [[a]]}\n",
+            "supervise: {call_wait: 0s}\n",
+            "supervise: {call_wait: 56s}\n",
             "supervise: 300\n",
             "docker: {door: window}\n",
             "docker: {subnets: 10.9.0.0/28}\n",

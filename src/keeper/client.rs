@@ -26,7 +26,8 @@ const SOCKET_WITHIN: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Variables a keeper inherits. The rest of the person's environment stays with the person.
-const INHERITED: [&str; 10] = [
+const INHERITED: [&str; 11] = [
+    "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
     "HOME",
     "PATH",

@@ -16,7 +16,7 @@ use super::protocol::{Ended, KeeperEvent, KeeperRequest};
 /// What connections share with the owner: they read it and send commands, nothing else.
 pub(super) struct Shared {
     pub(super) guest: Channel,
-    pub(super) notices: Notices,
+    pub(super) notices: Arc<Notices>,
     /// Asks a person for the bottle, and takes their answers.
     pub(super) asker: Asker,
     pub(super) commands: mpsc::Sender<Command>,

@@ -15,7 +15,8 @@
 //! - `owner`: what happens to a running bottle, and the end of it
 //! - `jobs`: what takes a while beside it
 //! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
-//! - `notices`: what the person should hear of · `questions`: what is asked of them · `usage`: what it cost
+//! - `notices`: what the person should hear of · `questions`: what is asked of them, `notify`: wherever they are ·
+//!   `usage`: what it cost
 //! - `decisions`: what their answers bring, new routes among it
 
 pub mod client;
@@ -24,6 +25,7 @@ pub(crate) mod decisions;
 mod ending;
 mod jobs;
 mod notices;
+mod notify;
 mod owner;
 pub mod protocol;
 mod questions;

@@ -18,8 +18,10 @@ use super::decisions::Decisions;
 use super::ending::{self, End};
 use super::jobs::{self, Job};
 use super::notices::Notices;
+use super::notify::Notifier;
 use super::protocol::{EndCause, EndChoice, KeeperEvent, Notice};
-use super::{questions, usage};
+use super::questions::{self, Answering};
+use super::usage;
 use crate::backend::Backend;
 use crate::host::Host;
 use crate::instance::Claim;
@@ -74,10 +76,16 @@ impl Owned<'_> {
             decisions.send_again(live).await;
         }
         let (commands, inbox) = mpsc::channel(16);
+        let notices = Arc::new(Notices::new());
+        let answering = Answering {
+            decisions: decisions.clone(),
+            notices: Arc::clone(&notices),
+            notifier: Notifier::new(self.host),
+        };
         let shared = Arc::new(Shared {
             guest: guest.clone(),
-            notices: Notices::new(),
-            asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(decisions.clone())),
+            notices,
+            asker: Asker::new(self.host.home.clone(), slug.clone(), Arc::new(answering)),
             commands,
             attached: watch::Sender::default(),
             connected: watch::Sender::default(),

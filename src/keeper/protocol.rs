@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Question, Response};
+use bottle_contract::queue::{Id, Question, Response, Tool};
 use bottle_contract::session::bundle::Refused;
 use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
 use jiff::Timestamp;
@@ -204,6 +204,18 @@ pub enum Notice {
     Refused(Refused),
     /// Part of the door closed; the sentence says what that means.
     DoorDown(String),
+    /// Something waits for a person's answer.
+    Asked {
+        /// Its name.
+        id: Id,
+        /// What.
+        tool: Tool,
+    },
+    /// It does not any more.
+    Settled {
+        /// Its name.
+        id: Id,
+    },
     /// Anything else worth a line.
     Warning(String),
 }

@@ -6,7 +6,9 @@ use bottle_channel::{Channel, Side};
 use bottle_contract::credential;
 use bottle_contract::names::Name;
 use bottle_contract::route::{self, Form};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile};
+use bottle_contract::session::bundle::{
+    BundleEvent, BundleRequest, Credential, Provision, Routes, RuleFile, SuperviseProvision,
+};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
@@ -45,7 +47,8 @@ pub(super) async fn raise(
     }
     if work.order.plan.supervise {
         let routes = Routes::first(work.order.plan.egress.routes.clone());
-        let request = BundleRequest::Supervise(routes);
+        let call_seconds = work.order.plan.waits.call_seconds;
+        let request = BundleRequest::Supervise(SuperviseProvision { routes, call_seconds });
         let BundleEvent::SuperviseOpen = ask(&channel, request, "open the MCP server").await? else {
             return Err(out_of_turn());
         };

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
+use bottle_test_support::pty::Pty;
 use bottle_test_support::{engine, skip};
 use serde_json::Value;
 
@@ -340,4 +341,140 @@ fn a_key_on_the_screen_opens_the_door() -> Result<()> {
     pty.type_keys("q")?;
     ensure!(pty.wait_exit()? == 0 && pty.is_cooked()? && pty.left_on().is_empty());
     Ok(())
+}
+
+/// Asks from inside the bottle `two`, which is somebody's session; its question's id, once a person can see it.
+fn ask_in_two(home: &TestHome, host: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
+    let mut program = home.program(["exec", "two", "--", "bottle-ask", "allow", "--why", "x", host])?;
+    program.deadline(PATIENCE);
+    let asking = thread::spawn(move || program.run());
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let listed = run(home, &["supervise", "list", "--json"])?.json()?;
+        if let Some(id) = listed[0]["id"].as_str() {
+            return Ok((asking, id.to_owned()));
+        }
+        ensure!(Instant::now() < end && !asking.is_finished(), "nothing waits: {:?}", asking.join());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until the terminal was sent this.
+fn wait_for_raw(pty: &Pty, wanted: &str) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !String::from_utf8_lossy(&pty.raw()).contains(wanted) {
+        ensure!(Instant::now() < end, "{wanted:?} is not in {:?}", String::from_utf8_lossy(&pty.raw()));
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Beside an agent that has the terminal: a bell and a mark in the title, which goes with the question.
+#[test]
+fn a_question_rings_and_marks_the_title_until_it_is_answered() -> Result<()> {
+    let Some(home) = asking("asking beside a session", "linux", &[])? else { return Ok(()) };
+    for (settings, before, after) in [
+        ("", "", "\x1b]0;two\x07"),
+        // What may be the agent's own comes back from behind ours.
+        ("terminal: {pass: [title]}\n", "\x1b[22;0t", "\x1b[23;0t"),
+    ] {
+        home.write("home/.bottle/settings.yml", settings)?;
+        let mut pty = home.on_terminal(&["start", "asks", "--label", "two", "--yes"], 24, 80)?;
+        wait_for_raw(&pty, "\x1b]0;two\x07")?;
+        let (asks, id) = ask_in_two(&home, "api.site.example")?;
+        wait_for_raw(&pty, &format!("\x07{before}\x1b]0;two - 1 question\x07"))?;
+        let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
+        wait_for_raw(&pty, &format!("\x1b]0;two - 1 question\x07{after}"))?;
+        let _ = answer(asks)?.expect_code(1);
+        // One more, which waits when the session ends: its titles come back in their order.
+        let (asks, _) = ask_in_two(&home, "[{host: other.example}]")?;
+        let marks = |pty: &Pty| String::from_utf8_lossy(&pty.raw()).matches("two - 1 question").count();
+        let end = Instant::now() + PATIENCE;
+        while marks(&pty) < 2 {
+            ensure!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));
+            thread::sleep(Duration::from_millis(20));
+        }
+        pty.type_keys("\x1dd")?;
+        ensure!(pty.wait_exit()? == 0);
+        let last = pty.last_screen()?;
+        ensure!(last.contains("a question waits for you: `bottle supervise`"), "{last}");
+        let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
+        let (kept, back) = (raw.matches("\x1b[22;0t").count(), raw.matches("\x1b[23;0t").count());
+        ensure!(kept == back, "{kept} titles were kept, {back} came back: {raw:?}");
+        let _ = run(&home, &["stop", "two", "--time", "0"])?.expect_code(0);
+        let _ = answer(asks);
+        let _ = run(&home, &["discard", "two"]);
+        for listed in run(&home, &["supervise", "list", "--json"])?.json()?.as_array().context("a list")? {
+            let id = listed["id"].as_str().context("an id")?;
+            let _ = run(&home, &["supervise", "reject", id, "--reason", "gone"])?.expect_code(0);
+        }
+    }
+    Ok(())
+}
+
+/// A command of the person's, and a desktop, are told once; what they do holds nothing up.
+#[test]
+fn a_new_question_is_told_wherever_the_person_is() -> Result<()> {
+    let Some(home) = asking("telling of questions", "linux", &[])? else { return Ok(()) };
+    let tell = |home: &TestHome, script: &str| -> Result<()> {
+        let path = home.write("project/tell me", &format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+        let line = format!("supervise: {{notify: \"'{}' one 'two words'\"}}\n", path.display());
+        home.write("home/.bottle/settings.yml", &line).map(drop)
+    };
+    let told = home.project().join("told");
+    tell(
+        &home,
+        &format!(
+            "cd '{}'; echo \"$1/$2/$#\" > how; env > seen; cat > told.new; mv told.new told",
+            home.project().display()
+        ),
+    )?;
+    let (asks, id) = ask(&home, "api.site.example")?;
+    let end = Instant::now() + PATIENCE;
+    while !told.exists() {
+        ensure!(Instant::now() < end, "nobody was told");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let proposal: Value = serde_json::from_str(&std::fs::read_to_string(&told)?)?;
+    ensure!(proposal["id"] == id.as_str() && proposal["bottle_slug"] == "one", "{proposal}");
+    ensure!(proposal["tool"] == "egress-allow" && proposal["justification"] == "for the tests", "{proposal}");
+    ensure!(std::fs::read_to_string(home.project().join("how"))? == "one/two words/2\n");
+    let seen = std::fs::read_to_string(home.project().join("seen"))?;
+    let names: Vec<&str> = seen.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    let own =
+        ["PWD", "OLDPWD", "SHLVL", "_", "BOTTLE_HOME", "HOME", "PATH", "USER", "TMPDIR", "XDG_RUNTIME_DIR"];
+    ensure!(names.iter().all(|name| own.contains(name)), "{names:?}");
+    let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
+    let _ = answer(asks)?.expect_code(1);
+
+    // One that hangs, one that fails and one that is not there: the question is asked all the same.
+    for (script, words) in
+        [("sleep 60", "did not end within 10 s and was killed"), ("exit 3", "ended with exit status: 3")]
+    {
+        tell(&home, script)?;
+        let (asks, id) = ask(&home, "api.site.example")?;
+        let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
+        let _ = answer(asks)?.expect_code(1);
+        wait_for_log(&home, words)?;
+    }
+    home.write("home/.bottle/settings.yml", "supervise: {notify: /no/such/program}\n")?;
+    let (asks, id) = ask(&home, "api.site.example")?;
+    wait_for_log(&home, "`/no/such/program` cannot be started to tell of a question")?;
+    let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
+    let _ = answer(asks)?.expect_code(1);
+    Ok(())
+}
+
+fn wait_for_log(home: &TestHome, words: &str) -> Result<()> {
+    let log = home.bottle_home().join("state/one/logs/keeper.log");
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        if text.contains(words) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{words:?} is not in the keeper's log:\n{text}");
+        thread::sleep(Duration::from_millis(50));
+    }
 }

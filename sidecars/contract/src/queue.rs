@@ -118,6 +118,17 @@ impl Tool {
         }
     }
 
+    /// What a bottle does that asks for it, as the end of a sentence.
+    #[must_use]
+    pub fn deed(self) -> &'static str {
+        match self {
+            Self::EgressAllow => "asks for hosts",
+            Self::EgressBlock => "asks for hosts that were refused",
+            Self::EgressTokenAllow => "sends what may be a secret",
+            Self::GitleaksAllow => "pushes what may be a secret",
+        }
+    }
+
     /// Whether it only reports: there is nothing to modify, and an approval needs a reason.
     #[must_use]
     pub fn reports(self) -> bool {

@@ -41,6 +41,12 @@ pub trait Decide: fmt::Debug + Send + Sync {
         proposal: Proposal,
         response: Response,
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+    /// A proposal stands in the queue and waits; `new` where it did not stand there before.
+    fn asked(&self, _proposal: &Proposal, _new: bool) {}
+
+    /// Nobody waits for the answer to it any more, whatever came of it.
+    fn settled(&self, _id: &Id) {}
 }
 
 /// Asks for one bottle. Cheap to clone.
@@ -172,6 +178,8 @@ impl Drop for Listed {
     fn drop(&mut self) {
         let mut waiting = self.inner.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|(there, _)| there.id != self.id);
+        drop(waiting);
+        self.inner.decide.settled(&self.id);
     }
 }
 
@@ -185,6 +193,7 @@ impl Inner {
             Ok(Err(why)) => return Answer::Refused(why),
             Err(_) => return Answer::Refused("the queue stopped".to_owned()),
         };
+        self.decide.asked(&asked.proposal, asked.new);
         let held = Arc::new((folder, asked));
         let mut failures = 0;
         loop {

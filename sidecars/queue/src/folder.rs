@@ -90,6 +90,8 @@ pub enum RespondError {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) proposal: Proposal,
+    /// Whether it did not stand there before.
+    pub(crate) new: bool,
     /// Holds the lock.
     _file: File,
 }
@@ -214,12 +216,12 @@ impl Folder {
                 return Err(SubmitError::Taken);
             }
             file::lock(&file)?;
-            return Ok(Asked { proposal: there, _file: file });
+            return Ok(Asked { proposal: there, new: false, _file: file });
         }
         self.make_room(&proposal, now)?;
         let name = format!("{}{PROPOSAL}", proposal.id);
         let file = file::create(self.folder.as_fd(), &name, &proposal, true)?;
-        Ok(Asked { proposal, _file: file })
+        Ok(Asked { proposal, new: true, _file: file })
     }
 
     /// Takes what nobody waits for out of the way: the same question of somebody who is gone, and the oldest

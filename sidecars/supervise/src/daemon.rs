@@ -2,12 +2,13 @@
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::Stream;
 use bottle_contract::names::{SUPERVISE_DOOR_PORTS, SUPERVISE_PORT};
 use bottle_contract::session::Role;
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
 use bottle_daemon::{Confinement, Door, Listener, Serve};
 use bottle_harden::identity::Identity;
 use bottle_harden::syscalls;
@@ -68,7 +69,7 @@ impl Serve for SuperviseDaemon {
     async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
         match (asked, self.proposals.get()) {
             (BundleRequest::Supervise(_), Some(_)) => Err("supervise is provisioned already".to_owned()),
-            (BundleRequest::Supervise(routes), None) => self.open(&routes).await,
+            (BundleRequest::Supervise(provision), None) => self.open(&provision).await,
             (BundleRequest::Routes(routes), Some(proposals)) => {
                 proposals.replace(&routes)?;
                 Ok(BundleEvent::Live { revision: routes.revision })
@@ -101,11 +102,12 @@ impl SuperviseDaemon {
         Self { config, questions: Questions::default(), proposals: OnceLock::new() }
     }
 
-    async fn open(&self, routes: &Routes) -> Result<BundleEvent, String> {
-        let proposals = Arc::new(Proposals::new(self.questions.clone(), routes)?);
+    async fn open(&self, provision: &SuperviseProvision) -> Result<BundleEvent, String> {
+        let proposals = Arc::new(Proposals::new(self.questions.clone(), &provision.routes)?);
+        let waits = Duration::from_secs(provision.call_seconds);
         let listener = Listener::bind(&self.config.door, SUPERVISE_PORT).await;
         let listener = listener.map_err(|error| format!("supervise's {error}"))?;
-        tokio::spawn(http::listen(Arc::clone(&proposals), listener));
+        tokio::spawn(http::listen(Arc::clone(&proposals), waits, listener));
         // Requests of the parent come one after the other, so that nobody can have been faster.
         let _ = self.proposals.set(proposals);
         Ok(BundleEvent::SuperviseOpen)

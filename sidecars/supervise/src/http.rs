@@ -37,9 +37,9 @@ const BUFFER: usize = 64 << 10;
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// Accepts for as long as the process lives.
-pub(crate) async fn listen(proposals: Arc<Proposals>, listener: Listener) {
-    let mcp = service(proposals);
+/// Accepts for as long as the process lives. A call waits for a person for as long as `waits`.
+pub(crate) async fn listen(proposals: Arc<Proposals>, waits: Duration, listener: Listener) {
+    let mcp = service(proposals, waits);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     while let Some((socket, place)) = listener.accept(&places).await {
         tokio::spawn(connection(mcp.clone(), socket, place));
@@ -47,7 +47,7 @@ pub(crate) async fn listen(proposals: Arc<Proposals>, listener: Listener) {
 }
 
 /// The SDK's server. No sessions: what was asked is known by its id, to whoever asks.
-fn service(proposals: Arc<Proposals>) -> Mcp {
+fn service(proposals: Arc<Proposals>, waits: Duration) -> Mcp {
     // Without them a page that a browser in the bottle shows could speak to it by another name.
     let names = [SUPERVISE_HOST.to_owned(), format!("{SUPERVISE_HOST}:{SUPERVISE_PORT}")];
     let config = StreamableHttpServerConfig::default()
@@ -56,7 +56,7 @@ fn service(proposals: Arc<Proposals>) -> Mcp {
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(BODY);
-    let server = move || Ok(Server::new(Arc::clone(&proposals)));
+    let server = move || Ok(Server::new(Arc::clone(&proposals), waits));
     StreamableHttpService::new(server, Arc::new(NeverSessionManager::default()), config)
 }
 

@@ -17,10 +17,7 @@ use tokio::sync::watch;
 use crate::proposals::{Proposals, Proposed};
 use crate::tools::{self, Call};
 
-/// How long a call waits for a person: clients cut calls at 60 seconds.
-const WAITS: Duration = Duration::from_secs(45);
-
-/// The same where the client wants to hear how it goes.
+/// How long a call waits for a person where the client wants to hear how it goes.
 const WAITS_AND_TELLS: Duration = Duration::from_secs(300);
 
 /// How often it hears.
@@ -33,11 +30,13 @@ const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. Whe
 /// One request's server.
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
+    /// How long a call waits for a person.
+    waits: Duration,
 }
 
 impl Server {
-    pub(crate) fn new(proposals: Arc<Proposals>) -> Self {
-        Self { proposals }
+    pub(crate) fn new(proposals: Arc<Proposals>, waits: Duration) -> Self {
+        Self { proposals, waits }
     }
 
     fn routes(&self) -> Value {
@@ -66,7 +65,7 @@ impl Server {
         };
         let mut answer = self.proposals.answer(id).ok_or_else(unknown)?;
         let token = context.meta.get_progress_token();
-        let within = if token.is_some() { WAITS_AND_TELLS } else { WAITS };
+        let within = if token.is_some() { WAITS_AND_TELLS } else { self.waits };
         let tell = async {
             let Some(token) = token else { return std::future::pending().await };
             let mut told = 0.0;

@@ -23,7 +23,7 @@ use bottle_contract::terminal::Pass;
 
 use tokio::sync::watch;
 
-pub(crate) use notices::Watch;
+pub(crate) use notices::{Aside, Watch};
 pub(crate) use pump::run;
 pub(crate) use signals::{Signals, interrupted};
 
@@ -76,6 +76,6 @@ pub(crate) struct Session {
     pub(crate) style: Style,
     /// What of the program's output may do more to a terminal than draw.
     pub(crate) pass: Pass,
-    /// What the title says beside the name, as it changes.
-    pub(crate) aside: Option<watch::Receiver<String>>,
+    /// What the title says beside the name, as it changes; the bell rings for a question.
+    pub(crate) aside: Option<watch::Receiver<Aside>>,
 }

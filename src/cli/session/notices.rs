@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::Channel;
+use bottle_contract::queue::{Id, Tool};
 use bottle_contract::session::bundle::Refused;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -25,8 +26,19 @@ const REMEMBERED: usize = 20;
 /// Listens to one bottle's notices.
 pub(crate) struct Watch {
     task: JoinHandle<()>,
-    aside: watch::Receiver<String>,
+    aside: watch::Receiver<Aside>,
     heard: Heard,
+}
+
+/// What is said beside the agent while it has the screen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Aside {
+    /// For the window's title; may be empty.
+    pub(crate) words: String,
+    /// Questions that were heard of, ever.
+    pub(crate) asked: u64,
+    /// Those of them that wait.
+    pub(crate) waiting: usize,
 }
 
 /// What was heard so far.
@@ -40,21 +52,23 @@ pub(crate) struct End {
     refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
     words: Vec<String>,
+    asked: u64,
+    waiting: BTreeMap<Id, Tool>,
 }
 
 impl Watch {
     /// Starts listening; `live` prints each notice as it comes.
     pub(crate) fn start(channel: &Channel, live: bool, output: &Output) -> Self {
         let (channel, output) = (channel.clone(), output.clone());
-        let (said, aside) = watch::channel(String::new());
+        let (said, aside) = watch::channel(Aside::default());
         let heard = Heard::default();
         let end = heard.clone();
         let listening = async move { listen(&channel, live.then_some(&output), &said, &end).await };
         Self { task: tokio::spawn(listening), aside, heard }
     }
 
-    /// What a window's title can say of it meanwhile, in a few words, as it changes.
-    pub(crate) fn aside(&self) -> watch::Receiver<String> {
+    /// What can be said of it meanwhile, as it changes.
+    pub(crate) fn aside(&self) -> watch::Receiver<Aside> {
         self.aside.clone()
     }
 
@@ -80,6 +94,11 @@ impl End {
     /// The summary for a person who could not be told meanwhile.
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut lines = self.words.clone();
+        lines.extend(match self.waiting.len() {
+            0 => None,
+            1 => Some("a question waits for you: `bottle supervise`".to_owned()),
+            more => Some(format!("{more} questions wait for you: `bottle supervise`")),
+        });
         let times = |count: &u64| if *count == 1 { String::new() } else { format!(" ({count} times)") };
         lines.extend(
             self.refused
@@ -93,11 +112,17 @@ impl End {
     }
 
     /// How much there is to be told, in a few words.
-    fn aside(&self) -> String {
+    fn aside(&self) -> Aside {
+        let waiting = match self.waiting.len() {
+            0 => None,
+            1 => Some("1 question".to_owned()),
+            more => Some(format!("{more} questions")),
+        };
         let refused = self.refused.values().sum::<u64>() + self.more;
         let refusals = (refused > 0).then(|| format!("{refused} refused"));
         let words = (!self.words.is_empty()).then(|| "the door needs you".to_owned());
-        words.into_iter().chain(refusals).collect::<Vec<_>>().join(", ")
+        let words = words.into_iter().chain(waiting).chain(refusals).collect::<Vec<_>>().join(", ");
+        Aside { words, asked: self.asked, waiting: self.waiting.len() }
     }
 
     fn note(&mut self, notice: Notice) {
@@ -110,6 +135,13 @@ impl End {
                     self.more += 1;
                 }
             }
+            Notice::Asked { id, tool } => {
+                self.asked += 1;
+                if self.waiting.len() < REMEMBERED {
+                    self.waiting.insert(id, tool);
+                }
+            }
+            Notice::Settled { id } => drop(self.waiting.remove(&id)),
             Notice::DoorDown(words) | Notice::Warning(words) if self.words.len() < REMEMBERED => {
                 self.words.push(words);
             }
@@ -118,12 +150,14 @@ impl End {
     }
 }
 
-async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<String>, heard: &Heard) {
+async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<Aside>, heard: &Heard) {
     let Ok(mut stream) = channel.open(&KeeperRequest::Notices).await else { return };
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
         let mut end = heard.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
-            (KeeperEvent::Notice(notice), Some(output)) => output.note(line(&notice)),
+            (KeeperEvent::Notice(notice), Some(output)) => {
+                line(&notice).into_iter().for_each(|it| output.note(it))
+            }
             (KeeperEvent::Notice(notice), None) => {
                 end.note(notice);
                 aside.send_replace(end.aside());
@@ -137,14 +171,22 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
     }
 }
 
-fn line(notice: &Notice) -> String {
-    match notice {
+fn line(notice: &Notice) -> Option<String> {
+    Some(match notice {
         // The sentence is written for the agent; the person knows `bottle policy check`.
         Notice::Refused(refused) => {
             format!("the door refused {}: {}", what(refused), refused.reason.as_str())
         }
+        Notice::Asked { id, tool } => {
+            format!(
+                "the bottle {}: `bottle supervise show {}`, then approve or reject it",
+                tool.deed(),
+                id.short()
+            )
+        }
+        Notice::Settled { .. } => return None,
         Notice::DoorDown(words) | Notice::Warning(words) => words.clone(),
-    }
+    })
 }
 
 /// `GET https://host/path`, or as much of it as was read.
@@ -188,5 +230,26 @@ mod tests {
         }
         assert_eq!(end.summary().len(), REMEMBERED + 1);
         assert_eq!(end.summary().last().map(String::as_str), Some("the door refused 81 more requests"));
+    }
+
+    #[test]
+    fn a_question_is_said_as_long_as_it_waits() {
+        let mut end = End::default();
+        let id = |number| Id::of([number; 16]);
+        let asked = |number| Notice::Asked { id: id(number), tool: Tool::GitleaksAllow };
+        for (notice, words, summary) in [
+            (asked(1), "1 question", &["a question waits for you: `bottle supervise`"][..]),
+            (asked(2), "2 questions", &["2 questions wait for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(1) }, "1 question", &["a question waits for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(9) }, "1 question", &["a question waits for you: `bottle supervise`"]),
+            (Notice::Settled { id: id(2) }, "", &[]),
+        ] {
+            end.note(notice);
+            assert_eq!(end.aside().words, words);
+            assert_eq!(end.summary(), summary);
+        }
+        assert_eq!(end.aside(), Aside { words: String::new(), asked: 2, waiting: 0 });
+        (0..100).for_each(|number| end.note(asked(number)));
+        assert_eq!(end.aside().words, format!("{REMEMBERED} questions"));
     }
 }

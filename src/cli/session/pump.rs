@@ -11,13 +11,16 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::signals::{Caught, Signals};
-use super::{Outcome, Session, Style};
+use super::{Aside, Outcome, Session, Style};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::terminal::{self, Detach, RawTerminal};
 
 /// A second Ctrl-C within this long after the first wants the end, not the program's attention.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// What rings.
+const BELL: u8 = 0x07;
 
 /// What Ctrl-C is among keys.
 const CTRL_C: u8 = 0x03;
@@ -39,10 +42,13 @@ pub(crate) async fn run(
             let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
                 .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
             screen = Some(raw);
+            let shared = session.pass.title;
+            let titled = title.zip(session.aside);
+            let titled = titled.map(|(title, aside)| Titled { title, aside, rung: 0, marked: false, shared });
             let typed =
                 async { if watch_only { watch(detach).await } else { type_keys(detach, &sender).await } };
             tokio::select! {
-                outcome = show(receiver, session.pass, screen.as_ref(), title.zip(session.aside)) => outcome,
+                outcome = show(receiver, session.pass, screen.as_ref(), titled) => outcome,
                 outcome = typed => outcome,
                 number = resize_until_signal(signals, &sender) => Outcome::Interrupted(number),
             }
@@ -62,7 +68,16 @@ pub(crate) async fn run(
 }
 
 /// A title and what is said beside it.
-type Titled = (String, watch::Receiver<String>);
+struct Titled {
+    title: String,
+    aside: watch::Receiver<Aside>,
+    /// Questions that the bell rang for.
+    rung: u64,
+    /// Whether something is said.
+    marked: bool,
+    /// Whether the title may be the agent's own, which then comes back behind ours.
+    shared: bool,
+}
 
 /// Output until the program ends.
 async fn show(
@@ -76,8 +91,10 @@ async fn show(
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            title = changed(&mut titled) => {
-                stdout.title = Some(title);
+            aside = changed(&mut titled) => {
+                if let (Some(titled), Some(screen)) = (&mut titled, screen) {
+                    stdout.own.extend(titled.say(&aside, screen));
+                }
                 if let Err(error) = stdout.write(&[]).await {
                     return Outcome::OutputClosed(error);
                 }
@@ -104,15 +121,37 @@ async fn show(
     Outcome::Reset("the bottle ended the session without a word".to_owned())
 }
 
-/// The title as it is to be from now on.
-async fn changed(titled: &mut Option<Titled>) -> String {
-    if let Some((title, aside)) = titled
+/// What is to be said from now on.
+async fn changed(titled: &mut Option<Titled>) -> Aside {
+    if let Some(Titled { aside, .. }) = titled
         && aside.changed().await.is_ok()
     {
-        return format!("{title} - {}", *aside.borrow_and_update());
+        return aside.borrow_and_update().clone();
     }
     // Nobody has more to say; the output goes on.
     std::future::pending().await
+}
+
+impl Titled {
+    /// What the terminal is sent for it: a bell for a question, and the title, or the one that was there before.
+    fn say(&mut self, aside: &Aside, screen: &RawTerminal) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // What was asked and answered before we came rings no more.
+        if aside.asked > std::mem::replace(&mut self.rung, aside.asked) && aside.waiting > 0 {
+            bytes.push(BELL);
+        }
+        let marks = !aside.words.is_empty();
+        if self.shared && marks != self.marked {
+            bytes.extend_from_slice(if marks { screen.push_title() } else { screen.pop_title() });
+        }
+        if marks {
+            bytes.extend(terminal::title_sequence(&format!("{} - {}", self.title, aside.words)));
+        } else if !self.shared && self.marked {
+            bytes.extend(terminal::title_sequence(&self.title));
+        }
+        self.marked = marks;
+        bytes
+    }
 }
 
 /// One of our standard streams: bytes as they come into a file or pipe, made harmless for a terminal.
@@ -121,13 +160,19 @@ struct Sink<'a, W> {
     filter: Option<Filter>,
     screen: Option<&'a RawTerminal>,
     shown: Vec<u8>,
-    /// To be set as soon as it cannot cut the program's output in two.
-    title: Option<String>,
+    /// What we say ourselves, as soon as it cannot cut the program's output in two.
+    own: Vec<u8>,
 }
 
 impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
     fn new(stream: W, terminal: bool, pass: Pass, screen: Option<&'a RawTerminal>) -> Self {
-        Self { stream, filter: terminal.then(|| Filter::new(pass)), screen, shown: Vec::new(), title: None }
+        Self {
+            stream,
+            filter: terminal.then(|| Filter::new(pass)),
+            screen,
+            shown: Vec::new(),
+            own: Vec::new(),
+        }
     }
 
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -138,10 +183,8 @@ impl<'a, W: AsyncWrite + Unpin> Sink<'a, W> {
                 if let Some(screen) = self.screen {
                     screen.note_output(&self.shown);
                 }
-                if filter.is_between()
-                    && let Some(title) = self.title.take()
-                {
-                    self.shown.extend_from_slice(&terminal::title_sequence(&title));
+                if filter.is_between() {
+                    self.shown.append(&mut self.own);
                 }
                 self.stream.write_all(&self.shown).await?;
             }

@@ -18,11 +18,16 @@ struct Saved {
     terminal: File,
     termios: Termios,
     modes: Modes,
-    title: bool,
+    /// Titles on the terminal's own stack that are to come back.
+    titles: u8,
     color: bool,
     /// Says to the next command that the terminal is not given back yet.
     mark: Option<Mark>,
 }
+
+/// Keeps the window's title on the terminal's own stack, and brings it back.
+const PUSH_TITLE: &[u8] = b"\x1b[22;0t";
+const POP_TITLE: &[u8] = b"\x1b[23;0t";
 
 static SAVED: Mutex<Option<Saved>> = Mutex::new(None);
 
@@ -46,8 +51,7 @@ impl RawTerminal {
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         let mut words = Vec::new();
         if let Some(title) = title {
-            // Saved on the terminal's own stack, so that the shell's title comes back.
-            words.extend_from_slice(b"\x1b[22;0t");
+            words.extend_from_slice(PUSH_TITLE);
             words.extend(title_sequence(title));
         }
         if let Some(color) = color.and_then(rgb) {
@@ -59,6 +63,23 @@ impl RawTerminal {
         io::stdout().write_all(&words)?;
         io::stdout().flush()?;
         Ok(Self(()))
+    }
+
+    /// What keeps the title of now on the terminal's own stack; it comes back at the end, or by
+    /// [`RawTerminal::pop_title`].
+    pub(crate) fn push_title(&self) -> &'static [u8] {
+        if let Some(saved) = lock().as_mut() {
+            saved.titles = saved.titles.saturating_add(1);
+        }
+        PUSH_TITLE
+    }
+
+    /// What brings the title back that was kept last.
+    pub(crate) fn pop_title(&self) -> &'static [u8] {
+        if let Some(saved) = lock().as_mut() {
+            saved.titles = saved.titles.saturating_sub(1);
+        }
+        POP_TITLE
     }
 
     /// Remembers what this piece of the agent's output switches on, to be switched off at the end.
@@ -102,8 +123,8 @@ pub(crate) fn restore() {
     };
     let Some(mut saved) = saved else { return };
     let mut last_words = saved.modes.undo();
-    if saved.title {
-        last_words.extend_from_slice(b"\x1b[23;0t");
+    for _ in 0..saved.titles {
+        last_words.extend_from_slice(POP_TITLE);
     }
     if saved.color {
         last_words.extend_from_slice(b"\x1b]112\x07");
@@ -136,7 +157,8 @@ pub(super) fn remember(terminal: &File, now: &Termios, title: bool) -> io::Resul
     let terminal = terminal.try_clone()?;
     let mark = Mark::set(&terminal);
     let modes = Modes::default();
-    *lock() = Some(Saved { terminal, termios: now.clone(), modes, title, color: false, mark });
+    let titles = u8::from(title);
+    *lock() = Some(Saved { terminal, termios: now.clone(), modes, titles, color: false, mark });
     Ok(())
 }
 

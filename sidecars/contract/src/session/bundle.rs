@@ -26,9 +26,9 @@ pub enum BundleRequest {
     /// Once, where the bundle has a git gate, before the door's part of it opens. Answers
     /// [`BundleEvent::GateOpen`] or `Rejected`.
     Gate(Box<GateProvision>),
-    /// Once, where a person can be asked: the routes that were provisioned, so that the MCP server knows them. Answers
+    /// Once, where a person can be asked, before the door's part of the MCP server opens. Answers
     /// [`BundleEvent::SuperviseOpen`] or `Rejected`.
-    Supervise(Routes),
+    Supervise(SuperviseProvision),
     /// New routes. Answers [`BundleEvent::Live`], or `Rejected` and the last good ones stay.
     Routes(Routes),
     /// Everything that happened since the last keeper listened, then what happens.
@@ -110,6 +110,16 @@ impl Provision {
             log_keep: 0,
         }
     }
+}
+
+/// See [`BundleRequest::Supervise`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuperviseProvision {
+    /// Those that the proxy was provisioned with.
+    pub routes: Routes,
+    /// How long a call waits for a person before it says that nobody has decided yet.
+    pub call_seconds: u64,
 }
 
 /// A file of rules in gitleaks' configuration format.

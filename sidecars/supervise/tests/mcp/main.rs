@@ -29,6 +29,7 @@ fn trials() -> Vec<Trial> {
         trial("what_a_person_says_is_what_the_agent_hears", answered),
         slow_trial("the_official_python_client_is_served", official::python_client),
         trial("who_wants_to_hear_how_it_goes_hears", progress),
+        trial("a_call_waits_as_long_as_the_person_set", waiting),
         trial("what_is_wrong_with_a_call_is_said_and_nobody_is_asked", wrong),
         trial("nothing_else_is_served", bounds),
         trial("it_has_given_its_rights_up", hardened),
@@ -149,7 +150,7 @@ async fn answered() -> Result<()> {
 }
 
 async fn progress() -> Result<()> {
-    let scene = Scene::start_with_patience(Duration::from_millis(300), |question| {
+    let scene = Scene::start_with_patience(45, Duration::from_millis(300), |question| {
         Scene::decided(question, Status::Approved, None, None)
     })
     .await?;
@@ -171,6 +172,29 @@ async fn progress() -> Result<()> {
     ensure!(last["result"]["structuredContent"]["status"] == "approved", "{last}");
     ensure!(begun.elapsed() >= Duration::from_millis(300), "it waited for the person");
     Ok(())
+}
+
+/// A call waits as long as the person set, and the next one goes on waiting.
+async fn waiting() -> Result<()> {
+    let scene = Scene::start_with_patience(1, Duration::from_secs(3), |question| {
+        Scene::decided(question, Status::Approved, None, None)
+    })
+    .await?;
+    let begun = Instant::now();
+    let said =
+        scene.tool("egress-allow", json!({"routes": [{"host": "yes.example"}], "justification": "x"}))?;
+    let said = said.result()?["structuredContent"].clone();
+    ensure!(said["status"] == "pending", "{said}");
+    let took = begun.elapsed();
+    ensure!((Duration::from_secs(1)..Duration::from_secs(3)).contains(&took), "{took:?}");
+    loop {
+        let said = scene.tool("check-proposal", json!({"id": said["id"]}))?;
+        let said = said.result()?["structuredContent"].clone();
+        if said["status"] == "approved" {
+            return Ok(());
+        }
+        ensure!(said["status"] == "pending" && begun.elapsed() < PATIENCE, "{said}");
+    }
 }
 
 async fn wrong() -> Result<()> {

@@ -48,7 +48,7 @@ pub(crate) async fn python_client() -> Result<()> {
             return Ok(());
         }
     };
-    let scene = Scene::start_with_patience(std::time::Duration::from_millis(300), |question| {
+    let scene = Scene::start_with_patience(45, std::time::Duration::from_millis(300), |question| {
         Scene::decided(question, Status::Approved, Some("because"), None)
     })
     .await?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bottle_channel::{Channel, Side};
 use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes, SuperviseProvision};
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Door;
 use bottle_supervise::SuperviseConfig;
@@ -80,11 +80,12 @@ impl Reply {
 impl Scene {
     /// A daemon whose questions a person answers at once, like this.
     pub(crate) async fn start(person: fn(&Question) -> Answer) -> Result<Self> {
-        Self::start_with_patience(Duration::ZERO, person).await
+        Self::start_with_patience(45, Duration::ZERO, person).await
     }
 
-    /// The same, after a while.
+    /// The same, after a while; a call waits for so many seconds.
     pub(crate) async fn start_with_patience(
+        call_seconds: u64,
         after: Duration,
         person: fn(&Question) -> Answer,
     ) -> Result<Self> {
@@ -105,7 +106,8 @@ impl Scene {
         let asked = Arc::default();
         let scene = Self { folder, process, channel, asked };
         let first = Routes::first(ROUTES.to_owned());
-        let open = scene.ask(&BundleRequest::Supervise(first)).await?;
+        let provision = SuperviseProvision { routes: first, call_seconds };
+        let open = scene.ask(&BundleRequest::Supervise(provision)).await?;
         ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
         let (channel, asked) = (scene.channel.clone(), Arc::clone(&scene.asked));
         tokio::spawn(async move {

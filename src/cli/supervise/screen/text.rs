@@ -3,7 +3,6 @@
 //! What is ours begins at the edge or with a sign of a change. What comes from a bottle stands behind a bar, so that
 //! none of it looks like ours.
 
-use bottle_contract::queue::Tool;
 use bottle_queue::{Pending, State};
 use dialoguer::console::truncate_str;
 use jiff::Timestamp;
@@ -31,13 +30,7 @@ const LONG: usize = 400;
 
 /// Who asks for what.
 pub(super) fn asks(pending: &Pending) -> String {
-    let what = match pending.proposal.tool {
-        Tool::EgressAllow => "asks for hosts",
-        Tool::EgressBlock => "asks for hosts that were refused",
-        Tool::EgressTokenAllow => "sends what may be a secret",
-        Tool::GitleaksAllow => "pushes what may be a secret",
-    };
-    format!("{} {what}", pending.proposal.bottle_slug)
+    format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.deed())
 }
 
 /// How long it can wait, and whether it is waited for at all.
