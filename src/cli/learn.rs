@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use bottle_contract::names::Slug;
+use bottle_contract::names::{Name, Slug};
 use bottle_contract::proposal;
 use bottle_contract::queue::{Question, Tool};
 use bottle_contract::route::{Form, parse_routes};
@@ -17,6 +17,7 @@ use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, one_line};
 use super::shapes::{Learnt, LearntHost, LeftOut};
+use super::supervise::{Addition, show_addition};
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::decisions;
@@ -38,6 +39,9 @@ pub(crate) struct Learn {
     /// Only show them
     #[arg(long)]
     dry_run: bool,
+    /// Ask for nothing, and write them into this bottle of yours; one that is not there yet is made
+    #[arg(long, value_name = "BOTTLE", conflicts_with = "dry_run", add = completions::bottles())]
+    save: Option<Name>,
 }
 
 impl Learn {
@@ -51,7 +55,7 @@ impl Learn {
         })?;
         let (learned, now) = learned(host, slug)?;
         let asked = match &learned.routes {
-            Some(routes) if !self.dry_run && matches!(state, State::Alive(_)) => {
+            Some(routes) if !self.dry_run && self.save.is_none() && matches!(state, State::Alive(_)) => {
                 ask(host, slug, wanted(&learned, routes, &now))?;
                 true
             }
@@ -62,7 +66,10 @@ impl Learn {
             output.print_json(&shape(slug, &learned, opens, asked))?;
         } else {
             show(slug, &learned, &opens, output)?;
-            next(slug, &learned, asked, output);
+        }
+        match (&self.save, learned.routes) {
+            (Some(name), Some(routes)) => save(host, slug, name, routes, output)?,
+            (_, routes) => next(slug, routes.is_some(), asked, output),
         }
         Ok(exit::DONE)
     }
@@ -157,12 +164,33 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
 }
 
-fn next(slug: &Slug, learned: &Learned, asked: bool, output: &Output) {
-    if learned.routes.is_none() {
+/// Writes them into a file of the person's, as it is shown.
+fn save(
+    host: &Host,
+    slug: &Slug,
+    name: &Name,
+    routes: proposal::Proposal,
+    output: &Output,
+) -> Result<(), CliError> {
+    let addition = Addition::of(host, slug, Some(name), routes)
+        .map_err(|error| error.about("--save").hint("a new name makes a bottle of them"))?;
+    show_addition(output, &addition, "");
+    let path = addition.path.display().to_string();
+    addition.write(host).map_err(|why| {
+        CliError::failed(format!("{path} was not written: {why}"))
+            .about(&path)
+            .hint("the routes are shown above, to be put into it by hand")
+    })?;
+    output.note(format!("wrote {path}"));
+    Ok(())
+}
+
+fn next(slug: &Slug, any: bool, asked: bool, output: &Output) {
+    if !any {
         output.note(format!("{slug} was refused nothing that routes could let through"));
     } else if asked {
         output.note("they wait for your answer: `bottle supervise`");
     } else {
-        output.note("nothing was changed; they can go under `egress` in the bottle's file (`bottle edit`)");
+        output.note("nothing was changed; `--save BOTTLE` writes them into a bottle of yours");
     }
 }

@@ -236,6 +236,14 @@ fn what_was_refused_is_learned_and_asked_for() -> Result<()> {
     let after = run(&home, &["learn", "one", "--json"])?.expect_code(0).json()?;
     ensure!(after["asked"] == false, "nobody is there to ask: {after}");
     ensure!(after["routes"].as_str().is_some_and(|routes| routes.contains("/more")), "{after}");
+    let file = home.bottle_home().join("bottles/mine.md");
+    let saved = run(&home, &["learn", "one", "--save", "mine"])?.expect_code(0);
+    ensure!(saved.stderr.contains("mine.md gets these lines"), "{}", saved.stderr);
+    ensure!(std::fs::read_to_string(&file)?.contains("value: /more"));
+    let again = run(&home, &["learn", "one", "--save", "mine"])?.expect_code(1);
+    ensure!(again.stderr.contains("has a route for `api.site.example`"), "{}", again.stderr);
+    let shipped = run(&home, &["learn", "one", "--save", "dev"])?.expect_code(2);
+    ensure!(shipped.stderr.contains("the bottle `dev` is not yours"), "{}", shipped.stderr);
     Ok(())
 }
 

@@ -21,6 +21,8 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueHint};
 
 pub(crate) use self::answer::Unsaved;
+pub(super) use self::plain::show_addition;
+pub(super) use self::scope::Addition;
 use self::scope::Wanted;
 pub(crate) use self::waiting::waiting;
 use super::completions;

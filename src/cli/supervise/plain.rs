@@ -117,20 +117,20 @@ pub(super) fn approve(
         wanted.settle(host, &pending.proposal, text)?
     };
     if let Holds::Saved(addition) = &holds {
-        show_addition(output, addition);
+        show_addition(output, addition, "once it is live, ");
     }
     answer(host, output, &pending, Decision::Approve { reason, routes, holds })
 }
 
-/// What will be written, before anything is done.
-fn show_addition(output: &Output, addition: &Addition) {
+/// What will be written, before anything is done. `when` begins the sentence.
+pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: &str) {
     if output.json {
         return;
     }
     let path = addition.path.display();
     match addition.diff() {
         Ok(diff) => {
-            output.note(format!("once it is live, {path} gets these lines"));
+            output.note(format!("{when}{path} gets these lines"));
             let added = diff.iter().filter_map(|changed| match changed {
                 Changed::Added(line) => Some(format!("  + {}", one_line(line))),
                 _ => None,

@@ -89,9 +89,9 @@ impl Holds {
 
 /// Routes about to be added to a person's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Addition {
+pub(in crate::cli) struct Addition {
     name: Name,
-    pub(super) path: PathBuf,
+    pub(in crate::cli) path: PathBuf,
     routes: Routes,
     /// What stands there; none where there is no such file yet.
     before: Option<String>,
@@ -100,7 +100,16 @@ pub(super) struct Addition {
 }
 
 impl Addition {
-    fn of(host: &Host, slug: &Slug, wanted: Option<&Name>, routes: Routes) -> Result<Self, CliError> {
+    /// Routes for this bottle's file; without a name, for the one that `slug` was started from. Nothing is written.
+    ///
+    /// # Errors
+    /// When it is not clear which file is meant, or that one is not the person's.
+    pub(in crate::cli) fn of(
+        host: &Host,
+        slug: &Slug,
+        wanted: Option<&Name>,
+        routes: Routes,
+    ) -> Result<Self, CliError> {
         let all = manifests(host);
         let name = match wanted {
             Some(name) => name.clone(),
@@ -127,7 +136,7 @@ impl Addition {
     ///
     /// # Errors
     /// Why it is as it was: a fragment.
-    pub(super) fn write(&self, host: &Host) -> Result<(), String> {
+    pub(in crate::cli) fn write(&self, host: &Host) -> Result<(), String> {
         let text = self.after.as_ref().map_err(String::clone)?;
         let now = text_of(&manifests(host), &self.name).map_err(|error| error.message)?;
         if now.map(|(_, text)| text) != self.before {
@@ -142,7 +151,7 @@ impl Addition {
     }
 
     /// The routes, to be written into a file by hand.
-    pub(super) fn to_paste(&self) -> String {
+    pub(in crate::cli) fn to_paste(&self) -> String {
         self.routes.render()
     }
 }
