@@ -10,6 +10,7 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::pty::Pty;
 use bottle_test_support::{engine, skip};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::home::run;
@@ -97,6 +98,14 @@ fn ask(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outco
     }
 }
 
+/// The keeper of the bottle `one`.
+fn keeper(home: &TestHome) -> Result<Pid> {
+    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
+    keeper.and_then(Pid::from_raw).context("a keeper")
+}
+
 fn answer(asking: thread::JoinHandle<Result<Outcome>>) -> Result<Outcome> {
     asking.join().ok().context("asked")?
 }
@@ -180,11 +189,7 @@ fn what_cannot_be_applied_waits_on_and_a_killed_keeper_loses_nothing() -> Result
     std::fs::remove_file(&audit)?;
 
     // The keeper is killed; whoever comes next has the bottle adopted, and the question is still there.
-    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
-    let record: Value = serde_json::from_str(&record)?;
-    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()).context("a keeper")?;
-    let killed = std::process::Command::new("kill").args(["-9", keeper]).status()?;
-    ensure!(killed.success());
+    kill_process(keeper(&home)?, Signal::KILL)?;
     // Whoever waited through it lost its connection, not its question.
     let _ = answer(asks);
     let checked = inside(&home, &["true"])?.expect_code(0);
@@ -319,6 +324,24 @@ fn a_key_on_the_screen_opens_the_door() -> Result<()> {
     {
         eprintln!("measured: a key on the screen to live routes, and the word of it: {took:?}");
     }
+
+    // A keeper that takes its time holds nothing up but its own answer.
+    let (asks, _) = ask(&home, "[{host: slow.example}]")?;
+    pty.wait_for("+ slow.example: every request")?;
+    thread::sleep(Duration::from_secs(1));
+    let keeper = keeper(&home)?;
+    kill_process(keeper, Signal::STOP)?;
+    pty.type_keys("a")?;
+    pty.wait_for("approving for one")?;
+    pty.type_keys("?")?;
+    pty.wait_for("any key goes back")?;
+    pty.type_keys("xa")?;
+    pty.wait_for("it is being answered already")?;
+    pty.type_keys("q")?;
+    pty.wait_for("`q` once more leaves")?;
+    kill_process(keeper, Signal::CONT)?;
+    pty.wait_for("was approved, and is live: slow.example")?;
+    let _ = answer(asks)?.expect_code(0);
 
     // Saved from the screen, after a look at what is written; the routes moved on since.
     let (asks, id) = ask(&home, "[{host: other.example}]")?;
