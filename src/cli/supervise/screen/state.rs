@@ -1,7 +1,7 @@
 //! What the screen holds, and what a key, a look at the queue or an outcome does to it. Nothing here draws, reads
 //! files or waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use bottle_contract::names::Name;
@@ -271,6 +271,8 @@ impl State {
     /// A look at the queue found this.
     pub(super) fn found(&mut self, listing: Listing, now: Timestamp) {
         let Listing { mut pending, damaged } = listing;
+        // What somebody answers this moment may come back, and what was written to it with it.
+        let there: BTreeSet<Id> = pending.iter().map(|pending| pending.proposal.id.clone()).collect();
         // Answered, and in a moment taken by who asked; what we answer ourselves stays until it is done.
         pending.retain(|pending| {
             pending.state != Stands::Answered && !self.under_way.contains_key(&pending.proposal.id)
@@ -285,8 +287,8 @@ impl State {
         {
             self.lost(&id, &name);
         }
-        self.drafts.retain(|id, _| self.rows.get(id).is_some());
-        self.scopes.retain(|id, _| self.rows.get(id).is_some());
+        self.drafts.retain(|id, _| there.contains(id) || self.under_way.contains_key(id));
+        self.scopes.retain(|id, _| there.contains(id) || self.under_way.contains_key(id));
         self.laid.forget();
     }
 

@@ -363,6 +363,14 @@ fn one_that_somebody_is_answering_is_not_shown_and_comes_back_when_that_fails() 
     assert_eq!(state.rows().all().len(), 1);
     state.found(listing(vec![hosts(1), secret(2)]), now());
     assert_eq!(state.rows().all().len(), 2);
+    // With what was written to it.
+    let edited = Edited { text: Some("- host: nodejs.org\n".to_owned()), failed: None };
+    state.edited(&id(1), "", edited);
+    state.found(listing(vec![Pending { state: Stands::Answered, ..hosts(1) }, secret(2)]), now());
+    state.found(listing(vec![hosts(1), secret(2)]), now());
+    assert!(state.draft(&id(1)).is_some());
+    state.found(listing(vec![secret(2)]), now());
+    assert!(state.draft(&id(1)).is_none());
 }
 
 #[test]
