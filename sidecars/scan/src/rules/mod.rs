@@ -28,6 +28,10 @@ use row::{Check, Row};
 /// What `@=` in a pattern stands for: the rest of a name, quotes as they are nested in JSON, and a sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
 
+/// What stands before the hash of a package in lists of dependencies. Such a hash has as many characters as some keys,
+/// and among a few hundred thousand of them one has what marks a key as well, where the key has it.
+const DIGESTS: [&[u8]; 4] = [b"sha256-", b"sha384-", b"sha512-", b"h1:"];
+
 /// Bytes before or after a piece of text on which a rule may look at most.
 pub(crate) const REACH: usize = 4096;
 
@@ -138,6 +142,9 @@ impl Rule {
             return None;
         }
         if is_token && leads_nowhere(whole.as_bytes()) {
+            return None;
+        }
+        if row.lead > 0 && DIGESTS.iter().any(|name| text[..begin + secret.start()].ends_with(name)) {
             return None;
         }
         let severity = match row.check {
@@ -311,6 +318,19 @@ mod tests {
             ("db.test", 0),
         ] {
             assert_eq!(find(&format!("postgres://u:qX7zR2mK9pL4wT8v@{host}/x")), expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_hash_of_a_package_is_no_key() {
+        for (rule, name, template) in [
+            ("azure-cosmos-key", "\"integrity\": \"sha512-", "<76B>ACDb<6B>=="),
+            ("azure-storage-marked-key", "integrity sha512-", "<76B>+ASt<6B>=="),
+            ("azure-redis-key", "example.com/a v1.0.0 h1:", "<33w>AzCa<6w>="),
+        ] {
+            let key = made_up(template);
+            assert_eq!(ids(tokens(), &format!("key: {key}")), [(rule.to_owned(), Severity::Block)]);
+            assert_eq!(ids(tokens(), &format!("{name}{key}")), []);
         }
     }
 
