@@ -1,11 +1,15 @@
 //! Which new tree holds which new object, so that a blob has a path and a commit.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 
 use bottle_scan::Finding;
 
 /// The longest way from a commit's root that is followed.
 const DEEPEST: usize = 512;
+
+/// Entries that are known again. Past it they are looked at anew in each tree.
+const MOST_SEEN: usize = 1 << 20;
 
 /// The name of an object, with zeros behind it where it is short.
 pub(crate) type Id = [u8; 32];
@@ -19,9 +23,18 @@ pub(crate) struct Family {
     pub(crate) named: HashMap<Box<[u8]>, (Id, Finding)>,
     /// Bytes of an id.
     pub(crate) width: usize,
+    /// Entries of trees, by a hash with a key of this process, so that nobody makes two of one.
+    seen: HashSet<u64>,
+    hashes: RandomState,
 }
 
 impl Family {
+    /// Whether no tree had this entry before: most of a tree are those of the one that it came from.
+    pub(crate) fn is_news(&mut self, name: &[u8], child: &[u8]) -> bool {
+        let hash = self.hashes.hash_one((name, child));
+        if self.seen.len() < MOST_SEEN { self.seen.insert(hash) } else { !self.seen.contains(&hash) }
+    }
+
     /// The commit and path of a new object.
     pub(crate) fn path(&self, id: &Id) -> (Option<String>, Vec<u8>) {
         let mut names: Vec<&[u8]> = Vec::new();
@@ -56,17 +69,46 @@ pub(crate) fn id_of(hex: &str) -> Option<Id> {
     Some(id)
 }
 
-/// Names and objects of a tree. What does not parse was refused by git's own check.
-pub(crate) fn entries(mut bytes: &[u8], width: usize) -> Vec<(&[u8], Id)> {
-    let mut found = Vec::new();
-    while let Some(space) = bytes.iter().position(|byte| *byte == b' ') {
-        let rest = &bytes[space + 1..];
-        let Some(end) = rest.iter().position(|byte| *byte == 0) else { break };
-        let Some(object) = rest.get(end + 1..end + 1 + width) else { break };
-        let mut id = [0; 32];
-        id[..width].copy_from_slice(object);
-        found.push((&rest[..end], id));
-        bytes = &rest[end + 1 + width..];
+/// The same from its bytes.
+pub(crate) fn id_from(bytes: &[u8]) -> Id {
+    let mut id = [0; 32];
+    for (to, from) in id.iter_mut().zip(bytes) {
+        *to = *from;
     }
-    found
+    id
+}
+
+/// Names and objects of a tree. What does not parse was refused by git's own check.
+pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+    std::iter::from_fn(move || {
+        let space = bytes.iter().position(|byte| *byte == b' ')?;
+        let rest = &bytes[space + 1..];
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let object = rest.get(end + 1..end + 1 + width)?;
+        bytes = &rest[end + 1 + width..];
+        Some((&rest[..end], object))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_a_tree_and_which_of_them_are_news() {
+        let entry = |name: &str, byte: u8| [format!("100644 {name}\0").as_bytes(), &[byte; 20]].concat();
+        let tree = [entry("a", 1), entry("b c", 2)].concat();
+        let mut family = Family::default();
+        let mut news = |tree: &[u8]| -> Vec<String> {
+            let all: Vec<_> = entries(tree, 20).collect();
+            let news = all.into_iter().filter(|(name, child)| family.is_news(name, child));
+            news.map(|(name, child)| format!("{} {}", String::from_utf8_lossy(name), id_from(child)[0]))
+                .collect()
+        };
+        assert_eq!(news(&tree), ["a 1", "b c 2"]);
+        assert_eq!(news(&[tree.clone(), entry("a", 3), entry("d", 1)].concat()), ["a 3", "d 1"]);
+        for cut in 1..tree.len() {
+            assert!(news(&tree[..cut]).is_empty(), "{cut}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 //! Upstream is known to have what is in the mirror's packs: whatever came from it, or went there, is packed. A
 //! loose object is not believed to be from there; receive-pack itself writes such ones for who pushes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::process::Stdio;
 
 use crate::git::{Git, Running, finish};
@@ -45,32 +45,33 @@ impl Reader<'_> {
     /// Everything that is pushed and that upstream is not known to have, commits first. What no pushed ref
     /// reaches would be stored upstream unseen by anybody: it is refused.
     pub(crate) async fn new_objects(&self, updates: &[Update]) -> Result<Vec<(Kind, String)>, String> {
-        let (mut kinds, reached) =
+        let (came, reached) =
             tokio::try_join!(self.came(), self.reached(&["--objects", "--no-object-names"], updates))?;
-        let all: HashSet<&str> = kinds.keys().map(String::as_str).chain(reached.lines()).collect();
+        let all: HashSet<&str> = came.iter().map(|(_, id)| id.as_str()).chain(reached.lines()).collect();
         let known = self.checked(&self.upstreams(), &all).await?;
         let known: HashSet<&str> = known.iter().map(|(_, id)| id.as_str()).collect();
         let reached: HashSet<&str> = reached.lines().filter(|id| !known.contains(id)).collect();
-        kinds.retain(|id, _| !known.contains(id.as_str()));
-        if let Some(id) = kinds.keys().find(|id| !reached.contains(id.as_str())) {
+        let mut new: Vec<(Kind, String)> =
+            came.into_iter().filter(|(_, id)| !known.contains(id.as_str())).collect();
+        if let Some((_, id)) = new.iter().find(|(_, id)| !reached.contains(id.as_str())) {
             return Err(format!(
                 "the push holds objects that none of its refs reaches, such as {id}; push without them \
                  (`git gc` and push again)"
             ));
         }
-        let mut new: Vec<(Kind, String)> = kinds.into_iter().map(|(id, kind)| (kind, id)).collect();
         if new.len() < reached.len() {
             let came: HashSet<&str> = new.iter().map(|(_, id)| id.as_str()).collect();
             let loose: HashSet<&str> = reached.difference(&came).copied().collect();
             let loose = self.checked(&self.both(), &loose).await?;
             new.extend(loose);
         }
-        new.sort_unstable();
+        // Of each kind as they lie in their pack: those that are made of one another are near, and made once.
+        new.sort_by_key(|(kind, _)| *kind);
         Ok(new)
     }
 
-    /// Everything in the quarantine.
-    async fn came(&self) -> Result<HashMap<String, Kind>, String> {
+    /// Everything in the quarantine, in the order of its pack.
+    async fn came(&self) -> Result<Vec<(Kind, String)>, String> {
         let alone = self.mirror.with([("GIT_OBJECT_DIRECTORY".to_owned(), self.quarantine.to_owned())]);
         let check = "--batch-check=%(objectname) %(objecttype)";
         let listed = alone
@@ -80,10 +81,9 @@ impl Reader<'_> {
         if !listed.good {
             return Err("the objects of the push cannot be listed".to_owned());
         }
-        let mut all = HashMap::new();
+        let mut all = Vec::new();
         for line in String::from_utf8_lossy(&listed.output).lines() {
-            let (kind, id) = Kind::line(line).ok_or("the push holds an object of no known kind")?;
-            all.insert(id, kind);
+            all.push(Kind::line(line).ok_or("the push holds an object of no known kind")?);
             if all.len() > MOST_OBJECTS {
                 return Err(format!("the push holds more than {MOST_OBJECTS} objects; push less at once"));
             }

@@ -15,7 +15,7 @@ use bottle_scan::{Finding, Report, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::blob::{Lines, Placed, Views};
-use crate::family::{Family, Id, entries, id_of};
+use crate::family::{Family, Id, entries, id_from, id_of};
 use crate::found::{Found, MOST_FINDINGS, Place, Reading};
 use crate::fresh::Kind;
 use crate::git::{Git, Passage, Running};
@@ -37,6 +37,12 @@ const MOST_PARENTS: usize = 64;
 
 /// Bytes of a blob that are read at once.
 const PIECE: usize = 64 << 10;
+
+/// Objects whose names are written at once.
+const ASKED_AT_ONCE: usize = 1000;
+
+/// Bytes that git may be ahead.
+const IN_PIPE: usize = 1 << 20;
 
 /// Reads a push. The error is a sentence for the agent.
 pub(crate) async fn read(
@@ -94,10 +100,13 @@ impl Reader<'_> {
         let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
             return Err("the objects of the push cannot be read".to_owned());
         };
+        // Where it may not become so large, it stays as it is, and the two wait for one another more often.
+        let _ = rustix::pipe::fcntl_setpipe_size(&stdout, IN_PIPE);
         let new_ids: HashSet<Id> = new.iter().filter_map(|(_, id)| id_of(id)).collect();
         let feed = async {
-            for (_, id) in new {
-                stdin.write_all(format!("{id}\n").as_bytes()).await?;
+            for ids in new.chunks(ASKED_AT_ONCE) {
+                let lines: String = ids.iter().flat_map(|(_, id)| [id.as_str(), "\n"]).collect();
+                stdin.write_all(lines.as_bytes()).await?;
             }
             stdin.flush().await?;
             drop(stdin);
@@ -186,22 +195,23 @@ impl Reader<'_> {
 
     fn tree(&self, id: &str, bytes: &[u8], new: &HashSet<Id>, family: &mut Family) -> Result<(), String> {
         let Some(own) = id_of(id) else { return Ok(()) };
-        let entries = entries(bytes, family.width);
-        let mut names = Vec::new();
-        for (name, child) in &entries {
-            names.push(names_end(&names) + name.len() as u64 + 1);
-            if new.contains(child) {
-                family.parents.entry(*child).or_insert_with(|| (own, (*name).into()));
+        let (mut names, mut ends, mut text) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, child) in entries(bytes, family.width) {
+            if !family.is_news(name, child) {
+                continue;
             }
-        }
-        let mut text = Vec::with_capacity(bytes.len());
-        for (name, _) in &entries {
+            let child = id_from(child);
+            if new.contains(&child) {
+                family.parents.entry(child).or_insert_with(|| (own, name.into()));
+            }
             text.extend_from_slice(name);
             text.push(b'\n');
+            names.push(name);
+            ends.push(text.len() as u64);
         }
         for finding in blocking(self.scanner.scan(&text), "a folder")? {
-            let index = names.partition_point(|end| *end <= finding.span.start);
-            let Some((name, _)) = entries.get(index) else { continue };
+            let index = ends.partition_point(|end| *end <= finding.span.start);
+            let Some(name) = names.get(index) else { continue };
             family.named.entry((*name).into()).or_insert((own, finding));
             if family.named.len() > MOST_FINDINGS {
                 return Err("the names of its files look like more secrets than can be told".to_owned());
@@ -387,10 +397,6 @@ fn shown(path: &[u8], id: &str) -> String {
         return format!("the object {id}");
     }
     bottle_contract::terminal::inert(&String::from_utf8_lossy(path).replace(['\n', '\t'], "?"))
-}
-
-fn names_end(names: &[u64]) -> u64 {
-    names.last().copied().unwrap_or(0)
 }
 
 /// The tree of a commit.
