@@ -55,7 +55,8 @@ pub fn client_hello(bytes: &[u8]) {
 /// Content codings, of which the first byte names up to two; the second says how long pieces are.
 ///
 /// # Panics
-/// When the text depends on how it was cut.
+/// When the text depends on how it was cut. Whether a fault in it is seen may: one that reaches before the beginning
+/// of a bare deflate stream, which has no sum, is found in a large piece only.
 pub fn decoders(bytes: &[u8]) {
     let [which, cut, coded @ ..] = bytes else { return };
     let coding = |bits: u8| match bits & 7 {
@@ -77,7 +78,9 @@ pub fn decoders(bytes: &[u8]) {
         }
         decoding.is_whole().then_some(text)
     };
-    assert_eq!(decoded(usize::from(*cut) + 1), decoded(coded.len().max(1)));
+    if let (Some(cut), Some(whole)) = (decoded(usize::from(*cut) + 1), decoded(coded.len().max(1))) {
+        assert_eq!(cut, whole);
+    }
 }
 
 /// Frames of a WebSocket, as a bottle sends them, and what is looked for in its messages.

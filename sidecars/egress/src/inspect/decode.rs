@@ -4,7 +4,7 @@
 //! that grows beyond all reason is a bomb and nothing of it passes.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
-use flate2::{Decompress, FlushDecompress, Status};
+use flate2::{Crc, Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
 
 use super::unreadable::Unreadable;
@@ -214,6 +214,8 @@ struct Gzip {
     /// What of a member's head or tail is there.
     held: Vec<u8>,
     stream: Option<Box<Decompress>>,
+    /// Of the member's text: what its tail has to say.
+    sum: Crc,
     /// The eight bytes after a member are awaited.
     tail: bool,
     members: usize,
@@ -223,7 +225,11 @@ impl Gzip {
     fn feed(&mut self, mut input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<(), Unreadable> {
         while !input.is_empty() {
             if let Some(stream) = &mut self.stream {
-                let (used, ended) = inflate(stream, input, out, sink)?;
+                let sum = &mut self.sum;
+                let (used, ended) = inflate(stream, input, out, &mut |text| {
+                    sum.update(text);
+                    sink(text)
+                })?;
                 input = &input[used..];
                 if ended {
                     (self.stream, self.tail) = (None, true);
@@ -237,6 +243,12 @@ impl Gzip {
                 self.held.extend_from_slice(now);
                 input = later;
                 if self.held.len() == 8 {
+                    // A damaged text may have been read as another one, by how it was cut.
+                    let said = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
+                    if said != self.held {
+                        return Err(Unreadable::Broken);
+                    }
+                    self.sum.reset();
                     self.held.clear();
                     self.tail = false;
                     self.members += 1;
@@ -438,6 +450,22 @@ mod tests {
             })?;
         }
         Ok((text, decoder.is_whole()))
+    }
+
+    #[test]
+    fn a_gzip_text_that_is_not_what_its_tail_says_is_refused_however_it_is_cut() {
+        let mut coded = [gzip(b"one"), gzip(b"another")].concat();
+        let read = |coded: &[u8], size: usize| {
+            let mut decoder = Decoder::new(Coding::Gzip);
+            coded.chunks(size).try_for_each(|piece| decoder.feed(piece, &mut |_| Ok(())))
+        };
+        assert!(read(&coded, 1).is_ok() && read(&coded, 100).is_ok());
+        for from_end in [1, 5] {
+            let at = coded.len() - from_end;
+            coded[at] ^= 1;
+            assert!(read(&coded, 1).is_err() && read(&coded, 100).is_err(), "{from_end}");
+            coded[at] ^= 1;
+        }
     }
 
     #[test]
