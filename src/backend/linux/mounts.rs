@@ -70,8 +70,8 @@ impl Tree {
         Ok(Self(fsmount(configured.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)?))
     }
 
-    /// The folder at `lower` with what is in `upper` over it; writes go there. Each is an absolute path. `flags` are
-    /// the file system's own.
+    /// The folders at `lower`, the top one first and a colon between them, with what is in `upper` over them; writes
+    /// go there. Each is an absolute path. `flags` are the file system's own.
     ///
     /// # Errors
     /// When the kernel refuses it, or a file system that one of them is on.

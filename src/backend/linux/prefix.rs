@@ -1,13 +1,14 @@
 //! Where software is installed beside the system: `/usr/local` and `/opt`, the bottle's own to write in.
 //!
 //! ```text
-//!   /usr/local   the host's, below what the bottle writes (an overlay)
+//!   /usr/local   an overlay: what the bottle writes, over empty folders of its own, over the host's
 //!   /opt         the bottle's alone
 //!   ~/.prefix    where both are kept, so that they stay with the home: local/ opt/ work/, read-only to the agent
 //! ```
 //! With one id inside, a folder of the host's cannot be written in even through an overlay: it belongs to
-//! somebody else. So the bottle's layer has each of them anew, and what is in it shows through. Where the
-//! kernel refuses the overlay `/usr/local` is the host's, read-only, as all of its system.
+//! somebody else. So a layer in memory has each of them anew, and what is in it shows through; the disk sees
+//! none of them before something is installed there. Where the kernel refuses the overlay `/usr/local` is the
+//! host's, read-only, as all of its system.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -44,7 +45,7 @@ const SKELETON: [&str; 9] = [
 ];
 
 /// Folders of the host's prefix as deep as this, and as many, are made writable, and no more: each takes time at
-/// the start and at the end of a bottle. Below are those of single packages.
+/// the start of a bottle. Below are those of single packages.
 const DEEPEST: usize = 2;
 const MOST: usize = 100;
 
@@ -61,12 +62,13 @@ pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>) -> Result<(), Se
     for name in ["local", "opt", "work"] {
         folder(&kept, Path::new(name)).step_at("make the folder of its prefix", Path::new(name))?;
     }
-    let opt = Tree::of_folder(&kept, c"opt", WRITABLE).step("take /opt")?;
-    opt.attach(folder(root, Path::new(OPT)).step("make /opt")?).step("mount /opt")?;
-    if let Some(local) = overlay(&kept) {
+    let below = folder(root, Path::new(OPT)).step("make /opt")?;
+    if let Some(local) = overlay(&kept, &below) {
         let over = openat(root, "usr/local", FOLDER, Mode::empty()).step("open /usr/local")?;
         local.attach(over).step("mount /usr/local")?;
     }
+    let opt = Tree::of_folder(&kept, c"opt", WRITABLE).step("take /opt")?;
+    opt.attach(below).step("mount /opt")?;
     // What lies below an overlay is nobody's to change while it is one.
     let shut = Tree::of_folder(home, c".prefix", READ_ONLY).step("shut the folder of its prefix")?;
     shut.attach(&kept).step("shut the folder of its prefix")
@@ -74,16 +76,18 @@ pub(super) fn build(root: BorrowedFd<'_>, home: BorrowedFd<'_>) -> Result<(), Se
 
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where the host has no such folder, or its kernel or file system no overlays, there is none.
-fn overlay(kept: &OwnedFd) -> Option<Tree> {
-    let lower = openat(CWD, LOCAL, FOLDER, Mode::empty()).ok()?;
+/// Where the host has no such folder, or its kernel or file system no overlays, there is none. The empty folders
+/// are made in `hidden`, a folder of the root's file system that something will be mounted over.
+fn overlay(kept: &OwnedFd, hidden: &OwnedFd) -> Option<Tree> {
+    let host = openat(CWD, LOCAL, FOLDER, Mode::empty()).ok()?;
     let [upper, work] = ["local", "work"].map(|name| openat(kept, name, FOLDER, Mode::empty()).ok());
     let (upper, work) = (upper?, work?);
-    seed(&upper, Path::new(LOCAL)).ok()?;
+    seed(hidden, Path::new(LOCAL)).ok()?;
     forget(&work);
     let path = |of: &OwnedFd| format!("/proc/self/fd/{}", of.as_raw_fd());
+    let lower = format!("{}:{}", path(hidden), path(&host));
     // Otherwise the end of a bottle would wait until all of the disk's file system is written.
-    Tree::overlay(&path(&lower), &path(&upper), &path(&work), &["volatile"]).ok()
+    Tree::overlay(&lower, &path(&upper), &path(&work), &["volatile"]).ok()
 }
 
 /// Takes away the kernel's note that there was an overlay before which may not have got to the disk: a machine
@@ -96,16 +100,16 @@ fn forget(work: &OwnedFd) {
     }
 }
 
-/// The bottle's own folders over those of the host.
-fn seed(upper: &OwnedFd, host: &Path) -> io::Result<()> {
+/// Folders of the bottle's user over those of the host.
+fn seed(own: &OwnedFd, host: &Path) -> io::Result<()> {
     let mut made = vec![PathBuf::new()];
     made.extend(SKELETON.map(PathBuf::from));
     made.extend(python(Path::new("/usr/lib"))?);
     folders(host, &mut made)?;
     for path in made {
-        folder(upper, &path)?;
+        folder(own, &path)?;
     }
-    let bin = folder(upper, Path::new("bin"))?;
+    let bin = folder(own, Path::new("bin"))?;
     for name in INSTEAD {
         if Path::new("/usr/bin").join(name).exists() && !host.join("bin").join(name).exists() {
             instead(&bin, name)?;
@@ -156,11 +160,7 @@ fn folders(host: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
 
 fn instead(bin: impl AsFd, name: &str) -> io::Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-    match openat(bin, name, flags, Mode::from_raw_mode(0o755)) {
-        // A kept bottle has it, or put its own there.
-        Err(rustix::io::Errno::EXIST) => Ok(()),
-        file => File::from(file?).write_all(SAID_INSTEAD.as_bytes()),
-    }
+    File::from(openat(bin, name, flags, Mode::from_raw_mode(0o755))?).write_all(SAID_INSTEAD.as_bytes())
 }
 
 #[cfg(test)]
@@ -178,16 +178,9 @@ mod tests {
         fs::create_dir_all(&own).expect("made");
         fs::write(host.join("share/file"), "x").expect("written");
         symlink("share", host.join("man")).expect("linked");
-        let upper = openat(CWD, &own, FOLDER, Mode::empty()).expect("opened");
-        for _ in 0..2 {
-            seed(&upper, &host).expect("seeded");
-        }
+        seed(&openat(CWD, &own, FOLDER, Mode::empty()).expect("opened"), &host).expect("seeded");
         assert!(own.join("share/a").is_dir() && !own.join("share/a/b").exists());
         assert!(own.join("lib/node_modules").is_dir());
         assert!(!own.join("man").exists() && !own.join("share/file").exists());
-        // A kept bottle that put a link there is not followed out of its layer.
-        fs::remove_dir_all(own.join("share")).expect("removed");
-        symlink(place.path(), own.join("share")).expect("linked");
-        assert!(seed(&upper, &host).is_err());
     }
 }
