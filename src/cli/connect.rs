@@ -9,7 +9,7 @@ use bottle_contract::session::guest::{Failure, FailureKind, GuestRequest};
 use super::error::{CliError, Kind};
 use super::exit;
 use crate::host::Host;
-use crate::instance::Unlistable;
+use crate::instance::{Store, Unlistable};
 use crate::keeper::client::{self, ClientError};
 use crate::keeper::protocol::KeeperRequest;
 
@@ -22,6 +22,11 @@ pub(crate) async fn connect(host: &Host, slug: &Slug) -> Result<Channel, CliErro
 /// A stream to the guest, through the keeper.
 pub(crate) async fn open_guest(channel: &Channel, request: GuestRequest) -> Result<Stream, CliError> {
     channel.open(&KeeperRequest::Guest(request)).await.map_err(lost)
+}
+
+/// Nothing of this name is there, running or not.
+pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> CliError {
+    unreachable(client::no_such_bottle(store, slug)).about(slug)
 }
 
 /// The keeper went away in the middle of something.

@@ -38,8 +38,8 @@ impl Draft {
     /// # Errors
     /// When there is no such editor, or it says that it failed.
     pub(crate) fn edit(&self, host: &Host) -> Result<(), CliError> {
-        let named = ["VISUAL", "EDITOR"].into_iter().find_map(|name| host.env.get(OsStr::new(name)));
-        let editor = named.filter(|editor| !editor.is_empty()).map_or_else(|| "vi".into(), Clone::clone);
+        let named = |name| host.env.get(OsStr::new(name)).filter(|editor| !editor.is_empty());
+        let editor = ["VISUAL", "EDITOR"].into_iter().find_map(named).map_or_else(|| "vi".into(), Clone::clone);
         let shown = editor.to_string_lossy().into_owned();
         let failed = |why: String| {
             CliError::failed(why)

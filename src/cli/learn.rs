@@ -12,7 +12,7 @@ use bottle_contract::session::bundle::Routes;
 use bottle_queue::question;
 
 use super::completions;
-use super::connect::{connect, lost};
+use super::connect::{connect, lost, no_such_bottle};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, one_line};
@@ -48,11 +48,7 @@ impl Learn {
     pub(crate) fn run(self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let slug = &self.slug;
         let store = Store::of(host);
-        let state = store.state(slug).ok_or_else(|| {
-            CliError::new(Kind::NoSuchBottle, format!("nothing is left of a bottle named {slug}"))
-                .about(slug)
-                .hint("`bottle start --learn` keeps what a bottle was refused")
-        })?;
+        let state = store.state(slug).ok_or_else(|| no_such_bottle(&store, slug))?;
         let (learned, now) = learned(host, slug)?;
         let asked = match &learned.routes {
             Some(routes) if !self.dry_run && self.save.is_none() && matches!(state, State::Alive(_)) => {
@@ -152,7 +148,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
         refused.collect(),
     );
     list(&mut lines, "The routes open:", opens.to_vec());
-    list(&mut lines, "They say more than was asked for where many paths were:", learned.rules.clone());
+    list(&mut lines, "Where they say more than was asked for:", learned.rules.clone());
     let left = learned.left_out.iter().map(|(host, count, why)| format!("{host}, {}: {why}", times(*count)));
     list(&mut lines, "Not in them:", left.collect());
     if let Some(routes) = &learned.routes {
@@ -174,9 +170,8 @@ fn save(
 ) -> Result<(), CliError> {
     let addition = Addition::of(host, slug, Some(name), routes)
         .map_err(|error| error.about("--save").hint("a new name makes a bottle of them"))?;
-    show_addition(output, &addition, "");
     let path = addition.path.display().to_string();
-    addition.write(host).map_err(|why| {
+    show_addition(output, &addition, "").and_then(|()| addition.write(host)).map_err(|why| {
         CliError::failed(format!("{path} was not written: {why}"))
             .about(&path)
             .hint("the routes are shown above, to be put into it by hand")

@@ -172,9 +172,7 @@ pub async fn connect(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
                 let why = format!("written by a newer bottle (schema {schema}); use that version");
                 return Err(ClientError::Unusable { slug: slug.clone(), why });
             }
-            None => {
-                return Err(ClientError::NoSuchBottle { slug: slug.clone(), near: near(&store, slug) });
-            }
+            None => return Err(no_such_bottle(&store, slug)),
         };
         if tokio::time::Instant::now() >= end {
             return Err(failed);
@@ -262,7 +260,9 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
     greet(UnixStream::from_std(ours).map_err(failed)?).await
 }
 
-fn near(store: &Store, slug: &Slug) -> Option<Slug> {
+/// That there is none of this name, and what there is of a similar one.
+pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> ClientError {
     let slugs: Vec<Slug> = store.list().unwrap_or_default().into_iter().map(|listed| listed.slug).collect();
-    nearest(slug.as_str(), slugs.iter().map(Slug::as_str))?.parse().ok()
+    let near = nearest(slug.as_str(), slugs.iter().map(Slug::as_str)).and_then(|near| near.parse().ok());
+    ClientError::NoSuchBottle { slug: slug.clone(), near }
 }

@@ -153,11 +153,11 @@ impl Change {
 /// What one request may pass by.
 fn once(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> Result<Once, String> {
     if proposed.routes().iter().any(|route| route.git_fetch) {
-        return Err("a clone is several requests: allow it for as long as the bottle runs".to_owned());
+        return Err("a clone is several requests: allow it with the scope `run`".to_owned());
     }
     if now.once.len() >= MOST_ONCE {
         return Err(format!(
-            "{MOST_ONCE} others wait for their one request already: allow it for as long as the bottle runs"
+            "{MOST_ONCE} others wait for their one request already: allow it with the scope `run`"
         ));
     }
     Ok(Once { proposal: id.clone(), routes: proposed.render() })

@@ -19,6 +19,7 @@ mod workspace;
 
 pub use canary::Canary;
 pub use guest::agent_end;
+use workspace::AskedReady;
 
 use std::collections::BTreeMap;
 
@@ -80,6 +81,7 @@ pub struct Guarded<'a> {
     bundle: Channel,
     guest: Channel,
     trust: Trust,
+    ready: Option<AskedReady>,
 }
 
 /// What programs in the bottle have to trust, PEM.
@@ -133,9 +135,15 @@ impl<'a> Networked<'a> {
     /// [`LaunchError`]; both attempts have ended by then.
     pub async fn guard(self) -> Result<Guarded<'a>, LaunchError> {
         // Joined, not raced: the first failure is reported, and nothing is being made while it is undone.
-        let (guarded, guest) = tokio::join!(guard::raise(&self.work, self.roots), guest::start(&self.work));
+        let waiting = async {
+            let guest = guest::start(&self.work).await?;
+            let ready = workspace::ask_ready(&self.work, &guest).await?;
+            Ok::<_, LaunchError>((guest, ready))
+        };
+        let (guarded, waiting) = tokio::join!(guard::raise(&self.work, self.roots), waiting);
         let (bundle, trust) = guarded?;
-        Ok(Guarded { bundle, trust, guest: guest?, work: self.work })
+        let (guest, ready) = waiting?;
+        Ok(Guarded { bundle, trust, guest, ready, work: self.work })
     }
 }
 
@@ -144,16 +152,17 @@ impl<'a> Guarded<'a> {
     ///
     /// # Errors
     /// [`LaunchError`], [`LaunchError::Isolation`] among them; see [`undo`].
-    pub async fn provision(self) -> Result<Provisioned<'a>, LaunchError> {
+    pub async fn provision(mut self) -> Result<Provisioned<'a>, LaunchError> {
+        let ready = self.ready.take();
         // A hole is reported before anything else that failed.
-        let (measured, filled) = tokio::join!(guest::measure(&self.work, &self.guest), self.fill());
+        let (measured, filled) = tokio::join!(guest::measure(&self.work, &self.guest), self.fill(ready));
         measured.and(filled)?;
         Ok(Provisioned { work: self.work, bundle: self.bundle, guest: self.guest })
     }
 
-    async fn fill(&self) -> Result<(), LaunchError> {
+    async fn fill(&self, ready: Option<AskedReady>) -> Result<(), LaunchError> {
         guest::provision(&self.work, &self.guest, &self.trust).await?;
-        workspace::fill(&self.work, &self.guest).await?;
+        workspace::fill(&self.work, &self.guest, ready).await?;
         if self.work.order.resumed.as_ref().is_some_and(|resumed| resumed.give_back) {
             let transcripts = Transcripts::of(&self.work.host.home, &self.work.claim.record());
             let paths = &self.work.order.plan.transcript;

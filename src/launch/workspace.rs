@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use bottle_channel::{Channel, Stream};
 use bottle_contract::names;
 use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
-use jiff::Timestamp;
 
 use super::guest::{answer, done, lost, open};
 use super::{LaunchError, Work};
@@ -18,15 +17,35 @@ use crate::backend::{Copied, Origin, Told};
 use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
 
-/// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
-pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchError> {
-    let plan = &work.order.plan;
-    let everything = match plan.workspace {
+/// Pid 1 was asked when the workspace was ready.
+pub(super) struct AskedReady(Stream);
+
+/// Asks as soon as nothing more comes into the workspace: pid 1 answers after a tick of its clock, and meanwhile
+/// there is other work to do. Nothing where something does, or nobody has to know.
+pub(super) async fn ask_ready(work: &Work<'_>, guest: &Channel) -> Result<Option<AskedReady>, LaunchError> {
+    if copied(work).is_some() || work.order.origin == Origin::Kept {
+        return Ok(None);
+    }
+    open(guest, &GuestRequest::Moment).await.map(AskedReady).map(Some)
+}
+
+/// Whether the working directory is copied in, and then whether all of it is.
+fn copied(work: &Work<'_>) -> Option<bool> {
+    match work.order.plan.workspace {
         Workspace::Empty => None,
         Workspace::Copy => Some(false),
         Workspace::CopyAll => Some(true),
-    };
-    if let Some(everything) = everything {
+    }
+}
+
+/// Copies the working directory in when the plan asks for it, and notes when the workspace was ready.
+pub(super) async fn fill(
+    work: &Work<'_>,
+    guest: &Channel,
+    asked: Option<AskedReady>,
+) -> Result<(), LaunchError> {
+    let plan = &work.order.plan;
+    if let Some(everything) = copied(work) {
         let request = GuestRequest::CopyIn(CopyIn { path: names::WORKSPACE.to_owned() });
         let mut stream = open(guest, &request).await?;
         let folder = plan.identity.cwd.clone();
@@ -40,7 +59,14 @@ pub(super) async fn fill(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchE
         // What is in it is work of an earlier launch, from when it was ready then.
         return Ok(());
     }
-    let ready = moment(guest).await?;
+    let AskedReady(mut stream) = match asked {
+        Some(asked) => asked,
+        None => AskedReady(open(guest, &GuestRequest::Moment).await?),
+    };
+    // By the clocks that stamp the bottle's files, which need not be this machine's.
+    let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {
+        return Err(LaunchError::guest("answered out of turn"));
+    };
     work.claim
         .update(|record| {
             record.workspace_ready = Some(ready);
@@ -66,15 +92,6 @@ impl Write for Counted<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-/// By the clocks that stamp the bottle's files, which need not be this machine's.
-async fn moment(guest: &Channel) -> Result<Timestamp, LaunchError> {
-    let mut stream = open(guest, &GuestRequest::Moment).await?;
-    match answer(&mut stream).await? {
-        GuestEvent::Moment { at } => Ok(at),
-        _ => Err(LaunchError::guest("answered out of turn")),
     }
 }
 

@@ -21,7 +21,7 @@ pub enum Unsuited {
     #[error(transparent)]
     Broken(#[from] ManifestError),
     /// It has something to say of these hosts already: the two would have to become one.
-    #[error("{path}:{at} has a route for `{own}` already, which `{host}` would have to become a part of")]
+    #[error("{path}:{at} has a route for `{own}` already: what is new of `{host}` belongs into that one")]
     Listed {
         /// The file.
         path: String,

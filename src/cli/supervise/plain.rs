@@ -117,30 +117,33 @@ pub(super) fn approve(
         wanted.settle(host, &pending.proposal, text)?
     };
     if let Holds::Saved(addition) = &holds {
-        show_addition(output, addition, "once it is live, ");
+        if let Err(why) = show_addition(output, addition, "once it is live, ") {
+            let path = addition.path.display();
+            output.note(format!("the routes will be printed, and not written to {path}: {why}"));
+        }
     }
     answer(host, output, &pending, Decision::Approve { reason, routes, holds })
 }
 
 /// What will be written, before anything is done. `when` begins the sentence.
-pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: &str) {
+///
+/// # Errors
+/// Why nothing can be.
+pub(in crate::cli) fn show_addition(output: &Output, addition: &Addition, when: &str) -> Result<(), String> {
+    let diff = addition.diff()?;
     if output.json {
-        return;
+        return Ok(());
     }
-    let path = addition.path.display();
-    match addition.diff() {
-        Ok(diff) => {
-            output.note(format!("{when}{path} gets these lines"));
-            let added = diff.iter().filter_map(|changed| match changed {
-                Changed::Added(line) => Some(format!("  + {}", one_line(line))),
-                _ => None,
-            });
-            if !output.quiet {
-                added.for_each(|line| output.say(&line));
-            }
+    output.note(format!("{when}{} gets these lines", addition.path.display()));
+    if output.quiet {
+        return Ok(());
+    }
+    for changed in diff {
+        if let Changed::Added(line) = changed {
+            output.say(&format!("  + {}", one_line(&line)));
         }
-        Err(why) => output.note(format!("the routes will be printed, and not written to {path}: {why}")),
     }
+    Ok(())
 }
 
 pub(super) fn reject(host: &Host, output: &Output, id: &str, reason: String) -> Result<(), CliError> {

@@ -31,7 +31,7 @@ impl TypedLine {
             KeyCode::Char('j' | 'm') if control => return Came::Done,
             KeyCode::Char('u') if control => self.0.clear(),
             KeyCode::Char('w') if control => {
-                let kept = self.0.trim_end().rfind(char::is_whitespace).map_or(0, |at| at + 1);
+                let kept = self.0.trim_end().trim_end_matches(|letter: char| !letter.is_whitespace()).len();
                 self.0.truncate(kept);
             }
             KeyCode::Backspace => drop(self.0.pop()),
@@ -47,5 +47,21 @@ impl TypedLine {
         let room = MOST.saturating_sub(self.0.chars().count());
         let letters = text.chars().map(|letter| if letter == '\n' || letter == '\t' { ' ' } else { letter });
         self.0.extend(letters.filter(|letter| !letter.is_control()).take(room));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_taken_back_whatever_stands_before_it() {
+        // The last is no single byte.
+        for (typed, left) in [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")] {
+            let mut line = TypedLine::default();
+            line.paste(typed);
+            line.press(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL));
+            assert_eq!(line.text(), left, "{typed:?}");
+        }
     }
 }
