@@ -39,7 +39,8 @@ impl Draft {
     /// When there is no such editor, or it says that it failed.
     pub(crate) fn edit(&self, host: &Host) -> Result<(), CliError> {
         let named = |name| host.env.get(OsStr::new(name)).filter(|editor| !editor.is_empty());
-        let editor = ["VISUAL", "EDITOR"].into_iter().find_map(named).map_or_else(|| "vi".into(), Clone::clone);
+        let editor =
+            ["VISUAL", "EDITOR"].into_iter().find_map(named).map_or_else(|| "vi".into(), Clone::clone);
         let shown = editor.to_string_lossy().into_owned();
         let failed = |why: String| {
             CliError::failed(why)

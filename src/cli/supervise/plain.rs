@@ -116,11 +116,11 @@ pub(super) fn approve(
     } else {
         wanted.settle(host, &pending.proposal, text)?
     };
-    if let Holds::Saved(addition) = &holds {
-        if let Err(why) = show_addition(output, addition, "once it is live, ") {
-            let path = addition.path.display();
-            output.note(format!("the routes will be printed, and not written to {path}: {why}"));
-        }
+    if let Holds::Saved(addition) = &holds
+        && let Err(why) = show_addition(output, addition, "once it is live, ")
+    {
+        let path = addition.path.display();
+        output.note(format!("the routes will be printed, and not written to {path}: {why}"));
     }
     answer(host, output, &pending, Decision::Approve { reason, routes, holds })
 }

@@ -57,7 +57,9 @@ mod tests {
     #[test]
     fn a_word_is_taken_back_whatever_stands_before_it() {
         // The last is no single byte.
-        for (typed, left) in [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")] {
+        for (typed, left) in
+            [("", ""), ("one", ""), ("one two", "one "), ("one  ", ""), ("one\u{a0}zwei", "one\u{a0}")]
+        {
             let mut line = TypedLine::default();
             line.paste(typed);
             line.press(KeyEvent::new(KeyCode::Char('w'), KeyModifiers::CONTROL));
