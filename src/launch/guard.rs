@@ -35,25 +35,37 @@ pub(super) async fn raise(
         .await
         .map_err(|error| LaunchError::Host(format!("cannot read this machine's roots: {error}")))?;
     let told = Told::of(work, &roots)?;
-    let request = BundleRequest::Provision(Box::new(provision(work, &told)?));
-    let BundleEvent::Ready { ca_certificate } = ask(&channel, request, "take its routes").await? else {
-        return Err(out_of_turn());
+    let plan = &work.order.plan;
+    let egress = BundleRequest::Provision(Box::new(provision(work, &told)?));
+    let gate =
+        if plan.repos.is_empty() { None } else { Some(BundleRequest::Gate(Box::new(gate(work, told)?))) };
+    let supervise = plan.supervise.then(|| {
+        let routes = Routes::first(plan.egress.routes.clone());
+        BundleRequest::Supervise(SuperviseProvision { routes, call_seconds: plan.waits.call_seconds })
+    });
+    let egress = async {
+        match ask(&channel, egress, "take its routes").await? {
+            BundleEvent::Ready { ca_certificate } => Ok(ca_certificate),
+            _ => Err(out_of_turn()),
+        }
     };
-    if !work.order.plan.repos.is_empty() {
-        let request = BundleRequest::Gate(Box::new(gate(work, told)?));
-        let BundleEvent::GateOpen = ask(&channel, request, "open the git gate").await? else {
-            return Err(out_of_turn());
-        };
-    }
-    if work.order.plan.supervise {
-        let routes = Routes::first(work.order.plan.egress.routes.clone());
-        let call_seconds = work.order.plan.waits.call_seconds;
-        let request = BundleRequest::Supervise(SuperviseProvision { routes, call_seconds });
-        let BundleEvent::SuperviseOpen = ask(&channel, request, "open the MCP server").await? else {
-            return Err(out_of_turn());
-        };
-    }
-    Ok((channel, Trust { authority: ca_certificate, roots }))
+    let gate = async {
+        let Some(request) = gate else { return Ok(()) };
+        match ask(&channel, request, "open the git gate").await? {
+            BundleEvent::GateOpen => Ok(()),
+            _ => Err(out_of_turn()),
+        }
+    };
+    let supervise = async {
+        let Some(request) = supervise else { return Ok(()) };
+        match ask(&channel, request, "open the MCP server").await? {
+            BundleEvent::SuperviseOpen => Ok(()),
+            _ => Err(out_of_turn()),
+        }
+    };
+    // Side by side: each is another process's work.
+    let (authority, (), ()) = tokio::try_join!(egress, gate, supervise)?;
+    Ok((channel, Trust { authority, roots }))
 }
 
 /// What every guard is told, read once.

@@ -122,12 +122,10 @@ impl Bundle {
                     let health = self.health(request.payload().clone()).await;
                     respond(request, &health).await;
                 }
-                Ok(BundleRequest::Provision(_)) => {
-                    self.pass_on(request, bottle_egress::daemon::NAME).await;
-                }
+                Ok(BundleRequest::Provision(_)) => self.pass_on(request, bottle_egress::daemon::NAME),
                 Ok(BundleRequest::Routes(_)) => self.routes(request).await,
-                Ok(BundleRequest::Supervise(_)) => self.pass_on(request, bottle_supervise::NAME).await,
-                Ok(BundleRequest::Gate(_)) => self.pass_on(request, bottle_git_gate::NAME).await,
+                Ok(BundleRequest::Supervise(_)) => self.pass_on(request, bottle_supervise::NAME),
+                Ok(BundleRequest::Gate(_)) => self.pass_on(request, bottle_git_gate::NAME),
                 Err(error) => request.refuse(&error.to_string()).await,
             }
         }
@@ -163,14 +161,17 @@ impl Bundle {
         }
     }
 
-    /// Has the daemon of this name answer.
-    async fn pass_on(&self, request: Request, name: &str) {
-        let answer = match self.daemon(name) {
-            Some(daemon) => daemon.ask(request.payload().clone()).await,
-            None => Err(format!("this bundle has no {name}")),
-        };
-        let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
-        respond(request, &event).await;
+    /// Has the daemon of this name answer, beside what others are asked.
+    fn pass_on(self: &Arc<Self>, request: Request, name: &'static str) {
+        let bundle = Arc::clone(self);
+        tokio::spawn(async move {
+            let answer = match bundle.daemon(name) {
+                Some(daemon) => daemon.ask(request.payload().clone()).await,
+                None => Err(format!("this bundle has no {name}")),
+            };
+            let event = answer.unwrap_or_else(|message| BundleEvent::Rejected { message });
+            respond(request, &event).await;
+        });
     }
 
     /// Has the proxy go by other routes; then whoever tells the agent of them knows them too.
