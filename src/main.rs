@@ -35,6 +35,9 @@ fn main() -> ExitCode {
 
 /// The process that owns a bottle. Without a host there is nobody to tell: its client sees it end.
 fn keep() -> ExitCode {
+    if bottle_harden::process::leave_folder().is_err() {
+        return ExitCode::FAILURE;
+    }
     match Host::of_this_process() {
         Ok(host) => bottle::keeper::run(&host, &registry::all(&host)),
         Err(_) => ExitCode::FAILURE,

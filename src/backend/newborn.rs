@@ -49,6 +49,7 @@ pub fn run() -> ExitCode {
 }
 
 fn live() -> io::Result<ExitCode> {
+    bottle_harden::process::leave_folder().map_err(io::Error::other)?;
     close_inherited()?;
     let (newborn, birth, fds) = Newborn::receive::<Birth>()?;
     match birth {

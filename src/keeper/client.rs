@@ -244,7 +244,6 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
         .args(["__keeper", &host.home_hash(), slug.as_str()])
         .env_clear()
         .env("BOTTLE_HOME", &host.home)
-        .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .stderr(Stdio::null());

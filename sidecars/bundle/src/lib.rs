@@ -64,6 +64,7 @@ pub fn run_and_say(config: BundleConfig, listening: impl FnOnce() -> io::Result<
 }
 
 fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
+    process::leave_folder()?;
     let keepers = Keepers::open(&config.control)?;
     listening().context("say that the control socket listens")?;
     // Before anything is given up: it has rights of its own to give up.

@@ -113,7 +113,6 @@ fn start(config: &BundleConfig, kind: Kind, own: &impl Serialize) -> anyhow::Res
         .args(&config.labels)
         .arg(&argument)
         .env_clear()
-        .current_dir("/")
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()

@@ -18,6 +18,15 @@ pub fn seal() -> Result<(), HardenError> {
     prctl::set_no_new_privs().map_err(step("forbid new privileges"))
 }
 
+/// Leaves the folder that the process was started in for `/`, as its first step, with one thread. Whoever starts a
+/// process can do so without copying itself first, unless it is to choose that folder.
+///
+/// # Errors
+/// [`HardenError::Step`], where not even `/` may be entered.
+pub fn leave_folder() -> Result<(), HardenError> {
+    nix::unistd::chdir("/").map_err(step("leave the folder it was started in"))
+}
+
 /// Drops every capability from every set.
 ///
 /// # Errors
