@@ -78,7 +78,9 @@ pub fn run(host: &Host, backends: &[Box<dyn Backend>]) -> ExitCode {
     // A session of its own: the terminal's signals are the client's business. A failure means that it
     // leads one already.
     let _ = rustix::process::setsid();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // One thread: what it does is wait and pass on, and another one would have to be woken for each step of it. What
+    // takes long is off the loop.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(_) => return ExitCode::FAILURE,
     };
