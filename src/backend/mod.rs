@@ -278,11 +278,19 @@ pub struct Site<'a> {
 
 /// The list of what a launch made, kept on disk in the bottle's metadata.
 pub trait Ledger: Send + Sync {
-    /// Records a resource, durably, before returning. The same one twice is one.
+    /// Records resources, durably, before returning. The same one twice is one.
     ///
     /// # Errors
-    /// When the metadata cannot be written: then the resource must not be made.
-    fn record(&self, resource: Resource) -> Result<(), BackendError>;
+    /// When the metadata cannot be written: then none of them must be made.
+    fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError>;
+
+    /// Records one.
+    ///
+    /// # Errors
+    /// As [`Ledger::record_all`].
+    fn record(&self, resource: Resource) -> Result<(), BackendError> {
+        self.record_all(&[resource])
+    }
 }
 
 /// Something a backend made for one bottle.

@@ -406,10 +406,12 @@ impl Claim {
 }
 
 impl Ledger for Claim {
-    fn record(&self, resource: Resource) -> Result<(), BackendError> {
+    fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError> {
         let wrote = self.update(|record| {
-            if !record.resources.contains(&resource) {
-                record.resources.push(resource);
+            for resource in resources {
+                if !record.resources.contains(resource) {
+                    record.resources.push(resource.clone());
+                }
             }
         });
         wrote.map_err(|error| {

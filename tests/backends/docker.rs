@@ -595,11 +595,11 @@ async fn an_engine_that_is_not_there_is_one_clear_cause() {
 async fn what_a_ledger_could_not_take_is_found_all_the_same() {
     struct Full;
     impl Ledger for Full {
-        fn record(&self, resource: Resource) -> Result<(), bottle::backend::BackendError> {
-            match resource.kind.as_str() {
-                "network" => Err(bottle::backend::BackendError::failed("the disk is full")),
-                _ => Ok(()),
+        fn record_all(&self, resources: &[Resource]) -> Result<(), bottle::backend::BackendError> {
+            if resources.iter().any(|resource| resource.kind == "network") {
+                return Err(bottle::backend::BackendError::failed("the disk is full"));
             }
+            Ok(())
         }
     }
     for stand in docker().await {

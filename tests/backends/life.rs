@@ -38,11 +38,12 @@ async fn pid_1_can_be_connected_to_again_by_another_process() {
 async fn what_a_ledger_lost_is_found_by_its_label() {
     for stand in every_backend().await {
         let bottle = stand.bottle("lost").await;
-        let mut found = bottle.found().await;
-        let mut recorded = bottle.ledger.all();
-        found.sort();
-        recorded.sort();
-        assert_eq!(found, recorded, "{}", stand.name());
+        let found = bottle.found().await;
+        let recorded = bottle.ledger.all();
+        assert!(recorded.iter().all(|resource| found.contains(resource)), "{} {found:?}", stand.name());
+        // This one was begun without a bundle; where its process waits to be told what it is, no ledger has it yet.
+        let more: Vec<_> = found.iter().filter(|resource| !recorded.contains(resource)).collect();
+        assert!(more.iter().all(|more| more.kind == "bundle-process"), "{} {more:?}", stand.name());
         assert!(found.iter().any(|resource| resource.kind == "guest-process"), "{}", stand.name());
 
         stand.backend.remove(&found).await.expect("removed by what was found");

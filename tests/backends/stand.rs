@@ -417,8 +417,8 @@ impl Recorded {
 }
 
 impl Ledger for Recorded {
-    fn record(&self, resource: Resource) -> Result<(), BackendError> {
-        self.0.lock().expect("ledger").push(resource);
+    fn record_all(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        self.0.lock().expect("ledger").extend_from_slice(resources);
         Ok(())
     }
 }

@@ -295,7 +295,7 @@ impl Midwife for IdMapper {
 struct Unrecorded;
 
 impl Ledger for Unrecorded {
-    fn record(&self, _: Resource) -> Result<(), BackendError> {
+    fn record_all(&self, _: &[Resource]) -> Result<(), BackendError> {
         Ok(())
     }
 }

@@ -139,13 +139,13 @@ pub(crate) struct Newborn {
 }
 
 impl Newborn {
-    /// Takes the socket that is this process's standard input and reads what it was started for.
+    /// Takes the socket that is this process's standard input and reads what it was started for: waits as long as
+    /// the starter lives, which may have much to do before it knows.
     ///
     /// # Errors
     /// When standard input is no such socket, or the starter is gone.
     pub(crate) fn receive<S: DeserializeOwned>() -> io::Result<(Self, S, Vec<OwnedFd>)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
-        socket.set_read_timeout(Some(STALL))?;
         let mut length = [0; 4];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -164,6 +164,7 @@ impl Newborn {
         if length > SPEC_MAX {
             return Err(io::Error::other("the specification is too long"));
         }
+        socket.set_read_timeout(Some(STALL))?;
         let mut spec = vec![0; length as usize];
         (&socket).read_exact(&mut spec)?;
         let spec = serde_json::from_slice(&spec).map_err(io::Error::other)?;

@@ -163,6 +163,7 @@ mod tests {
             layers: "agent",
             snapshots: "/snapshots".into(),
             program: "/bottle".into(),
+            ahead: super::super::roles::Ahead::default(),
         };
         let home = scope.label.as_str();
         let line = |parts: &[&str]| parts.join("\0").into_bytes();

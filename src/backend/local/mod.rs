@@ -52,6 +52,8 @@ pub(crate) struct Scope {
     pub(crate) snapshots: PathBuf,
     /// This program.
     pub(crate) program: PathBuf,
+    /// Its processes that wait for what they are to do.
+    ahead: roles::Ahead,
 }
 
 impl Scope {
@@ -64,6 +66,7 @@ impl Scope {
             layers: "agent",
             snapshots: host.home.join("snapshots"),
             program: host.program.clone(),
+            ahead: roles::Ahead::default(),
         }
     }
 

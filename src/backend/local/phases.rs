@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use super::inventory::{self, resource, text};
 use super::layers::Kind;
 use super::place::RUNTIME_FOLDER;
-use super::{Scope, connect};
+use super::{Scope, connect, roles};
 use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site, Told};
 
 impl Scope {
-    /// Records and makes the runtime folder with the place of the door, and the layers.
+    /// Records and makes the runtime folder with the place of the door, and the layers, while the processes that
+    /// need them are loaded.
     pub(crate) fn make_folders(
         &self,
         site: &Site<'_>,
@@ -23,15 +24,18 @@ impl Scope {
         let failed = |path: &std::path::Path, error: std::io::Error| {
             BackendError::failed(format!("cannot make {}: {error}", path.display()))
         };
+        roles::start_ahead(self, slug, site.state)?;
         let place = self.place(slug);
-        site.ledger.record(resource(slug, RUNTIME_FOLDER, text(place.folder())))?;
-        place.make().map_err(|error| failed(place.folder(), error))?;
         let layers = self.layers_in(site.state);
         if *site.origin == Origin::Kept && !layers.workspace().is_dir() {
             let gone = format!("what was kept of {slug} is not in {} any more", layers.folder().display());
             return Err(BackendError::failed(gone));
         }
-        site.ledger.record(resource(slug, LAYERS, text(layers.folder())))?;
+        site.ledger.record_all(&[
+            resource(slug, RUNTIME_FOLDER, text(place.folder())),
+            resource(slug, LAYERS, text(layers.folder())),
+        ])?;
+        place.make().map_err(|error| failed(place.folder(), error))?;
         // What is there says what it is; a snapshot will.
         let kind = if *site.origin == Origin::New { Some(kind) } else { layers.kind() };
         layers.make(kind.unwrap_or(Kind::Home), owner).map_err(|error| failed(layers.folder(), error))
@@ -69,6 +73,9 @@ impl Scope {
 
     /// See [`crate::backend::Backend::remove`].
     pub(crate) async fn remove(&self, resources: &[Resource]) -> Result<(), BackendError> {
+        for resource in resources {
+            self.ahead.end(&resource.slug).await;
+        }
         let resources = resources.to_vec();
         self.off_the_loop(move |scope| inventory::remove(scope, &resources)).await
     }

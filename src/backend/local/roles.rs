@@ -2,15 +2,16 @@
 //!
 //! It is this program again with its label as arguments, an empty environment, its specification on
 //! standard input ([`super::handoff`]) and its own bounded log file for what it says before its channel is
-//! up. It is not tied to the life of its starter.
+//! up. It is not tied to the life of its starter once it has that; one that waits for it ends with its starter.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bottle_contract::names::Slug;
@@ -33,6 +34,59 @@ const LAST_LINE_MAX: u64 = 4096;
 
 /// A process that has only been set up has nothing in it that could hold it.
 const DIES_WITHIN: Duration = Duration::from_secs(5);
+
+/// A process that waits for what it is to do.
+#[derive(Debug)]
+struct Waiting {
+    role: Role,
+    slug: Slug,
+    child: Child,
+    ours: UnixStream,
+    log: Option<PathBuf>,
+}
+
+/// Processes that were started ahead: loading a program takes as long as deciding what it is to do, and goes on
+/// beside it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ahead(Arc<Mutex<Vec<Waiting>>>);
+
+impl Ahead {
+    fn lock(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, role: Role, slug: &Slug) -> Option<Waiting> {
+        let mut waiting = self.lock();
+        let at = waiting.iter().position(|waiting| waiting.role == role && waiting.slug == *slug)?;
+        Some(waiting.swap_remove(at))
+    }
+
+    /// Ends those of a bottle that nobody came for.
+    pub(crate) async fn end(&self, slug: &Slug) {
+        for role in AHEAD {
+            if let Some(mut waiting) = self.take(role, slug) {
+                // One that has ended already is as good.
+                let _ = waiting.child.kill().await;
+            }
+        }
+    }
+}
+
+/// What is started ahead.
+const AHEAD: [Role; 2] = [Role::Bundle, Role::Guest];
+
+/// Starts what a bottle is made of ahead of [`start`], which finds them. Those that nobody comes for end with the
+/// bottle, or with this process, and are found by their labels as all others are.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_ahead(scope: &Scope, slug: &Slug, state: &Path) -> Result<(), BackendError> {
+    for role in AHEAD {
+        let waiting = spawn(scope, role, slug, Some(state))?;
+        scope.ahead.lock().push(waiting);
+    }
+    Ok(())
+}
 
 /// A process that was just started.
 pub(crate) struct Started {
@@ -58,13 +112,24 @@ pub(crate) fn start<S: Serialize>(
     fds: &[BorrowedFd<'_>],
 ) -> Result<Started, BackendError> {
     let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.words()));
+    // One without a log is not of a bottle.
+    let waiting = match state.and_then(|_| scope.ahead.take(role, slug)) {
+        Some(waiting) => waiting,
+        None => spawn(scope, role, slug, state)?,
+    };
+    let Waiting { role, slug, child, ours, log } = waiting;
+    let starter = Starter::send(ours, spec, fds).map_err(failed)?;
+    Ok(Started { scope: scope.clone(), role, slug, child, starter, log })
+}
+
+fn spawn(scope: &Scope, role: Role, slug: &Slug, state: Option<&Path>) -> Result<Waiting, BackendError> {
+    let failed = |error: io::Error| BackendError::failed(format!("cannot start {}: {error}", role.words()));
     let (ours, theirs) = Starter::pair().map_err(failed)?;
     let mut command = Command::new(&scope.program);
     command
         .arg0("bottle")
         .args(labels::arguments(role, &scope.label, slug))
         .env_clear()
-        .current_dir("/")
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null());
@@ -73,11 +138,8 @@ pub(crate) fn start<S: Serialize>(
         command.stdout(log.try_clone().map_err(failed)?).stderr(log);
     }
     let child = command.spawn().map_err(failed)?;
-    // Holds this process's copy of the other end until now.
-    drop(command);
-    let starter = Starter::send(ours, spec, fds).map_err(failed)?;
     let log = state.map(|state| log_of(state, role));
-    Ok(Started { scope: scope.clone(), role, slug: slug.clone(), child, starter, log })
+    Ok(Waiting { role, slug: slug.clone(), child, ours, log })
 }
 
 /// What has to be done from outside while a process is set up.
@@ -130,6 +192,7 @@ impl Started {
             }
         };
         let _ = tokio::task::spawn_blocking(rest).await;
+        self.scope.ahead.end(&self.slug).await;
     }
 
     async fn follow(
