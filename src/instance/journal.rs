@@ -1,6 +1,14 @@
 //! The door's log in a bottle's folder: a ring of files.
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// The longest line that is read whole, in bytes; the door writes none near it.
+pub const LINE_MAX: u64 = 1 << 20;
 
 /// `egress.3.jsonl`, `egress.2.jsonl`, … and the current one last.
 #[must_use]
@@ -17,6 +25,19 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
         .collect();
     files.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
     files.into_iter().map(|(_, path)| path).collect()
+}
+
+/// Opens one of them. The folder may be another user's, who may have put anything there.
+///
+/// # Errors
+/// When it is gone, or no plain file; what a link names is not opened.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
+    }
+    Ok(file)
 }
 
 #[cfg(test)]

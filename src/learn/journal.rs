@@ -1,20 +1,14 @@
 //! The door's log, read for what it refused.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use bottle_contract::decide::Reason;
 use bottle_contract::names::NEVER_LISTED;
-use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use super::{Learning, Refused};
-use crate::instance::journal::files;
-
-/// The longest line that is read; the door writes none near it.
-const LONGEST: u64 = 1 << 20;
+use crate::instance::journal::{LINE_MAX, files, open};
 
 /// A line, as far as it matters here.
 #[derive(Deserialize)]
@@ -35,18 +29,15 @@ struct Line {
 pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     let mut learning = Learning::default();
     for path in files(folder) {
-        // The folder may be another user's, who may have put anything there.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = match File::options().read(true).custom_flags(flags.bits().cast_signed()).open(&path) {
-            Ok(file) if file.metadata()?.is_file() => file,
-            Ok(_) => continue,
+        let file = match open(&path) {
+            Ok(file) => file,
             // The ring went on meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
         let mut reader = BufReader::new(file);
         let mut line = Vec::new();
-        while (&mut reader).take(LONGEST).read_until(b'\n', &mut line)? > 0 {
+        while (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line)? > 0 {
             if let Some(refused) = refused(&line) {
                 learning.add(&refused);
             }

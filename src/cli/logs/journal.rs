@@ -4,22 +4,18 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rustix::fs::OFlags;
 
 use super::{Logs, decision};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 use crate::cli::output::{LOOK_EVERY, Output, inert, wait_while_read};
 use crate::host::Host;
-use crate::instance::journal::files;
+use crate::instance::journal::{LINE_MAX, files, open};
 use crate::instance::{State, Store};
-
-/// The longest line that is shown whole; the door writes none near it.
-const LINE_MAX: usize = 1 << 20;
 
 /// Shows the journal in `folder`.
 pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
@@ -105,24 +101,17 @@ struct Followed {
 
 impl Followed {
     fn open(path: &Path) -> std::io::Result<Self> {
-        // The folder may be another user's, who may have put anything there.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(ErrorKind::InvalidInput.into());
-        }
-        let inode = metadata.ino();
+        let file = open(path)?;
+        let inode = file.metadata()?.ino();
         Ok(Self { reader: BufReader::new(file), inode, part: Vec::new() })
     }
 
     /// The next whole line that is not older than `since`; nothing when there is none yet.
     fn line(&mut self, since: Option<Timestamp>) -> Result<Option<String>, CliError> {
         loop {
-            let read =
-                std::io::Read::take(&mut self.reader, LINE_MAX as u64).read_until(b'\n', &mut self.part);
+            let read = std::io::Read::take(&mut self.reader, LINE_MAX).read_until(b'\n', &mut self.part);
             let length = read.map_err(|error| CliError::failed(format!("cannot read the log: {error}")))?;
-            if self.part.last() != Some(&b'\n') && self.part.len() < LINE_MAX {
+            if self.part.last() != Some(&b'\n') && (self.part.len() as u64) < LINE_MAX {
                 return if length == 0 { Ok(None) } else { continue };
             }
             let line = String::from_utf8_lossy(&std::mem::take(&mut self.part)).trim_end().to_owned();
