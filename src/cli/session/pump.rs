@@ -91,7 +91,8 @@ async fn show(
     loop {
         let event = tokio::select! {
             event = receiver.next() => event,
-            aside = changed(&mut titled) => {
+            // One at a time: an agent that begins a sequence and never ends it would have them heap up.
+            aside = changed(&mut titled), if stdout.own.is_empty() => {
                 if let (Some(titled), Some(screen)) = (&mut titled, screen) {
                     stdout.own.extend(titled.say(&aside, screen));
                 }
