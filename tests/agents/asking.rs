@@ -1,12 +1,11 @@
 //! Claude Code and codex ask by themselves: refused by the door, they call the MCP server's tools, a person answers,
 //! and the same command passes, all in one run of the agent.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bottle_test_support::agents;
+use bottle_test_support::{agents, server};
 use serde_json::Value;
 
 use super::scene::{Place, Scene, Template, agent, engine};
@@ -46,7 +45,7 @@ fn real_codex_asks_a_person() -> Result<()> {
 }
 
 fn asks(place: &Place, template: &Template<'_>, address: IpAddr) -> Result<()> {
-    let site = site(address)?;
+    let site = server::says_yes(address)?;
     let mut scene = Scene::playing(place, template, &[FETCH, LIST, BLOCK, FETCH, ALLOW, FETCH])?;
     scene.add_to_bottle(
         template.name,
@@ -103,21 +102,4 @@ fn declared(body: &str) -> Vec<String> {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let name = |tool: &Value| tool["name"].as_str().map_or_else(|| tool.to_string(), str::to_owned);
     body["tools"].as_array().into_iter().flatten().map(name).collect()
-}
-
-/// A web site that answers everything with yes.
-fn site(address: IpAddr) -> Result<SocketAddr> {
-    let listener = TcpListener::bind((address, 0))?;
-    let address = listener.local_addr()?;
-    std::thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            let mut reader = BufReader::new(&socket);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                line.clear();
-            }
-            let _ = (&socket).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        }
-    });
-    Ok(address)
 }

@@ -1,7 +1,6 @@
 //! An agent is refused, asks, a person says yes, and its next request passes: on every backend that is here.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use bottle_test_support::forge::GitHost;
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::pty::Pty;
-use bottle_test_support::{engine, skip};
+use bottle_test_support::{engine, server, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -39,7 +38,7 @@ fn asking(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>>
     if !home.runs(test, backend)? {
         return Ok(None);
     }
-    let site = site(address)?;
+    let site = server::says_yes(address)?;
     let provider = "{template: command, command: [sleep, '600']}";
     home.bottle(
         "asks",
@@ -53,23 +52,6 @@ fn asking(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>>
     let mut start = home.program(start.iter().chain(flags).copied())?;
     let _ = start.deadline(PATIENCE).run()?.expect_code(0);
     Ok(Some(home))
-}
-
-/// A web site that answers everything with yes.
-fn site(address: IpAddr) -> Result<std::net::SocketAddr> {
-    let listener = TcpListener::bind((address, 0))?;
-    let address = listener.local_addr()?;
-    thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            let mut reader = BufReader::new(&socket);
-            let mut line = String::new();
-            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-                line.clear();
-            }
-            let _ = (&socket).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        }
-    });
-    Ok(address)
 }
 
 fn inside(home: &TestHome, arguments: &[&str]) -> Result<Outcome> {
@@ -524,7 +506,7 @@ fn a_held_token_and_a_marked_push_are_decided_on_one_screen() -> Result<()> {
     if !home.runs(test, "linux")? {
         return Ok(());
     }
-    let (host, site) = (GitHost::start()?, site(Ipv4Addr::LOCALHOST.into())?);
+    let (host, site) = (GitHost::start()?, server::says_yes(Ipv4Addr::LOCALHOST.into())?);
     home.bottle(
         "both",
         &format!(

@@ -1,7 +1,8 @@
 //! One HTTP server on loopback with a thread of its own, so that plain and async tests use it alike.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -25,6 +26,28 @@ pub type Answer = Option<Response<Body>>;
 /// Answers one request.
 pub type Handler =
     Arc<dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send + Sync>;
+
+/// A web site at this address of the machine that answers everything with an empty 200, as long as the test's
+/// process lives.
+///
+/// # Errors
+/// When this machine has no such address.
+pub fn says_yes(address: IpAddr) -> Result<SocketAddr> {
+    let listener =
+        std::net::TcpListener::bind((address, 0)).with_context(|| format!("listen on {address}"))?;
+    let address = listener.local_addr()?;
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let mut reader = BufReader::new(&socket);
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+                line.clear();
+            }
+            let _ = (&socket).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    Ok(address)
+}
 
 /// A running server; dropping it closes its port and every connection.
 pub struct Server {

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use bottle_contract::session::gate::GateKey;
-use bottle_test_support::skip;
 use bottle_test_support::sshd::Ends;
+use bottle_test_support::{python, skip};
 
 use crate::scene::{Scene, connect, until};
 
@@ -68,19 +68,13 @@ pub(crate) async fn libgit2() -> Result<()> {
     scene.open(|_| ()).await?;
     let url = configure(&scene)?;
     let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pygit2");
-    let python = tools.join("bin/python3");
-    if !python.exists() {
-        let made = Command::new("/usr/bin/python3").args(["-m", "venv"]).arg(&tools).output();
-        let pip = tools.join("bin/pip");
-        let got = Command::new(pip).args(["install", "-q", "--disable-pip-version-check", "pygit2"]).output();
-        let good = matches!(&made, Ok(made) if made.status.success())
-            && matches!(&got, Ok(got) if got.status.success());
-        if !good {
-            let _ = fs::remove_dir_all(&tools);
-            skip::aloud("libgit2_goes_through_the_gate", &format!("pygit2 cannot be had: {got:?}"));
+    let python = match python::with_packages(&tools, &["pygit2"]) {
+        Ok(python) => python,
+        Err(why) => {
+            skip::aloud("libgit2_goes_through_the_gate", &format!("pygit2 cannot be had: {why}"));
             return Ok(());
         }
-    }
+    };
     fs::write(scene.at("client.py"), LIBGIT2)?;
     let before = scene.upstream()?;
     let said = scene.shell(&format!("{} client.py {url}", python.display()))?;
