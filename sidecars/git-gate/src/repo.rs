@@ -1,6 +1,7 @@
 //! One repository: its mirror, and what is remembered of it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -127,63 +128,84 @@ impl Repo {
     }
 
     async fn fetch(&self, passage: &Passage) -> Result<Upstream, String> {
-        let failed = |why: String| {
-            format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
-        };
-        let of_the_mirror = |error: io::Error| format!("the mirror of {}: {error}", self.name);
-        let record = self.record(Record::EVENTS).map_err(of_the_mirror)?;
+        let record = self.record(Record::EVENTS).map_err(|error| self.of_the_mirror(&error))?;
         let own = ["for-each-ref", "--format=%(refname) %(objectname)"];
         let (listed, own) =
             tokio::join!(self.list(passage, &record), self.git.plain(passage, &own, STEP_WITHIN));
-        let listed = listed.map_err(|error| failed(error.to_string()))?;
+        let listed = listed.map_err(|error| self.unreached(&error.to_string()))?;
         if !listed.good {
-            return Err(failed(words::cause(&listed.complaint)));
+            return Err(self.unreached(&words::cause(&listed.complaint)));
         }
-        let mut upstream = Upstream::listed(&String::from_utf8_lossy(&listed.output)).map_err(failed)?;
+        let listed = String::from_utf8_lossy(&listed.output);
+        let mut upstream = Upstream::listed(&listed).map_err(|why| self.unreached(&why))?;
         upstream.tells_aliases = record.says_newest();
         if upstream.refs.is_empty() {
             upstream.format = self.format_of_none(passage).await;
         }
-        let own = own.map_err(|error| format!("the mirror of {}: {error}", self.name))?;
+        let own = own.map_err(|error| self.of_the_mirror(&error))?;
         let own = String::from_utf8_lossy(&own.output);
         let own = own.lines().filter_map(|line| line.split_once(' '));
         let mut own: BTreeMap<String, String> =
             own.map(|(name, id)| (name.to_owned(), id.to_owned())).collect();
         if upstream.format != mirror::format(&self.git.mirror) {
-            mirror::start_over(&self.git.mirror, upstream.format).map_err(of_the_mirror)?;
+            self.start_over(upstream.format)?;
             own.clear();
         }
         if own != upstream.refs {
-            let mut fetch: Vec<String> =
-                ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
-                    .map(str::to_owned)
-                    .into();
-            fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
-            fetch.push(self.url.clone());
-            fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
-            self.unlock().map_err(of_the_mirror)?;
-            let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
-            if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
-                tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
-                mirror::start_over(&self.git.mirror, upstream.format).map_err(of_the_mirror)?;
-                fetched = self.go_up(passage, fetch, &[], FETCHED_WITHIN).await;
-            }
-            let fetched = fetched.map_err(|error| failed(error.to_string()))?;
-            if !fetched.good {
-                return Err(failed(words::cause(&fetched.complaint)));
-            }
+            self.bring(passage, upstream.format).await?;
             if upstream.refs.len().abs_diff(own.len()) > MOST_LOOSE {
                 // Where it fails, each git reads them one by one, as before.
                 let _ = self.git.plain(passage, &["pack-refs", "--all"], STEP_WITHIN).await;
             }
         }
-        if let Some(default) = upstream.default.as_ref().filter(|name| name.starts_with("refs/heads/"))
-            && fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into())
-        {
+        self.follow_default(passage, &upstream).await;
+        Ok(upstream)
+    }
+
+    /// Has the mirror hold what upstream has; a damaged one is made anew.
+    async fn bring(&self, passage: &Passage, format: ObjectFormat) -> Result<(), String> {
+        let mut fetch: Vec<String> =
+            ["fetch", "--quiet", "--force", "--prune", "--no-tags", "--no-write-fetch-head"]
+                .map(str::to_owned)
+                .into();
+        fetch.extend(["--no-auto-maintenance", "--no-recurse-submodules", "--"].map(str::to_owned));
+        fetch.push(self.url.clone());
+        fetch.extend(MIRRORED.map(|refs| format!("+{refs}:{refs}")));
+        self.unlock().map_err(|error| self.of_the_mirror(&error))?;
+        let mut fetched = self.go_up(passage, fetch.clone(), &[], FETCHED_WITHIN).await;
+        if matches!(&fetched, Ok(ended) if !ended.good) && !self.is_whole(passage).await {
+            tracing::warn!(repository = self.name, "the mirror is damaged; it is made anew");
+            self.start_over(format)?;
+            fetched = self.go_up(passage, fetch, &[], FETCHED_WITHIN).await;
+        }
+        match fetched {
+            Ok(ended) if ended.good => Ok(()),
+            Ok(ended) => Err(self.unreached(&words::cause(&ended.complaint))),
+            Err(error) => Err(self.unreached(&error.to_string())),
+        }
+    }
+
+    /// Has the mirror's `HEAD` name the branch that upstream's does.
+    async fn follow_default(&self, passage: &Passage, upstream: &Upstream) {
+        let Some(default) = upstream.default.as_ref().filter(|name| name.starts_with("refs/heads/")) else {
+            return;
+        };
+        if fs::read(self.git.mirror.join("HEAD")).ok() != Some(format!("ref: {default}\n").into()) {
             // A name that git does not take stays what it was; only the first checkout of a clone goes by it.
             let _ = self.git.plain(passage, &["symbolic-ref", "HEAD", default], STEP_WITHIN).await;
         }
-        Ok(upstream)
+    }
+
+    fn start_over(&self, format: ObjectFormat) -> Result<(), String> {
+        mirror::start_over(&self.git.mirror, format).map_err(|error| self.of_the_mirror(&error))
+    }
+
+    fn unreached(&self, why: &str) -> String {
+        format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
+    }
+
+    fn of_the_mirror(&self, error: &dyn fmt::Display) -> String {
+        format!("the mirror of {}: {error}", self.name)
     }
 
     /// What upstream lists. It is asked again where it was the way there that failed: one that is kept may have been
