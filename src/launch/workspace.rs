@@ -20,13 +20,16 @@ use crate::plan::{PlannedFile, Workspace};
 /// Pid 1 was asked when the workspace was ready.
 pub(super) struct AskedReady(Stream);
 
-/// Asks as soon as nothing more comes into the workspace: pid 1 answers after a tick of its clock, and meanwhile
-/// there is other work to do. Nothing where something does, or nobody has to know.
+/// Asks as soon as nothing more comes into the workspace: where it is that of a snapshot pid 1 answers after a tick
+/// of its clock, and meanwhile there is other work to do. Nothing where something comes, or nobody has to know.
 pub(super) async fn ask_ready(work: &Work<'_>, guest: &Channel) -> Result<Option<AskedReady>, LaunchError> {
     if copied(work).is_some() || work.order.origin == Origin::Kept {
         return Ok(None);
     }
-    open(guest, &GuestRequest::Moment).await.map(AskedReady).map(Some)
+    // What is there in an empty one is work, so that there is nothing to tell it from.
+    let empty = work.order.origin == Origin::New;
+    let request = if empty { GuestRequest::Now } else { GuestRequest::Moment };
+    open(guest, &request).await.map(AskedReady).map(Some)
 }
 
 /// Whether the working directory is copied in, and then whether all of it is.

@@ -162,6 +162,9 @@ async fn handle(guest: Arc<Guest>, request: Request) {
         GuestRequest::Moment => {
             answer(&stream, &GuestEvent::Moment { at: file_clock::between().await }).await
         }
+        GuestRequest::Now => {
+            answer(&stream, &GuestEvent::Moment { at: file_clock::before_any_change() }).await
+        }
         GuestRequest::Changed(request) => finish(&stream, look(&guest, request).await).await,
         GuestRequest::CopyOut(request) => copy_out(guest, request, stream).await,
         GuestRequest::CopyIn(request) => copy_in(guest, request, stream).await,

@@ -48,8 +48,11 @@ pub enum GuestRequest {
     /// Answers [`GuestEvent::Status`].
     Status,
     /// By the clocks that stamp the bottle's files: everything written so far is not newer than the answer,
-    /// everything written after it is. Answers [`GuestEvent::Moment`].
+    /// everything written after it is. Answers [`GuestEvent::Moment`] after a tick of theirs.
     Moment,
+    /// By the same clocks: everything written from now on is newer than the answer; what was written within a tick
+    /// before may be, too. Answers [`GuestEvent::Moment`] at once.
+    Now,
     /// Whether the workspace holds anything newer than this, provisioned or not. Answers
     /// [`GuestEvent::Changed`].
     Changed(Changed),
