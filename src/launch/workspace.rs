@@ -62,9 +62,9 @@ pub(super) async fn fill(
         // What is in it is work of an earlier launch, from when it was ready then.
         return Ok(());
     }
-    let AskedReady(mut stream) = match asked {
-        Some(asked) => asked,
-        None => AskedReady(open(guest, &GuestRequest::Moment).await?),
+    let mut stream = match asked {
+        Some(AskedReady(stream)) => stream,
+        None => open(guest, &GuestRequest::Moment).await?,
     };
     // By the clocks that stamp the bottle's files, which need not be this machine's.
     let GuestEvent::Moment { at: ready } = answer(&mut stream).await? else {

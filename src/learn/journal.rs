@@ -31,8 +31,10 @@ pub(super) fn read(folder: &Path) -> io::Result<Learning> {
     for path in files(folder) {
         let file = match open(&path) {
             Ok(file) => file,
-            // The ring went on meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // The ring went on meanwhile, or it is no file.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         let mut reader = BufReader::new(file);
