@@ -49,20 +49,9 @@ pub(super) async fn raise(
             _ => Err(out_of_turn()),
         }
     };
-    let gate = async {
-        let Some(request) = gate else { return Ok(()) };
-        match ask(&channel, request, "open the git gate").await? {
-            BundleEvent::GateOpen => Ok(()),
-            _ => Err(out_of_turn()),
-        }
-    };
-    let supervise = async {
-        let Some(request) = supervise else { return Ok(()) };
-        match ask(&channel, request, "open the MCP server").await? {
-            BundleEvent::SuperviseOpen => Ok(()),
-            _ => Err(out_of_turn()),
-        }
-    };
+    let gate = open(&channel, gate, "open the git gate", |event| matches!(event, BundleEvent::GateOpen));
+    let supervise =
+        open(&channel, supervise, "open the MCP server", |event| matches!(event, BundleEvent::SuperviseOpen));
     // Side by side: each is another process's work.
     let (authority, (), ()) = tokio::try_join!(egress, gate, supervise)?;
     Ok((channel, Trust { authority, roots }))
@@ -97,6 +86,17 @@ async fn ask(channel: &Channel, request: BundleRequest, what: &str) -> Result<Bu
         BundleEvent::Rejected { message } => Err(LaunchError::bundle(format!("could not {what}: {message}"))),
         event => Ok(event),
     }
+}
+
+/// The same for what this bottle may have no use for, and whose word says nothing more than that it is done.
+async fn open(
+    channel: &Channel,
+    request: Option<BundleRequest>,
+    what: &str,
+    is_done: fn(&BundleEvent) -> bool,
+) -> Result<(), LaunchError> {
+    let Some(request) = request else { return Ok(()) };
+    if is_done(&ask(channel, request, what).await?) { Ok(()) } else { Err(out_of_turn()) }
 }
 
 fn out_of_turn() -> LaunchError {
