@@ -26,6 +26,9 @@ const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 /// How long who answers is kept waiting for what the answer brings.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
+/// Why an answer does not count that came too late.
+const NOBODY_WAITS: &str = "nobody waits for this answer any more";
+
 /// Outcomes that may wait for whoever is told.
 const OUTCOMES: usize = 64;
 
@@ -63,7 +66,8 @@ struct Inner {
     decide: Arc<dyn Decide>,
     /// An answer was put there by this process.
     answered: Notify,
-    outcomes: broadcast::Sender<(Id, Outcome)>,
+    /// What answers brought; none of a question that nobody waits for any more.
+    outcomes: broadcast::Sender<(Id, Option<Outcome>)>,
 }
 
 impl Asker {
@@ -82,34 +86,30 @@ impl Asker {
     /// Why the answer does not count; the proposal waits on, unless somebody else has answered it.
     pub async fn answer(&self, response: Response) -> Outcome {
         let id = response.proposal_id.clone();
-        let waits = |there: &(Proposal, _)| there.0.id == id;
-        if !self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).iter().any(waits) {
-            return Err("nobody waits for this answer any more".to_owned());
-        }
-        // Before the answer is there: its outcome cannot be missed.
+        // Before anything else: neither its outcome nor that nobody waits any more can be missed.
         let mut outcomes = self.0.outcomes.subscribe();
-        let inner = Arc::clone(&self.0);
-        let written = spawn_blocking(move || {
-            let folder = Folder::open(&inner.home, &inner.slug)?;
-            folder.respond(&response)
-        });
-        match written.await {
-            Ok(written) => written.map_err(|error| error.to_string())?,
-            Err(_) => return Err("the queue stopped".to_owned()),
+        if !self.0.is_waiting(&id) {
+            return Err(NOBODY_WAITS.to_owned());
         }
+        self.0.in_folder(move |folder| folder.respond(&response).map_err(|error| error.to_string())).await?;
         self.0.answered.notify_waiters();
-        let outcome = async {
+        let settled = async {
             loop {
                 match outcomes.recv().await {
-                    Ok((of, outcome)) if of == id => return outcome,
+                    Ok((of, Some(outcome))) if of == id => return outcome,
+                    Ok((of, None)) if of == id && !self.0.is_waiting(&id) => break,
                     Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                     Err(broadcast::error::RecvError::Closed) => return Err("the queue stopped".to_owned()),
                 }
             }
+            // Who asked went away in the moment of the answer, which is not left for anybody.
+            let id = id.clone();
+            self.0.in_folder(move |folder| folder.take_back(&id).map_err(|error| error.to_string())).await?;
+            Err(NOBODY_WAITS.to_owned())
         };
         let late =
             || Err("what the answer brings is not known yet; `bottle audit show` will say it".to_owned());
-        tokio::time::timeout(TAKEN_WITHIN, outcome).await.unwrap_or_else(|_| late())
+        tokio::time::timeout(TAKEN_WITHIN, settled).await.unwrap_or_else(|_| late())
     }
 
     /// Asks, and waits for the answer. A question that asks for the same as one that waits already waits for
@@ -143,10 +143,7 @@ impl Asker {
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
             let listed = Listed { inner: Arc::clone(&inner), id };
-            let answer = tokio::select! {
-                answer = inner.carry(proposal) => answer,
-                () = abandoned(&said, &listed) => return,
-            };
+            let answer = inner.carry(proposal, abandoned(&said, &listed)).await;
             // Off the list first: whoever asks from now on asks anew.
             drop(listed);
             said.send_replace(Some(answer));
@@ -155,7 +152,7 @@ impl Asker {
     }
 }
 
-/// Resolves when nobody but the list waits for the answer.
+/// Resolves when nobody but the list waits for the answer, and it is off the list.
 async fn abandoned(said: &watch::Sender<Option<Answer>>, listed: &Listed) {
     loop {
         tokio::time::sleep(LOOKED_FOR).await;
@@ -180,12 +177,32 @@ impl Drop for Listed {
         waiting.retain(|(there, _)| there.id != self.id);
         drop(waiting);
         self.inner.decide.settled(&self.id);
+        let _ = self.inner.outcomes.send((self.id.clone(), None));
     }
 }
 
 impl Inner {
-    /// Writes the proposal and waits for its answer.
-    async fn carry(self: &Arc<Self>, proposal: Proposal) -> Answer {
+    /// Whether somebody waits for the answer to this.
+    fn is_waiting(&self, id: &Id) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.iter().any(|(there, _)| there.id == *id)
+    }
+
+    /// Does something in the folder of the bottle, which is there.
+    async fn in_folder(
+        self: &Arc<Self>,
+        act: impl FnOnce(Folder) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), String> {
+        let inner = Arc::clone(self);
+        let acted = spawn_blocking(move || {
+            act(Folder::open(&inner.home, &inner.slug).map_err(|error| error.to_string())?)
+        });
+        acted.await.unwrap_or_else(|_| Err("the queue stopped".to_owned()))
+    }
+
+    /// Writes the proposal and waits for its answer, until it is abandoned. An answer that is being carried out is
+    /// carried to its end.
+    async fn carry(self: &Arc<Self>, proposal: Proposal, abandoned: impl Future<Output = ()>) -> Answer {
         let inner = Arc::clone(self);
         let asked = spawn_blocking(move || inner.submit(proposal)).await;
         let (folder, asked) = match asked {
@@ -196,6 +213,7 @@ impl Inner {
         self.decide.asked(&asked.proposal, asked.new);
         let held = Arc::new((folder, asked));
         let mut failures = 0;
+        tokio::pin!(abandoned);
         loop {
             let look = Arc::clone(&held);
             match spawn_blocking(move || look_for(&look.0, &look.1)).await {
@@ -214,6 +232,7 @@ impl Inner {
             tokio::select! {
                 () = tokio::time::sleep(LOOKED_FOR) => {}
                 () = self.answered.notified() => {}
+                () = &mut abandoned => return Answer::Refused(NOBODY_WAITS.to_owned()),
             }
         }
     }
@@ -225,7 +244,7 @@ impl Inner {
         response: Response,
     ) -> Result<Option<Answer>, String> {
         let id = response.proposal_id.clone();
-        // A task of its own: nobody who stops waiting leaves it half done.
+        // A task of its own: where it panics the question waits on.
         let decided = tokio::spawn(self.decide.decided(held.1.proposal.clone(), response.clone())).await;
         let outcome = decided.unwrap_or_else(|_| Err("carrying it out failed".to_owned()));
         let counts = outcome.is_ok();
@@ -236,7 +255,7 @@ impl Inner {
         });
         let moved = moved.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
         // Told when the folder says the same.
-        let _ = self.outcomes.send((id, outcome));
+        let _ = self.outcomes.send((id, Some(outcome)));
         moved.map_err(|error| format!("the queue cannot be used: {error}"))?;
         Ok(counts.then(|| Answer::Decided(Box::new(response))))
     }

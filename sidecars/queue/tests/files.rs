@@ -156,6 +156,63 @@ async fn an_answer_at_the_last_moment_is_known_to_both_or_to_neither() {
 }
 
 #[tokio::test]
+async fn who_answers_while_the_asker_goes_is_told_what_counts_and_at_once() {
+    let home = tempfile::tempdir().expect("home");
+    for round in 0..40_u64 {
+        let asked = question(Tool::GitleaksAllow, round.to_string(), String::new(), PATIENCE);
+        let id = asked.id.clone();
+        let asker = asker(&home);
+        let waiting = tokio::spawn({
+            let asker = asker.clone();
+            async move { asker.ask(asked).await }
+        });
+        until(home.path(), State::Waiting, 1).await;
+        waiting.abort();
+        // It is noticed within 40 ms that nobody waits.
+        tokio::time::sleep(Duration::from_millis(round)).await;
+        let outcome = tokio::time::timeout(PATIENCE, asker.answer(response(&id, "me"))).await;
+        if let Err(why) = outcome.expect("told") {
+            assert_eq!(why, "nobody waits for this answer any more");
+        }
+        let left = names(&folder(home.path()));
+        assert!(!left.contains(&format!("{id}.response.json")), "round {round}: {left:?}");
+        until(home.path(), State::Waiting, 0).await;
+    }
+}
+
+/// Takes its time.
+#[derive(Debug)]
+struct Slow;
+
+impl Decide for Slow {
+    fn decided(&self, _: Proposal, _: Response) -> Pin<Box<dyn Future<Output = Outcome> + Send>> {
+        Box::pin(async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            Ok(vec!["carried out".to_owned()])
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_being_carried_out_outlives_who_asked() {
+    let home = tempfile::tempdir().expect("home");
+    let asker = Asker::new(home.path().to_owned(), slug(), Arc::new(Slow));
+    let asked = question(Tool::GitleaksAllow, "x".to_owned(), String::new(), PATIENCE);
+    let id = asked.id.clone();
+    let waiting = tokio::spawn({
+        let asker = asker.clone();
+        async move { asker.ask(asked).await }
+    });
+    until(home.path(), State::Waiting, 1).await;
+    let answering = tokio::spawn(async move { asker.answer(response(&id, "me")).await });
+    until(home.path(), State::Answered, 1).await;
+    waiting.abort();
+    let outcome = tokio::time::timeout(PATIENCE, answering).await.expect("told").expect("answered");
+    assert_eq!(outcome, Ok(vec!["carried out".to_owned()]));
+    assert_eq!(names(&folder(home.path())), HashSet::from(["processed".to_owned()]));
+}
+
+#[tokio::test]
 async fn equal_questions_are_one_and_no_more_wait_than_may() {
     let home = tempfile::tempdir().expect("home");
     let asker = asker(&home);
