@@ -10,6 +10,7 @@ use super::layout::Table;
 use super::output::{Output, one_line};
 use super::shapes::{Audited, Verified};
 use crate::host::Host;
+use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
 
 /// What was decided for bottles, in lines that are chained to each other
@@ -48,9 +49,10 @@ fn meant(host: &Host, slug: Option<Slug>) -> Result<Vec<Slug>, CliError> {
         None => Ok(all),
         Some(slug) if all.contains(&slug) => Ok(vec![slug]),
         Some(slug) => {
-            let path = host.home.join("audit").join("heads").join(slug.as_str());
-            // A file that was taken away altogether is said by the check, not here.
-            if path.exists() {
+            let head = host.home.join("audit").join("heads").join(slug.as_str());
+            // A file that was taken away altogether is said by the check, not here. A bottle that nothing was decided
+            // for yet has an audit too: an empty one.
+            if head.exists() || Store::of(host).state(&slug).is_some() {
                 return Ok(vec![slug]);
             }
             Err(CliError::new(Kind::NoSuchBottle, format!("nothing was decided for {slug}"))

@@ -4,6 +4,11 @@ use anyhow::Result;
 
 use crate::home::{home, snapshot, transcripts};
 
+/// Of a bottle whose keeper is gone.
+const ORPHAN: &str = r#"{"schema": 1, "slug": "orphan", "label": "Mine\u001b[2J", "color": null, "agent": "hi",
+    "bottles": ["hi"], "cwd": "/", "copied_cwd": false, "backend": "fake", "mode": "attached", "status": "running",
+    "started_at": "2026-01-01T00:00:00Z", "keeper": "1:1", "resources": [], "manifest_hash": "x"}"#;
+
 #[test]
 fn newer_and_damaged_records_are_named_and_the_others_still_list() -> Result<()> {
     let home = home()?;
@@ -11,12 +16,7 @@ fn newer_and_damaged_records_are_named_and_the_others_still_list() -> Result<()>
         |slug: &str, text: &str| home.write(&format!("home/.bottle/state/{slug}/metadata.json"), text);
     state("from-tomorrow", r#"{"schema": 99, "slug": "from-tomorrow"}"#)?;
     state("torn", "{\"schema\": 1, \"slug\"")?;
-    state(
-        "orphan",
-        r#"{"schema": 1, "slug": "orphan", "label": "Mine\u001b[2J", "color": null, "agent": "hi", "bottles": ["hi"],
-            "cwd": "/", "copied_cwd": false, "backend": "fake", "mode": "attached", "status": "running",
-            "started_at": "2026-01-01T00:00:00Z", "keeper": "1:1", "resources": [], "manifest_hash": "x"}"#,
-    )?;
+    state("orphan", ORPHAN)?;
     snapshot!(transcripts(
         &home,
         &[
@@ -31,6 +31,23 @@ fn newer_and_damaged_records_are_named_and_the_others_still_list() -> Result<()>
             &["cleanup", "--dry-run"],
             &["cleanup", "--yes"],
             &["list"],
+        ],
+    )?);
+    Ok(())
+}
+
+#[test]
+fn a_bottle_that_nothing_was_decided_for_has_an_empty_audit_and_an_unknown_one_has_none() -> Result<()> {
+    let home = home()?;
+    home.write("home/.bottle/state/orphan/metadata.json", ORPHAN)?;
+    snapshot!(transcripts(
+        &home,
+        &[
+            &["audit", "show", "orphan"],
+            &["audit", "show", "orphan", "--json"],
+            &["audit", "verify", "orphan"],
+            &["audit", "verify", "orphan", "--json"],
+            &["audit", "show", "orphans"],
         ],
     )?);
     Ok(())

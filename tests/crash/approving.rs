@@ -151,7 +151,7 @@ fn who_answers_may_be_killed() {
 #[test]
 fn a_guard_killed_in_an_approval_leaves_a_true_audit() {
     for role in ["__egress", "__supervise", "__bundle"] {
-        for round in [1, 4] {
+        for round in [0, 1, 4] {
             let when = format!("round {round} of {role}");
             let home = detached();
             let _asking = ask(&home, "a.example");
