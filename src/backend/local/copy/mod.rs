@@ -41,6 +41,10 @@ use crate::backend::{Copied, Told};
 /// them too.
 const MAX_DEPTH: usize = 128;
 
+/// Everything that has a name, in all trees together. More is no one's work, and what is remembered of each is
+/// memory of ours.
+const MAX_ENTRIES: usize = 10_000_000;
+
 /// The most hard links that are kept together; beyond it each becomes a file of its own.
 const MAX_LINKS: usize = 1_000_000;
 
@@ -66,6 +70,8 @@ pub(crate) struct Copier<'a> {
     whiteouts: bool,
     /// Where the first of several names of a file was copied to, under the top of the copy.
     links: HashMap<u64, PathBuf>,
+    /// How many more entries there may be.
+    room: usize,
     outcome: Outcome,
 }
 
@@ -99,7 +105,8 @@ impl<'a> Copier<'a> {
 
     fn new(direction: Direction<'a>, told: &'a Told) -> Self {
         let (ways, links) = (Ways::default(), HashMap::new());
-        Self { direction, told, ways, whiteouts: false, links, outcome: Outcome::default() }
+        let (room, outcome) = (MAX_ENTRIES, Outcome::default());
+        Self { direction, told, ways, whiteouts: false, links, room, outcome }
     }
 
     /// What came of all trees so far.
@@ -170,7 +177,7 @@ impl<'a> Copier<'a> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let to = openat(level.to, name, flags, Mode::empty()).map_err(|error| named(error.into()))?;
         let previous = level.previous.and_then(|previous| Readable::folder(previous, name).ok());
-        let entries = names_in(from.file_descriptor()).map_err(named)?;
+        let entries = self.names_in(from.file_descriptor()).map_err(named)?;
         let below = Level {
             from: from.file_descriptor().as_fd(),
             to: to.as_fd(),
@@ -271,6 +278,24 @@ impl<'a> Copier<'a> {
         rustix::process::geteuid().is_root().then_some(owner)
     }
 
+    fn names_in(&mut self, folder: &OwnedFd) -> io::Result<Vec<CString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(folder)? {
+            let name = entry?.file_name().to_owned();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.room = self.room.checked_sub(1).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::QuotaExceeded,
+                    format!("more than {MAX_ENTRIES} files and folders"),
+                )
+            })?;
+            names.push(name);
+        }
+        Ok(names)
+    }
+
     /// Nothing when what was listed a moment ago is gone, or something else by now. A stored tree holds
     /// still.
     fn unless_gone<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
@@ -301,7 +326,7 @@ pub(crate) fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) 
     let top = openat(&to, name, flags, Mode::empty())?;
     let level =
         Level { from: from.as_fd(), to: top.as_fd(), previous: None, top: top.as_fd(), path: Path::new("") };
-    for entry in names_in(&from)? {
+    for entry in copier.names_in(&from)? {
         copier.entry(&level, &entry, 0)?;
     }
     if owner.is_some() {
@@ -320,21 +345,41 @@ fn is_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
-fn names_in(folder: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(folder)? {
-        let name = entry?.file_name().to_owned();
-        if !matches!(name.to_bytes(), b"." | b"..") {
-            names.push(name);
-        }
-    }
-    Ok(names)
-}
-
 /// An error that names its path, of which only the end is shown when it is long.
 fn about(path: &Path, error: &io::Error) -> io::Error {
     let shown = path.to_string_lossy();
     let tail: String = shown.chars().rev().take(100).collect::<Vec<_>>().into_iter().rev().collect();
     let shown = if tail.len() < shown.len() { format!("…{tail}") } else { tail };
     io::Error::new(error.kind(), format!("{shown:?}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_of_more_entries_than_anyone_makes_is_refused_by_name() {
+        let room = tempfile::tempdir().expect("folder");
+        std::fs::create_dir_all(room.path().join("from/work/many")).expect("tree");
+        std::fs::create_dir(room.path().join("to")).expect("folder");
+        for name in ["a", "b", "c"] {
+            std::fs::write(room.path().join("from/work/many").join(name), name).expect("file");
+        }
+        let open = |name: &str| {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+            rustix::fs::open(room.path().join(name), flags, Mode::empty()).expect("opened")
+        };
+        let nobody = Told::nobody();
+        for (entries, fits) in [(4, true), (3, false)] {
+            let mut copier = Copier::into_store(None, &nobody);
+            copier.room = entries;
+            let copied = copier.tree(&open("from"), &open("to"), None, "work");
+            assert_eq!(copied.is_ok(), fits, "{copied:?}");
+            if let Err(error) = copied {
+                let said = error.to_string();
+                assert!(said.contains("work/many") && said.contains("more than 10000000 files"), "{said}");
+            }
+            std::fs::remove_dir_all(room.path().join("to/work")).expect("removed");
+        }
+    }
 }
