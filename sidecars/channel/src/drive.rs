@@ -192,10 +192,14 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
             return Closed::because(format!("writing failed: {error}"));
         }
         batch.clear();
-        if !shared.table().is_idle() {
-            continue;
+        {
+            // Told under the lock: what is queued after this look is not what was written.
+            let table = shared.table();
+            if !table.is_idle() {
+                continue;
+            }
+            shared.idle.notify_waiters();
         }
-        shared.idle.notify_waiters();
         if let Some(closed) = closed {
             return closed;
         }
