@@ -412,11 +412,14 @@ async fn on_stdio() -> Result<()> {
     let killed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     {
         let _inside = killed.enter();
-        let keeper = running.rejoined().await?;
+        // Dropped it would say that it goes.
+        let keeper = std::mem::ManuallyDrop::new(running.rejoined().await?);
         provisioned(&keeper).await?;
     }
     ensure!(running.ask("http://evil.example.org/drop")?.starts_with("HTTP/1.1 403"));
-    killed.shutdown_background();
+    // Its thread is gone before another keeper uses the same pipes.
+    let gone = std::thread::spawn(move || killed.shutdown_timeout(PATIENCE)).join();
+    ensure!(gone.is_ok(), "the keeper's runtime panicked");
     let half = b"\0\0\x10\0\0\0\0\x01\x03{\"half\":";
     let input = running.process.stdin.as_ref().context("input")?;
     // The killed keeper made the pipe one that does not wait, and what it left may fill it for a moment. So few
