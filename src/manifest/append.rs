@@ -21,10 +21,8 @@ pub enum Unsuited {
     #[error(transparent)]
     Broken(#[from] ManifestError),
     /// It has something to say of these hosts already: the two would have to become one.
-    #[error("{path}:{at} has a route for `{own}` already: what is new of `{host}` belongs into that one")]
+    #[error("line {} has a route for `{own}` already: what is new of `{host}` belongs into that one", at.line)]
     Listed {
-        /// The file.
-        path: String,
         /// Where.
         at: Position,
         /// The route that is there.
@@ -33,11 +31,8 @@ pub enum Unsuited {
         host: HostPattern,
     },
     /// Lines cannot be added to it.
-    #[error("the routes of {path} are not written a line each, so that none can be added")]
-    Shape {
-        /// The file.
-        path: String,
-    },
+    #[error("its routes are not written a line each, so that none can be added")]
+    Shape,
 }
 
 /// A bottle's file of these routes and nothing else.
@@ -51,24 +46,22 @@ pub fn of_routes(routes: &Proposal) -> String {
 /// # Errors
 /// [`Unsuited`]; what to write by hand are the `routes` themselves.
 pub fn appended(name: &Name, source: &Source, text: &str, routes: &Proposal) -> Result<String, Unsuited> {
-    let path = source.path.display().to_string();
     let before = BottleLayer::parse(name.clone(), source.clone(), text)?;
     for own in &before.egress.routes {
         for new in routes.routes() {
             if own.value.host.covers_pattern(&new.host) || new.host.covers_pattern(&own.value.host) {
                 let (own_host, host) = (own.value.host.clone(), new.host.clone());
-                return Err(Unsuited::Listed { path, at: own.at, own: own_host, host });
+                return Err(Unsuited::Listed { at: own.at, own: own_host, host });
             }
         }
     }
-    let shape = || Unsuited::Shape { path: path.clone() };
-    let new = inserted(text, routes).ok_or_else(shape)?;
-    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| shape())?;
+    let new = inserted(text, routes).ok_or(Unsuited::Shape)?;
+    let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| Unsuited::Shape)?;
     let said: Vec<&Route> = after.egress.routes.iter().map(|route| &route.value).collect();
     let old = before.egress.routes.iter().map(|route| route.value.clone());
     let meant: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.alone())).collect();
     let same = said.iter().copied().eq(&meant) && rest(text) == rest(&new) && body(text) == body(&new);
-    if same { Ok(new) } else { Err(shape()) }
+    if same { Ok(new) } else { Err(Unsuited::Shape) }
 }
 
 /// Lines that were added where they seem to belong; none where no such place is seen.
@@ -243,10 +236,7 @@ mod tests {
             ("---\negress:\n  routes: [{host: a.example}]\n---\n", "not written a line each"),
             ("---\negress:\n---\n", "`egress` has no value"),
             ("---\n{env: {A: b}}\n---\n", "not written a line each"),
-            (
-                "---\negress:\n  routes:\n  - host: new.example\n---\n",
-                "/b/one.md:4:5 has a route for `new.example`",
-            ),
+            ("---\negress:\n  routes:\n  - host: new.example\n---\n", "line 4 has a route for `new.example`"),
             (
                 "---\negress:\n  routes:\n  - host: '*.example.com'\n  - host: new.example\n---\n",
                 "has a route for",
