@@ -49,7 +49,7 @@ pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<(
     enter(&mut pty, typed.choice)?;
     let code = pty.wait_exit()?;
     ensure!(code == 0, "it ended with {code}:\n{}", pty.screen());
-    let end = Instant::now() + Duration::from_secs(5);
+    let end = Instant::now() + Duration::from_secs(60);
     while !pty.is_cooked()? {
         ensure!(Instant::now() < end, "the terminal is still raw:\n{}", pty.screen());
         std::thread::sleep(Duration::from_millis(20));

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::home::{home, run};
 
 /// How long something that happens by itself may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// What a full-screen agent switches on. The agent `copy` writes what is typed, a line at a time.
 const EVERYTHING: &str =

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::home::{home, run, snapshot, transcripts};
 
 /// How long something that happens by itself may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A bottle `one` that reaches `site.example`; nothing where it cannot be had.
 fn with_a_route(test: &str) -> Result<Option<(TestHome, Upstream)>> {

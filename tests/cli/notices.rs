@@ -50,7 +50,7 @@ fn assert_untouched(screen: &str, word: &str) {
 
 fn wait_for_title(pty: &Pty, title: &str) -> Result<()> {
     let title = format!("\x1b]0;{title}\x07");
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + Duration::from_secs(60);
     while !String::from_utf8_lossy(&pty.raw()).contains(&title) {
         ensure!(Instant::now() < end, "{:?}", String::from_utf8_lossy(&pty.raw()));
         std::thread::sleep(Duration::from_millis(20));

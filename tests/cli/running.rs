@@ -9,7 +9,7 @@ use bottle_test_support::home::TestHome;
 use crate::home::{bottle, home, run, snapshot, transcript, transcripts};
 
 /// How long something that happens by itself may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A bottle that is left running; its agent waits.
 fn detached(home: &TestHome, label: &str) -> Result<()> {

@@ -27,7 +27,7 @@ const STEPS: [&str; 7] =
     ["check", "prepare", "make_network", "start_bundle", "start_guest", "connect_bundle", "connect_guest"];
 
 /// How long an effect of a kill may take to be seen.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 const FAKE: &str = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '60']}\n---\n";
 const LINUX: &str = "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '60']}\n---\n";

@@ -18,7 +18,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use crate::program;
 
 /// How long [`Pty::wait_for`] and [`Pty::wait_exit`] wait unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A running program and its terminal. Dropping it kills the program and hangs the terminal up.
 pub struct Pty {

@@ -115,7 +115,7 @@ impl DoorFixture {
     /// The lines of the log, when there are so many.
     pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
         let path = self.folder.path().join("egress.jsonl");
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         loop {
             let text = std::fs::read_to_string(&path).expect("log");
             if text.lines().count() >= lines {

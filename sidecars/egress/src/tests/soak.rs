@@ -227,7 +227,7 @@ impl Bottle {
     /// Every answer of a model has its record, whole, and no other has one.
     async fn counted_once(&self) {
         let answered = self.answered.load(Ordering::SeqCst);
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while (self.used.lock().await.len() as u64) < answered && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

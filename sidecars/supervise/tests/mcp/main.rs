@@ -176,7 +176,7 @@ async fn progress() -> Result<()> {
 
 /// A call waits as long as the person set, and the next one goes on waiting.
 async fn waiting() -> Result<()> {
-    let scene = Scene::start_with_patience(1, Duration::from_secs(3), |question| {
+    let scene = Scene::start_with_patience(1, Duration::from_secs(6), |question| {
         Scene::decided(question, Status::Approved, None, None)
     })
     .await?;
@@ -186,7 +186,7 @@ async fn waiting() -> Result<()> {
     let said = said.result()?["structuredContent"].clone();
     ensure!(said["status"] == "pending", "{said}");
     let took = begun.elapsed();
-    ensure!((Duration::from_secs(1)..Duration::from_secs(3)).contains(&took), "{took:?}");
+    ensure!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&took), "{took:?}");
     loop {
         let said = scene.tool("check-proposal", json!({"id": said["id"]}))?;
         let said = said.result()?["structuredContent"].clone();
