@@ -59,6 +59,7 @@ async fn a_device_that_is_there_does_not_work() {
         let bottle = stand.bottle("device").await;
         let Some(workspace) = stand.backend.kept_workspace(bottle.slug()) else {
             skip::aloud("a planted device", &format!("{}'s workspace is not a folder here", stand.name()));
+            bottle.remove().await;
             continue;
         };
         let node = workspace.join("zero");

@@ -1,7 +1,8 @@
 //! Addresses that no bottle may reach, over TCP and UDP.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bottle_contract::names::DNS_PORT;
@@ -26,7 +27,8 @@ const TRIES: u32 = 6;
 
 /// Attempts that begin at once, and what is between two of the others. Where a way leads to nobody, the kernel says
 /// so by an error of which it makes 50 at once and 1,000 a second (`icmp_msgs_burst` and `icmp_msgs_per_sec`,
-/// ip-sysctl); a machine of many networks has more addresses than that.
+/// ip-sysctl); a machine of many networks has more addresses than that. Where no way leads there is no such error,
+/// and nothing to wait for.
 const AT_ONCE: u32 = 32;
 const APART: Duration = Duration::from_micros(1500);
 
@@ -51,23 +53,21 @@ const METADATA: [IpAddr; 3] = [
 pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
     let metadata = METADATA.map(|address| ("the cloud's metadata service", SocketAddr::new(address, 80)));
-    let here: Vec<_> = probe.host.iter().flat_map(|&address| by_every_link(address)).collect();
+    let links = links();
+    let here: Vec<_> = probe.host.iter().flat_map(|&address| by_every_link(address, &links)).collect();
     let host = || here.iter().map(|&address| ("this computer itself", address));
     let others = probe.others.iter().map(|&address| ("another bottle", address));
     let tcp = outside.into_iter().chain(metadata).chain(host()).chain(others);
-    let mut turns = (0..).map(turn);
-    let tcp: Vec<_> = tcp
-        .zip(turns.by_ref())
-        .map(|((target, address), turn)| async move {
-            tokio::time::sleep(turn).await;
-            connect(target, address).await
-        })
-        .collect();
+    let turns = &Turns::default();
+    let tcp = tcp.map(|(target, address)| async move {
+        turns.come(address).await;
+        connect(target, address).await
+    });
     let outside = OUTSIDE.map(|address| ("an address outside", SocketAddr::new(address, 443)));
     let resolver = ("a name server outside", SocketAddr::new(OUTSIDE[0], DNS_PORT));
     let udp = outside.into_iter().chain([resolver]).chain(host());
-    let udp = udp.zip(turns).map(|((target, address), turn)| async move {
-        tokio::time::sleep(turn).await;
+    let udp = udp.map(|(target, address)| async move {
+        turns.come(address).await;
         send(target, address).await
     });
     let (mut attempts, udp) = tokio::join!(join_all(tcp), join_all(udp));
@@ -75,17 +75,37 @@ pub(super) async fn attempts(probe: &Probe) -> Vec<Attempt> {
     attempts
 }
 
+/// Who begins when, of the attempts that a way leads for.
+#[derive(Default)]
+struct Turns(AtomicU32);
+
+impl Turns {
+    /// Waits until an attempt at this address may begin.
+    async fn come(&self, address: SocketAddr) {
+        if has_way(address) {
+            tokio::time::sleep(turn(self.0.fetch_add(1, Ordering::Relaxed))).await;
+        }
+    }
+}
+
 /// When the attempt of this number begins: the first ones at once.
 fn turn(number: u32) -> Duration {
     APART * number.saturating_sub(AT_ONCE)
 }
 
+/// Whether the kernel knows a way there. Nothing is sent.
+fn has_way(address: SocketAddr) -> bool {
+    let any =
+        if address.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(address)).is_ok()
+}
+
 /// An address that is local to a link, on every link of the bottle; any other one as it is.
-fn by_every_link(address: SocketAddr) -> Vec<SocketAddr> {
+fn by_every_link(address: SocketAddr, links: &[u32]) -> Vec<SocketAddr> {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
-            let on = |link| SocketAddrV6::new(*v6.ip(), v6.port(), 0, link).into();
-            links().into_iter().map(on).collect()
+            let on = |&link| SocketAddrV6::new(*v6.ip(), v6.port(), 0, link).into();
+            links.iter().map(on).collect()
         }
         _ => vec![address],
     }
@@ -173,6 +193,19 @@ mod tests {
         assert_eq!(connect("a listener", address).await.result, Reach::Open);
         drop(listener);
         assert_eq!(connect("nobody", address).await.result, Reach::Open);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_attempts_that_a_way_leads_for_wait_for_their_turn() {
+        let turns = Turns::default();
+        let nowhere = SocketAddr::from(([255, 255, 255, 255], 9));
+        assert!(!has_way(nowhere), "a broadcast needs leave");
+        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+        for (address, waits) in [(nowhere, Duration::ZERO), (here, APART * 8)] {
+            let begun = tokio::time::Instant::now();
+            join_all((0..=AT_ONCE + 8).map(|_| turns.come(address))).await;
+            assert_eq!(begun.elapsed().as_millis(), waits.as_millis(), "{address}");
+        }
     }
 
     #[test]
