@@ -21,7 +21,7 @@ const PATIENT: &str = "---\nbackend: docker\nagent_provider: {template: command,
     'echo here; while [ ! -e /tmp/end ]; do sleep 0.1; done; echo ended well']}\n---\n";
 /// How long all of a home's leftovers may take to be gone: an engine takes its time, and several are cleaned
 /// up after at once.
-const GONE_WITHIN: Duration = Duration::from_secs(60);
+const GONE_WITHIN: Duration = Duration::from_secs(180);
 /// How long most launches take; then it is looked whether one has ended well.
 const LAUNCHES_WITHIN: Duration = Duration::from_secs(3);
 /// Fewer calls than any of these commands makes.
