@@ -14,6 +14,7 @@ mod left;
 mod relay;
 mod usage;
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,12 +31,15 @@ const STEPS: [&str; 7] =
 const SOON: Duration = Duration::from_secs(30);
 
 const FAKE: &str = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '60']}\n---\n";
+const ASKING: &str = "---\nbackend: fake\nagent_provider: {template: command, command: [read-line]}\n---\n";
 const LINUX: &str = "---\nbackend: linux\nagent_provider: {template: command, command: [sleep, '60']}\n---\n";
 
 fn home() -> TestHome {
     let mut home = TestHome::new().expect("a home");
     home.agent("sleeper", "Sleep.\n").expect("agent");
-    home.bottle("fake", FAKE).expect("bottle").bottle("linux", LINUX).expect("bottle");
+    for (name, text) in [("fake", FAKE), ("asking", ASKING), ("linux", LINUX)] {
+        home.bottle(name, text).expect("bottle");
+    }
     home
 }
 
@@ -48,6 +52,18 @@ fn start(home: &TestHome, bottle: &str, label: &str) -> Child {
     let mut command: Command = home.program(start_arguments(bottle, label)).expect("program").command();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.spawn().expect("start bottle")
+}
+
+/// A client of the bottle `one` that has heard its agent: it hears what becomes of the bottle from here on. That the
+/// bottle runs is written down before.
+fn attached(home: &TestHome) -> Child {
+    let mut command: Command = home.program(start_arguments("asking", "one")).expect("program").command();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = command.spawn().expect("start bottle");
+    let mut heard = [0; 2];
+    client.stdout.as_mut().expect("its output").read_exact(&mut heard).expect("the agent is heard");
+    assert_eq!(&heard, b"? ");
+    client
 }
 
 fn status(home: &TestHome, label: &str) -> Option<String> {
@@ -131,10 +147,9 @@ fn a_removal_that_fails_is_said_and_done_by_the_next_cleanup() {
     cleanup_leaves_nothing(&home, "");
 }
 
-/// Kills one of a running bottle's processes and says what its client said.
+/// Kills one of an attached bottle's processes and says what its client said.
 fn kill_one(home: &TestHome, role: &str) -> (i32, String) {
-    let client = start(home, "fake", "one");
-    wait_until("the bottle runs", || status(home, "one").as_deref() == Some("running"));
+    let client = attached(home);
     process_with(home, role).expect("the process").kill();
     said(client)
 }
@@ -180,8 +195,7 @@ fn a_killed_bundle_closes_the_door_and_the_bottle_goes_on() {
     let parts: [(&str, &[u16]); 3] =
         [("__egress", &EGRESS_DOOR_PORTS), ("__supervise", &SUPERVISE_DOOR_PORTS), ("__bundle", &DOOR_PORTS)];
     for (role, ports) in parts {
-        let client = start(&home, "fake", "one");
-        wait_until("the bottle runs", || status(&home, "one").as_deref() == Some("running"));
+        let client = attached(&home);
         process_with(&home, role).expect("the process").kill();
         let sockets = home.runtime();
         wait_until("its part of the door is closed", || !answers_anywhere(&sockets, ports));
