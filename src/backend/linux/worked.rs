@@ -6,13 +6,13 @@
 use std::fmt::Write as _;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::check;
-use crate::host::{Host, files};
+use crate::host::Host;
 
 /// Beside the bottles' own folders, and no name that a bottle could have.
 const FILE: &str = ".linux-worked";
@@ -33,17 +33,22 @@ impl Worked {
 
     /// Whether it did, and nothing that is known to decide it has changed since.
     pub(super) fn did(&self) -> bool {
-        let remembered = fs::read(&self.path).ok();
-        self.here.as_ref().is_some_and(|here| remembered.as_deref() == Some(here.as_bytes()))
+        let remembered = fs::read_link(&self.path).ok();
+        self.here.as_ref().is_some_and(|here| remembered.as_deref() == Some(Path::new(here)))
     }
 
     /// Remembers that it did. The folder is there by then; where it cannot be written to, the next start tries.
+    ///
+    /// As what a link says, which leads nowhere: it is there in one step, and who is killed leaves nothing half
+    /// written.
     pub(super) fn remember(&self) {
-        if let Some(here) = &self.here
-            && !self.did()
-            && let Err(error) = files::replace(&self.path, |file| io::Write::write_all(file, here.as_bytes()))
-        {
-            tracing::debug!("not remembered in {}: {error}", self.path.display());
+        let Some(here) = self.here.as_ref().filter(|_| !self.did()) else { return };
+        self.forget();
+        match symlink(here, &self.path) {
+            // Another start was faster.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => tracing::debug!("not remembered in {}: {error}", self.path.display()),
+            Ok(()) => {}
         }
     }
 
@@ -81,8 +86,14 @@ mod tests {
         assert!(!now().did(), "nothing is remembered at first");
         now().remember();
         assert!(now().did());
-        fs::write(&path, "something else").expect("damaged");
+        now().forget();
+        symlink("something else", &path).expect("link");
         assert!(!now().did(), "another machine's");
+        now().remember();
+        assert!(now().did());
+        now().forget();
+        fs::write(&path, "something else").expect("file");
+        assert!(!now().did(), "no link");
         now().remember();
         assert!(now().did());
         fs::write(&program, "two, which is longer").expect("program");
@@ -92,6 +103,6 @@ mod tests {
         assert!(!now().did());
         fs::remove_file(&program).expect("gone");
         now().remember();
-        assert!(!now().did() && !path.exists(), "what cannot be known is not remembered");
+        assert!(!now().did() && path.symlink_metadata().is_err(), "what cannot be known is not remembered");
     }
 }
