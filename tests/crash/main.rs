@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use bottle_contract::names::{DOOR_PORTS, EGRESS_DOOR_PORTS, SUPERVISE_DOOR_PORTS};
 use bottle_test_support::home::TestHome;
+use bottle_test_support::program::Outcome;
 use left::{Left, process_with};
 
 /// Every step of a launch at which the fake backend can be struck, in their order.
@@ -81,18 +82,25 @@ fn wait_until(what: &str, mut seen: impl FnMut() -> bool) {
     }
 }
 
-fn clean_up(home: &TestHome) {
+fn clean_up(home: &TestHome) -> Outcome {
     let cleaned = home.program(["cleanup", "--yes"]).expect("program").run().expect("cleanup");
-    let _ = cleaned.expect_code(0);
+    cleaned.expect_code(0)
 }
 
 /// A keeper that was not there yet when it was killed ends with its client, and one that was killed holds
 /// its lock until the kernel has closed its files; until then cleanup leaves it alone, as it must.
 fn cleanup_leaves_nothing(home: &TestHome, when: &str) {
-    wait_until(&format!("cleanup leaves nothing {when}"), || {
-        clean_up(home);
-        Left::of(home) == Left::default()
-    });
+    let end = Instant::now() + SOON;
+    loop {
+        let cleaned = clean_up(home);
+        let left = Left::of(home);
+        if left == Left::default() {
+            return;
+        }
+        let said = format!("{}{}", cleaned.stdout, cleaned.stderr);
+        assert!(Instant::now() < end, "left {when}: {left:#?}\nthe last cleanup said: {said}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A keeper says its last word a moment before it is gone.
