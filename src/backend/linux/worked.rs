@@ -15,7 +15,7 @@ use super::check;
 use crate::host::Host;
 
 /// Beside the bottles' own folders, and no name that a bottle could have.
-const FILE: &str = ".linux-worked";
+const NAME: &str = ".linux-worked";
 
 /// What surrounds a process and decides what it may make.
 const SURROUNDING: [&str; 4] = ["user", "mnt", "net", "cgroup"];
@@ -28,7 +28,7 @@ pub(super) struct Worked {
 
 impl Worked {
     pub(super) fn on(host: &Host) -> Self {
-        Self { path: host.runtime.join(FILE), here: here(&host.program) }
+        Self { path: host.runtime.join(NAME), here: here(&host.program) }
     }
 
     /// Whether it did, and nothing that is known to decide it has changed since.
@@ -81,7 +81,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let program = folder.path().join("program");
         fs::write(&program, "one").expect("program");
-        let path = folder.path().join(FILE);
+        let path = folder.path().join(NAME);
         let now = || Worked { path: path.clone(), here: here(&program) };
         assert!(!now().did(), "nothing is remembered at first");
         now().remember();
