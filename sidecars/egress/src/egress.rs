@@ -93,7 +93,8 @@ impl Egress {
         let secrets: Vec<&Secret> = unapprovable.iter().chain(&known).copied().collect();
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let inspector =
-            Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?;
+            Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
+                .with_credentials(vault.injected())?;
         let asking = Asking::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);

@@ -51,6 +51,11 @@ impl Vault {
         values.map(|(_, password)| Secret::new(password.to_owned())).collect()
     }
 
+    /// What an answer must not repeat, by where it was injected: of the scheme `basic` the password too.
+    pub(crate) fn injected(&self) -> impl Iterator<Item = (Binding, Vec<&Secret>)> {
+        self.0.iter().filter_map(|(binding, loaded)| Some((binding.clone(), vec![&loaded.as_ref()?.secret])))
+    }
+
     /// Every value that is loaded, for the redactor.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Secret> {
         self.0.values().flatten().map(|loaded| &loaded.secret)

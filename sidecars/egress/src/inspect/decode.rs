@@ -19,6 +19,8 @@ const TIMES: u64 = 100;
 const GZIP_HEAD: usize = 64 << 10;
 /// What RFC 8878 asks every decoder to take, and no more.
 const ZSTD_WINDOW: u64 = 8 << 20;
+/// The longest text of one block (RFC 8878, 3.1.1.2.4).
+const ZSTD_BLOCK: u64 = 128 << 10;
 
 /// A content coding that the door reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,11 @@ impl Coding {
             "zstd" => Self::Zstd,
             _ => return None,
         })
+    }
+
+    /// Whether its decoder gives all of the text that its input has so far.
+    pub(crate) fn streams(self) -> bool {
+        self != Self::Zstd
     }
 }
 
@@ -150,6 +157,14 @@ impl Decoder {
             *went += text.len() as u64;
             if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
         })
+    }
+
+    /// Bytes of text, at most, that the input has and that were not given yet: of zstd a window and a block.
+    pub(crate) fn behind(&self) -> u64 {
+        match &self.inner {
+            Inner::Zstd(zstd) if !zstd.is_whole() => ZSTD_WINDOW + ZSTD_BLOCK,
+            _ => 0,
+        }
     }
 
     /// Whether what was fed is whole.
@@ -352,7 +367,7 @@ impl Zstd {
         let (last, kind, size) = (head & 1 == 1, head >> 1 & 3, (head >> 3) as usize);
         let content = if kind == 1 { 1 } else { size };
         let length = 3 + content + if last && frame.checksum { 4 } else { 0 };
-        if size > 128 << 10 {
+        if size as u64 > ZSTD_BLOCK {
             return Err(Unreadable::Broken);
         }
         let Some(block) = text.get(..length) else { return Ok(None) };

@@ -16,8 +16,10 @@ pub(crate) mod spool;
 mod text;
 mod unreadable;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use bottle_contract::credential::Binding;
 use bottle_contract::decide;
 use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector};
 use bottle_contract::secret::Secret;
@@ -33,8 +35,9 @@ pub(crate) use unreadable::Unreadable;
 pub(crate) struct Inspector {
     /// By [`OUT_TOKENS`], [`OUT_KNOWN`] and [`OUT_ENTROPY`].
     outbound: Vec<Arc<Scanner>>,
-    /// By [`IN_KNOWN`] and [`IN_PHRASES`].
-    inbound: Vec<Arc<Scanner>>,
+    phrases: Arc<Scanner>,
+    /// By where each credential is bound: for it alone, and for it and phrases.
+    credentials: HashMap<Binding, (Arc<Scanner>, Arc<Scanner>)>,
     /// How many of the known secrets, from the first on, nobody can approve.
     unapprovable: usize,
 }
@@ -42,8 +45,13 @@ pub(crate) struct Inspector {
 const OUT_TOKENS: usize = 1;
 const OUT_KNOWN: usize = 2;
 const OUT_ENTROPY: usize = 4;
-const IN_KNOWN: usize = 1;
-const IN_PHRASES: usize = 2;
+
+/// What an answer is scanned with.
+pub(crate) struct Answers {
+    pub(crate) scanner: Arc<Scanner>,
+    /// Finds nothing but the credential that was injected, if one was.
+    pub(crate) credential: Option<Arc<Scanner>>,
+}
 
 impl Inspector {
     /// Looks for `unapprovable` (credentials, the canary) and `known` values, and for what a person's own `rules`
@@ -61,23 +69,20 @@ impl Inspector {
         let rules = (rules.count() > 0).then(|| Arc::new(rules));
         let all = Arc::new(KnownSecrets::new(unapprovable.iter().chain(known).copied())?);
         let none = Arc::new(KnownSecrets::new([])?);
-        let known = |flags: usize, flag: usize| Arc::clone(if flags & flag != 0 { &all } else { &none });
         let outbound = (0..8).map(|flags| {
             let tokens = flags & OUT_TOKENS != 0;
-            let scanner = Scanner::outbound(known(flags, OUT_KNOWN)).with_tokens(tokens);
+            let scanner = Scanner::outbound(Arc::clone(if flags & OUT_KNOWN != 0 { &all } else { &none }))
+                .with_tokens(tokens);
             let scanner = scanner.with_entropy(flags & OUT_ENTROPY != 0).with_harmless(harmless);
             Arc::new(match rules.as_ref().filter(|_| tokens) {
                 Some(rules) => scanner.with_rules(Arc::clone(rules)),
                 None => scanner,
             })
         });
-        let inbound = (0..4).map(|flags| {
-            let secrets = known(flags, IN_KNOWN);
-            Arc::new(Scanner::inbound(secrets).with_phrases(flags & IN_PHRASES != 0))
-        });
         Ok(Self {
             outbound: outbound.collect(),
-            inbound: inbound.collect(),
+            phrases: Arc::new(Scanner::inbound(Arc::clone(&none))),
+            credentials: HashMap::new(),
             unapprovable: unapprovable.len(),
         })
     }
@@ -98,24 +103,34 @@ impl Inspector {
         if flags == 0 { None } else { self.outbound.get(flags) }
     }
 
-    /// What a route wants of what comes back; none when nothing.
-    pub(crate) fn inbound(&self, dlp: &Dlp) -> Option<&Arc<Scanner>> {
-        let flags = match &dlp.inbound_detectors {
-            None => IN_KNOWN | IN_PHRASES,
-            Some(list) => list.iter().fold(0, |flags, detector| {
-                flags
-                    | match detector {
-                        InboundDetector::KnownSecrets => IN_KNOWN,
-                        InboundDetector::NaiveInjectionDetection => IN_PHRASES,
-                    }
-            }),
-        };
-        if flags == 0 { None } else { self.inbound.get(flags) }
+    /// Takes in what is injected, so that answers are scanned for it.
+    ///
+    /// # Errors
+    /// [`TooLarge`].
+    pub(crate) fn with_credentials<'s>(
+        mut self,
+        credentials: impl Iterator<Item = (Binding, Vec<&'s Secret>)>,
+    ) -> Result<Self, TooLarge> {
+        for (binding, values) in credentials {
+            let known = Arc::new(KnownSecrets::new(values)?);
+            let alone = Scanner::inbound(Arc::clone(&known)).with_phrases(false);
+            self.credentials.insert(binding, (Arc::new(alone), Arc::new(Scanner::inbound(known))));
+        }
+        Ok(self)
     }
 
-    /// For known secrets that come back, whatever the route wants of answers beside that.
-    pub(crate) fn echoes(&self) -> &Arc<Scanner> {
-        &self.inbound[IN_KNOWN]
+    /// What a route wants of what comes back with the credential that is bound there; none when nothing.
+    pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<Answers> {
+        let wants = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
+        let phrases = wants(InboundDetector::NaiveInjectionDetection);
+        let credential = credential.and_then(|binding| self.credentials.get(binding));
+        match credential.filter(|_| wants(InboundDetector::KnownSecrets)) {
+            Some((alone, both)) => {
+                let scanner = Arc::clone(if phrases { both } else { alone });
+                Some(Answers { scanner, credential: Some(Arc::clone(alone)) })
+            }
+            None => phrases.then(|| Answers { scanner: Arc::clone(&self.phrases), credential: None }),
+        }
     }
 
     /// The same in the decision's words; what is only worth a warning is not among them.

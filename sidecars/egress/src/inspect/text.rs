@@ -152,6 +152,16 @@ impl Decoding {
         through(&mut self.0, piece, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
     }
 
+    /// Bytes of text, at most, that were fed and that `sink` did not get yet.
+    pub(crate) fn behind(&self) -> u64 {
+        match &self.0[..] {
+            [only] => only.behind(),
+            // What one of them keeps back may be much longer behind the next.
+            all if all.iter().any(|decoder| decoder.behind() > 0) => u64::MAX,
+            _ => 0,
+        }
+    }
+
     /// Whether what was fed is whole.
     pub(crate) fn is_whole(&self) -> bool {
         self.0.iter().all(Decoder::is_whole)

@@ -3,9 +3,10 @@
 //! ```text
 //! head ──► secrets taken out
 //! body ─┬─ whole within a moment ──► judged ─► as it was, without the secret, or refused
-//!       └─ goes on ────────────────► flowing: judged as it passes, cut where it must not
+//!       └─ goes on ────────────────► streaming_scan: scanned as it passes, cut where it must not
 //! ```
-//! A secret of the bottle that a host repeats is taken out. A text that tries to take over its reader is not
+//! The credential that went out with this very request is taken out where the host repeats it. No other secret is
+//! looked for: a host that was not given it cannot repeat it, and could otherwise learn it from what is done. A text that tries to take over its reader is not
 //! handed on, but on a provider's own route it is only told of: a model's stream that is cut is asked for
 //! again, and paid for twice.
 
@@ -23,11 +24,11 @@ use hyper::body::{Body as _, Frame};
 use tokio::time::timeout;
 
 use super::body::{self, Body};
-use super::flowing::{Flowing, Judge};
 use super::outbound::Permit;
+use super::streaming_scan::{Judge, StreamingScan};
 use crate::egress::Egress;
 use crate::inspect::head::{Head, Leaving};
-use crate::inspect::{Coding, Decoding, Unreadable, codings, rewritten};
+use crate::inspect::{Answers, Coding, Decoding, Unreadable, codings, rewritten};
 use crate::report::record::Asked;
 
 /// An answer that says it is no longer than this is awaited whole.
@@ -37,20 +38,33 @@ const BEGINNING: usize = 256 << 10;
 /// as long as it is not silent for longer than this.
 const SILENCE: Duration = Duration::from_millis(50);
 
+/// Media types whose reader wants each piece as it comes.
+const STREAMS: [&str; 9] = [
+    "text/event-stream",
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/json-seq",
+    "application/stream+json",
+    "application/grpc",
+    "application/connect+",
+    "application/vnd.amazon.eventstream",
+    "multipart/x-mixed-replace",
+];
+
 /// Whose answer it is, and what is wanted of it.
 pub(super) struct Inbound {
     asked: Asked,
     scanner: Arc<Scanner>,
-    known: Arc<Scanner>,
+    credential: Option<Arc<Scanner>>,
     provider: bool,
 }
 
 impl Inbound {
     /// None when the route wants nothing of its answers looked at.
     pub(super) fn of(egress: &Egress, permit: &Permit) -> Option<Self> {
-        let scanner = Arc::clone(egress.inspector.inbound(&permit.dlp)?);
-        let known = Arc::clone(egress.inspector.echoes());
-        Some(Self { asked: permit.asked.clone(), scanner, known, provider: permit.provider })
+        let Answers { scanner, credential } =
+            egress.inspector.inbound(&permit.dlp, permit.credential.as_ref())?;
+        Some(Self { asked: permit.asked.clone(), scanner, credential, provider: permit.provider })
     }
 
     /// Judges an answer.
@@ -71,7 +85,7 @@ impl Inbound {
         let (beginning, rest) = self.beginning(&parts, body).await?;
         match rest {
             None => self.whole(egress, parts, beginning.freeze(), &codings),
-            Some(rest) => Ok(self.flowing(egress, parts, beginning, rest, &codings)),
+            Some(rest) => Ok(self.streaming(egress, parts, beginning, rest, &codings)),
         }
     }
 
@@ -88,12 +102,13 @@ impl Inbound {
     }
 
     fn clean_headers(&self, egress: &Egress, headers: &mut HeaderMap) {
-        if let Some(made) = without_secrets(headers, &self.known) {
+        let clean = self.credential.as_ref().and_then(|credential| without_secrets(headers, credential));
+        if let Some(made) = clean {
             *headers = made;
             egress.reporter.noticed(
                 &self.asked,
                 "redacted",
-                "a secret of this bottle in the answer's headers",
+                "the route's credential in the answer's headers",
             );
         }
     }
@@ -146,11 +161,11 @@ impl Inbound {
         if let Some(finding) = judge.stops(&found) {
             return Err(Refusal::later(Reason::InjectionFound, &self.asked.host, &finding.preview));
         }
-        if !found.iter().any(is_echo) {
+        let Some(credential) = self.credential.as_ref().filter(|_| found.iter().any(is_echo)) else {
             return Ok(Response::from_parts(parts, body::full(text)));
-        }
-        let words = "a secret of this bottle in the answer";
-        match rewritten(&self.known, &text, codings, &parts.headers) {
+        };
+        let words = "the route's credential in the answer";
+        match rewritten(credential, &text, codings, &parts.headers) {
             Ok(Some(made)) => {
                 egress.reporter.noticed(&self.asked, "redacted", words);
                 parts.headers.remove(CONTENT_ENCODING);
@@ -175,7 +190,7 @@ impl Inbound {
         if decoding.is_whole() { Ok(stream.finish().findings) } else { Err(Unreadable::Broken) }
     }
 
-    fn flowing(
+    fn streaming(
         &self,
         egress: &Arc<Egress>,
         parts: Parts,
@@ -184,15 +199,15 @@ impl Inbound {
         codings: &[Coding],
     ) -> Response<Body> {
         let judge = self.judge_of(egress);
-        let flowing = Flowing::new(judge, beginning, rest.next, rest.body, codings);
-        Response::from_parts(parts, flowing.boxed_unsync())
+        let scan = StreamingScan::new(judge, beginning, rest.next, rest.body, codings);
+        Response::from_parts(parts, scan.boxed_unsync())
     }
 
     fn judge_of(&self, egress: &Egress) -> Judge {
         Judge {
             asked: self.asked.clone(),
             scanner: Arc::clone(&self.scanner),
-            known: Arc::clone(&self.known),
+            credential: self.credential.clone(),
             provider: self.provider,
             reporter: Arc::clone(&egress.reporter),
             noticed: 0,
@@ -206,7 +221,7 @@ struct Rest {
     next: Option<Result<Frame<Bytes>, body::BodyError>>,
 }
 
-/// Whether it is a secret of this bottle.
+/// Whether it is the credential.
 pub(super) fn is_echo(finding: &Finding) -> bool {
     finding.secret.is_some() && finding.severity == Severity::Block
 }
@@ -226,7 +241,5 @@ fn length(headers: &HeaderMap) -> Option<u64> {
 /// Whether its reader wants each piece as it comes.
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    ["text/event-stream", "application/x-ndjson", "application/grpc"]
-        .iter()
-        .any(|stream| kind.starts_with(stream))
+    STREAMS.iter().any(|stream| kind.starts_with(stream))
 }

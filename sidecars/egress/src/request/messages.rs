@@ -51,7 +51,8 @@ impl Messages {
     /// None when the route wants nothing looked at.
     pub(super) fn of(egress: &Arc<Egress>, permit: &Permit) -> Option<Self> {
         let inspector = &egress.inspector;
-        let (out, back) = (inspector.outbound(&permit.dlp).cloned(), inspector.inbound(&permit.dlp).cloned());
+        let out = inspector.outbound(&permit.dlp).cloned();
+        let back = inspector.inbound(&permit.dlp, permit.credential.as_ref()).map(|answers| answers.scanner);
         (out.is_some() || back.is_some()).then(|| Self {
             egress: Arc::clone(egress),
             asked: permit.asked.clone(),

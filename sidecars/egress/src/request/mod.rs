@@ -15,7 +15,6 @@ pub(crate) mod asking;
 pub(crate) mod body;
 mod credentials;
 mod facts;
-mod flowing;
 mod forward;
 mod headers;
 mod held;
@@ -23,6 +22,7 @@ mod inbound;
 pub(crate) mod messages;
 mod once;
 mod outbound;
+mod streaming_scan;
 mod told;
 
 use std::sync::Arc;

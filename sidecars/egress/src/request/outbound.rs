@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use bottle_contract::credential::{Binding, binding};
 use bottle_contract::decide::{Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide};
 use bottle_contract::names::HTTP_PORT;
 use bottle_contract::route::{Dlp, Route, RouteTable};
@@ -40,6 +41,8 @@ pub(super) struct Permit {
     path: String,
     query: Option<String>,
     pub(super) exchange: Exchange,
+    /// Where the credential is bound that is injected.
+    pub(super) credential: Option<Binding>,
     pub(super) websocket: bool,
     pub(super) dlp: Dlp,
     /// Whether the route is a provider's own.
@@ -151,6 +154,7 @@ impl Judging<'_> {
             query: target.query.as_deref().map(|query| exchange.query(query)),
             path,
             exchange,
+            credential: binding(route),
             websocket,
             dlp: route.dlp.clone(),
             provider: route.provider,

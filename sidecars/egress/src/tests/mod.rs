@@ -10,6 +10,7 @@ mod hostile;
 mod leaving;
 mod network;
 mod once;
+mod oracle;
 mod own_rules;
 mod protocols;
 mod returning;

@@ -62,6 +62,13 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
             let pieces = ["data: ".to_owned(), one.to_owned(), two.to_owned(), "\n\n".to_owned()];
             ("text/event-stream", paced(pieces.map(Bytes::from), pace))
         }
+        "/segments" => {
+            let (one, two) = REAL.split_at(8);
+            let pieces = ["data: ".to_owned(), one.to_owned(), two.to_owned(), "\n\n".to_owned()];
+            ("text/event-stream", paced(pieces.map(Bytes::from), Pace::default()))
+        }
+        "/words" => ("text/plain", paced(["one ", "two ", "three "].map(Bytes::from), SLOW)),
+        "/zstd-words" => return zstd_words(),
         "/events" => {
             let events = (0..5).map(|n| Bytes::from(format!("data: {{\"n\":{n},\"k\":\"{REAL}\"}}\n\n")));
             ("text/event-stream", paced(events, pace))
@@ -76,6 +83,23 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
     };
     let mut response = Response::new(body);
     response.headers_mut().insert("content-type", HeaderValue::from_static(kind));
+    response
+}
+
+/// Between pieces, where a test tells them apart by when they come.
+const SLOW: Pace = Pace { delay: Duration::from_millis(250), cut_after: None };
+
+/// The credential in a block that is stored as it is, long before the frame ends.
+fn zstd_words() -> Response<Body> {
+    let block = |last: u8, text: &str| {
+        let size = u8::try_from(text.len()).expect("short");
+        [&[size << 3 | last, size >> 5, 0], text.as_bytes()].concat()
+    };
+    // A frame without its size, with a window of 1 KiB.
+    let first = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0][..], &block(0, &format!("seen: Bearer {REAL}\n"))].concat();
+    let mut response = Response::new(paced([first, block(1, "end\n")].map(Bytes::from), SLOW));
+    response.headers_mut().insert("content-type", HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert("content-encoding", HeaderValue::from_static("zstd"));
     response
 }
 
@@ -143,9 +167,48 @@ async fn events_are_not_delayed_and_lose_it_one_by_one() {
     assert!(!text.contains(REAL) && text.matches("\"k\":\"*").count() == 5, "{text}");
     assert!(arrived.len() >= 5 && arrived[0] + Duration::from_millis(100) < arrived[4], "{arrived:?}");
     let mut sender = http1(&stand.door, SITE).await;
-    let (_, body) = read(sender.send_request(get(SITE, "/halves")).await.expect("answer")).await;
-    let text = String::from_utf8_lossy(&body);
-    assert!(!text.contains("real") && text.contains("****"), "{text}");
+    let (_, body) = read(sender.send_request(get(SITE, "/segments")).await.expect("answer")).await;
+    assert_eq!(body, format!("data: {}\n\n", "*".repeat(REAL.len())));
+}
+
+/// What came of an answer, and whether it broke off.
+async fn what_came(stand: &Stand, path: &str) -> (Vec<u8>, bool) {
+    let answer = http1(&stand.door, SITE).await.send_request(get(SITE, path)).await.expect("answer");
+    let (mut answer, mut came) = (answer.into_body(), Vec::new());
+    loop {
+        match answer.frame().await {
+            None => return (came, false),
+            Some(Err(_)) => return (came, true),
+            Some(Ok(frame)) => came.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_credential_that_is_completed_after_a_pause_ends_the_stream() {
+    let (came, broken) = what_came(&stand(AUTH).await, "/halves").await;
+    let text = String::from_utf8_lossy(&came);
+    assert!(broken && !text.contains(&REAL[8..20]), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_decoder_keeps_back_is_not_released() {
+    let (came, broken) = what_came(&stand(AUTH).await, "/zstd-words").await;
+    assert!(broken && memchr::memmem::find(&came, &REAL.as_bytes()[..12]).is_none(), "{came:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_without_line_ends_arrives_as_it_comes() {
+    let stand = stand(AUTH).await;
+    let answer = http1(&stand.door, SITE).await.send_request(get(SITE, "/words")).await.expect("answer");
+    let (mut answer, mut arrived) = (answer.into_body(), Vec::new());
+    while let Some(frame) = answer.frame().await {
+        let text = frame.expect("frame").into_data().expect("data");
+        arrived.push((String::from_utf8_lossy(&text).into_owned(), Instant::now()));
+    }
+    let words: Vec<&str> = arrived.iter().map(|(word, _)| word.as_str()).collect();
+    assert_eq!(words, ["one ", "two ", "three "]);
+    assert!(arrived[2].1 - arrived[0].1 > SLOW.delay, "each before the next was sent");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

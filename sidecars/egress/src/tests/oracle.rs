@@ -1,0 +1,295 @@
+//! What a bottle and a listed host together could learn of a credential from when bytes arrive: nothing.
+//!
+//! Each attack makes one guess a request: a known beginning of the secret with the right next character, or with
+//! a wrong one. What is observed must not say which it was: the mutual information of the two is estimated, and
+//! stays below [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` makes more guesses than the [`GUESSES`] of an ordinary run;
+//! `--nocapture` shows the estimates.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bottle_contract::credential::{Binding, Scheme};
+use bottle_contract::session::bundle::{Credential, Provision};
+use bottle_test_support::authority::{Alpn, Authority, Leaf};
+use bottle_test_support::body::{Body, Pace, paced, whole};
+use bottle_test_support::server::{Server, handler};
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::client::{get, http1, tunnel};
+use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+
+/// Guesses of an ordinary run, for each attack.
+const GUESSES: usize = 240;
+/// Bits of a guess that an observation may seem to give: chance alone gives 0.05 in an ordinary run.
+const SIGNAL: f64 = 0.15;
+/// Guesses that are made at one time.
+const AT_ONCE: usize = 24;
+/// Between two pieces of a streamed answer: longer than anything is held.
+const PAUSE: Duration = Duration::from_millis(60);
+
+/// A listed host without a credential.
+const LISTED: &str = "listed.example.org";
+/// The credential of [`SITE`].
+const SECRET: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
+/// Characters of it that the attacker knows already.
+const KNOWN: usize = 7;
+
+fn guesses() -> usize {
+    std::env::var("BOTTLE_ORACLE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(GUESSES)
+}
+
+/// The known beginning of `secret`, with its next character or another one.
+fn guess(secret: &str, right: bool) -> String {
+    let next = secret.as_bytes()[KNOWN];
+    let next = if right { next } else { b'a' + (next.wrapping_sub(b'a').wrapping_add(7)) % 26 };
+    format!("{}{}", &secret[..KNOWN], char::from(next))
+}
+
+/// How a host writes its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Plain,
+    Events,
+    Gzip,
+    Brotli,
+    Zstd,
+}
+
+impl Kind {
+    const ALL: [Self; 5] = [Self::Plain, Self::Events, Self::Gzip, Self::Brotli, Self::Zstd];
+
+    fn coding(self) -> Option<&'static str> {
+        match self {
+            Self::Plain | Self::Events => None,
+            Self::Gzip => Some("gzip"),
+            Self::Brotli => Some("br"),
+            Self::Zstd => Some("zstd"),
+        }
+    }
+
+    /// A first line, a piece that ends with the guess, and what comes after it.
+    fn pieces(self, guess: &str) -> Vec<Bytes> {
+        let text = ["data: begins\n\n".to_owned(), format!("data: {guess}"), "\n\ndata: ends\n\n".to_owned()];
+        let pieces = text.iter().map(String::as_bytes);
+        match self {
+            Self::Plain | Self::Events => pieces.map(Bytes::copy_from_slice).collect(),
+            Self::Gzip => gzip(pieces),
+            Self::Brotli => stored(pieces, &[], brotli_block, &[0x03]),
+            // The magic number, a frame without its size, a window of 1 KiB; at the end an empty raw block.
+            Self::Zstd => stored(pieces, &[0x28, 0xb5, 0x2f, 0xfd, 0, 0], zstd_block, &[1, 0, 0]),
+        }
+    }
+}
+
+/// Each piece flushed, so that it can be decoded when it arrives.
+fn gzip<'t>(pieces: impl Iterator<Item = &'t [u8]>) -> Vec<Bytes> {
+    let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut coded: Vec<Vec<u8>> = Vec::new();
+    for piece in pieces {
+        writer.write_all(piece).expect("write");
+        writer.flush().expect("flush");
+        coded.push(std::mem::take(writer.get_mut()));
+    }
+    let end = writer.finish().expect("finish");
+    coded.last_mut().expect("pieces").extend(end);
+    coded.into_iter().map(Bytes::from).collect()
+}
+
+/// Pieces in blocks that are stored as they are.
+fn stored<'t>(
+    pieces: impl Iterator<Item = &'t [u8]>,
+    head: &[u8],
+    block: fn(usize, &[u8]) -> Vec<u8>,
+    end: &[u8],
+) -> Vec<Bytes> {
+    let mut coded: Vec<Vec<u8>> = pieces.enumerate().map(|(number, piece)| block(number, piece)).collect();
+    coded[0].splice(0..0, head.iter().copied());
+    coded.last_mut().expect("pieces").extend(end);
+    coded.into_iter().map(Bytes::from).collect()
+}
+
+/// RFC 7932, 9.2: an uncompressed meta-block; the first follows a window size of one zero bit.
+fn brotli_block(number: usize, piece: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(piece.len() - 1).expect("short");
+    // Not the last, four nibbles of length, uncompressed; lowest bits first.
+    let bits = (length << 3) | (1 << 19);
+    let bits = if number == 0 { bits << 1 } else { bits };
+    [&bits.to_le_bytes()[..3], piece].concat()
+}
+
+/// RFC 8878, 3.1.1.2: a raw block that is not the last.
+fn zstd_block(_: usize, piece: &[u8]) -> Vec<u8> {
+    let bits = u32::try_from(piece.len()).expect("short") << 3;
+    [&bits.to_le_bytes()[..3], piece].concat()
+}
+
+/// The host: streams what its path names, repeats a body.
+fn site(authority: &Authority) -> Server {
+    let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
+    let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
+        let path = request.uri().path().to_owned();
+        if path == "/echo" {
+            return Some(Response::new(whole(request.into_body().collect().await.ok()?.to_bytes())));
+        }
+        let (kind, guess) = path.trim_start_matches('/').split_once('/')?;
+        let kind = *Kind::ALL.iter().find(|known| format!("{known:?}") == kind)?;
+        Some(streamed(kind, guess))
+    });
+    Server::start(0, Some(tls), answer).expect("server")
+}
+
+fn streamed(kind: Kind, guess: &str) -> Response<Body> {
+    let pace = Pace { delay: PAUSE, cut_after: None };
+    let mut response = Response::new(paced(kind.pieces(guess), pace));
+    let media = if kind == Kind::Plain { "text/plain" } else { "text/event-stream" };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    if let Some(coding) = kind.coding() {
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(coding));
+    }
+    response
+}
+
+struct Stand {
+    door: Arc<DoorFixture>,
+    _site: Server,
+}
+
+async fn stand() -> Stand {
+    let authority = Authority::new("oracle").expect("authority");
+    let site = site(&authority);
+    let to = format!("connect_to: '127.0.0.1:{}'", site.address().port());
+    let yaml = format!("routes:\n- host: {SITE}\n  {to}\n  {AUTH}\n- host: {LISTED}\n  {to}\n");
+    let door = DoorFixture::of_routes(authority.pem(), yaml, |provision| {
+        hold(provision, "key", Scheme::Bearer, SECRET);
+    });
+    Stand { door: Arc::new(door.await), _site: site }
+}
+
+fn hold(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
+    let binding = Binding { slot: slot.into(), host: SITE.into(), scheme, header: "authorization".into() };
+    provision.credentials = vec![Credential { binding, value: Some(value.into()) }];
+}
+
+/// Milliseconds from the first piece of an answer to the last byte of the guess.
+async fn arrival(door: &DoorFixture, host: &str, kind: Kind, guess: &str) -> f64 {
+    let pieces = kind.pieces(guess);
+    let (first, second) = (pieces[0].len(), pieces[0].len() + pieces[1].len());
+    let request = get(host, &format!("/{kind:?}/{guess}"));
+    let mut body = http1(door, host).await.send_request(request).await.expect("answer").into_body();
+    let (mut came, mut began, mut ended) = (0, None, None);
+    while let Some(frame) = body.frame().await {
+        came += frame.expect("frame").data_ref().map_or(0, Bytes::len);
+        let now = Instant::now();
+        began = began.or((came >= first).then_some(now));
+        ended = ended.or((came >= second).then_some(now));
+    }
+    let (began, ended) = (began.expect("a first piece"), ended.expect("the guess"));
+    (ended - began).as_secs_f64() * 1000.0
+}
+
+/// Makes guesses, right and wrong ones in random order, and collects what each showed.
+async fn observe<F, R>(attack: F) -> Vec<(bool, f64)>
+where
+    F: Fn(bool) -> R,
+    R: Future<Output = f64>,
+{
+    let order: Vec<bool> = (0..guesses()).map(|_| rand::random()).collect();
+    futures_util::stream::iter(order)
+        .map(|right| {
+            let observed = attack(right);
+            async move { (right, observed.await) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await
+}
+
+/// Bits that an observation gives of a guess, estimated over eight classes of observations (equal ones are in
+/// one class), less what chance gives (Miller and Madow's correction).
+fn information(observed: &[(bool, f64)]) -> f64 {
+    const CLASSES: usize = 8;
+    let mut sorted: Vec<f64> = observed.iter().map(|(_, value)| *value).collect();
+    sorted.sort_by(f64::total_cmp);
+    let mut bounds: Vec<f64> = (1..CLASSES).map(|n| sorted[n * sorted.len() / CLASSES]).collect();
+    bounds.dedup();
+    let mut counts = vec![[0_usize; 2]; bounds.len() + 1];
+    for (right, value) in observed {
+        counts[bounds.partition_point(|bound| bound <= value)][usize::from(*right)] += 1;
+    }
+    counts.retain(|class| class[0] + class[1] > 0);
+    let all = observed.len() as f64;
+    let sides = [0, 1].map(|side| counts.iter().map(|class| class[side]).sum::<usize>() as f64);
+    let bits: f64 = counts
+        .iter()
+        .flat_map(|class| [0, 1].map(|side| (class[side] as f64, (class[0] + class[1]) as f64, sides[side])))
+        .filter(|(both, ..)| *both > 0.0)
+        .map(|(both, class, side)| both / all * (both * all / (class * side)).log2())
+        .sum();
+    let chance = (counts.len() - 1) as f64 / (2.0 * all * std::f64::consts::LN_2);
+    (bits - chance).max(0.0)
+}
+
+#[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]
+fn silent(attack: &str, observed: &[(bool, f64)]) {
+    let bits = information(observed);
+    let mean = |side: bool| {
+        let values: Vec<f64> = observed.iter().filter(|(right, _)| *right == side).map(|(_, v)| *v).collect();
+        values.iter().sum::<f64>() / values.len() as f64
+    };
+    eprintln!(
+        "{attack}: {} guesses, {bits:.4} bits each; right {:.2}, wrong {:.2} on average",
+        observed.len(),
+        mean(true),
+        mean(false)
+    );
+    assert!(bits < SIGNAL, "{attack}: an observation gives {bits:.3} bits of a guess");
+}
+
+#[test]
+fn information_is_what_tells_guesses_apart() {
+    let told: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from(n % 2) * 20.0)).collect();
+    assert!(information(&told) > 0.9);
+    let untold: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from((n / 2) % 50))).collect();
+    assert!(information(&untold) < SIGNAL / 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
+    let stand = stand().await;
+    for host in [LISTED, SITE] {
+        for kind in Kind::ALL {
+            let observed = observe(|right| {
+                let door = Arc::clone(&stand.door);
+                async move { arrival(&door, host, kind, &guess(SECRET, right)).await }
+            });
+            silent(&format!("{kind:?} from {host}"), &observed.await);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
+    let change: fn(&mut Provision) = |provision| hold(provision, "key", Scheme::Bearer, SECRET);
+    let door = Arc::new(DoorFixture::with(Wanted { route: AUTH, change, ..Wanted::default() }).await);
+    let observed = observe(|right| {
+        let door = Arc::clone(&door);
+        async move {
+            let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+            let (mut socket, _) =
+                tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
+            let started = Instant::now();
+            socket.send(Message::text(guess(SECRET, right))).await.expect("send");
+            let heard = socket.next().await.expect("echo").expect("message");
+            assert_eq!(heard, Message::text(guess(SECRET, right)));
+            started.elapsed().as_secs_f64() * 1000.0
+        }
+    });
+    silent("WebSocket", &observed.await);
+}
