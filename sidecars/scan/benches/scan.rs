@@ -45,6 +45,35 @@ fn secrets(count: u64) -> Vec<Secret> {
     (0..count).map(|_| Secret::new(format!("{:016x}-{:016X}+{}", next(), next(), next()))).collect()
 }
 
+/// Texts that make the scanner read as much as any: each is one long run of digits of some encoding.
+fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let mut state = 1_u64;
+    let mut of = |alphabet: &str| -> Vec<u8> {
+        let alphabet = alphabet.as_bytes();
+        let next = |_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            alphabet[usize::try_from(state >> 33).unwrap_or_default() % alphabet.len()]
+        };
+        (0..length).map(next).collect()
+    };
+    let capitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut twice = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, of(letters));
+    twice.truncate(length);
+    vec![
+        ("base64", of(letters)),
+        ("base64 of base64", twice.into_bytes()),
+        ("base32", of("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567")),
+        ("hexadecimal", of("0123456789abcdef")),
+        ("capitals up to V", of(&capitals[..22])),
+        ("zeros and ones", of("01")),
+        ("numbers", of("0123456789 ,")),
+        ("base85", of(&format!("{letters}!#$%&()*-;<=>?@^_`"))),
+        ("lines", of("0123456789abcdef \n\n\n")),
+        ("headers of zlib", "eJzLeJzLeJzL".repeat(length / 12).into_bytes()),
+    ]
+}
+
 /// What this thread has had of a processor: on a busy machine the clock on the wall says more. None where the kernel
 /// does not tell.
 fn worked() -> Option<Duration> {
@@ -59,7 +88,10 @@ fn resident() -> Option<u64> {
 }
 
 fn rate(scanner: &Scanner, text: &[u8]) -> f64 {
-    let rounds = (64 << 20) / text.len();
+    rate_of(scanner, text, (64 << 20) / text.len())
+}
+
+fn rate_of(scanner: &Scanner, text: &[u8], rounds: usize) -> f64 {
     let (start, before) = (Instant::now(), worked());
     for _ in 0..rounds {
         black_box(scanner.scan(black_box(text)));
@@ -91,6 +123,10 @@ fn main() -> io::Result<()> {
         }
     }
     let scanner = Scanner::outbound(Arc::new(KnownSecrets::new(&secrets(50)).expect("secrets")));
+    for (name, text) in hostile(1 << 20) {
+        let rate = rate_of(&scanner, &text, 2);
+        writeln!(out, "hostile: 1 MiB of {name}: {rate:.1} MB/s")?;
+    }
     let text = conversation(10 << 10);
     let mut criterion = Criterion::default().measurement_time(Duration::from_secs(3)).configure_from_args();
     criterion

@@ -86,6 +86,42 @@ fn base32(secret: &[u8], forms: &mut Vec<Form>) {
     }
 }
 
+/// What is written in place of all of a text, beside what views undo: percent-encoded, escaped for JSON, for
+/// debug output and HTML.
+pub(crate) fn written(text: &str) -> Vec<Form> {
+    let mut forms = Vec::new();
+    percent(text, &mut forms);
+    escaped(text, &mut forms);
+    forms.push(html(text));
+    forms.sort_unstable_by(|one, other| one.as_slice().cmp(other.as_slice()));
+    forms.dedup();
+    forms
+}
+
+/// As one large number in base 58, in Bitcoin's alphabet; none for what nobody writes so.
+pub(crate) fn base58(bytes: &[u8]) -> Option<Form> {
+    const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    const LONGEST: usize = 128;
+    if bytes.len() > LONGEST {
+        return None;
+    }
+    // The lowest digit first.
+    let mut digits: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(bytes.len() * 2));
+    for byte in bytes {
+        let mut carry = u32::from(*byte);
+        for digit in digits.iter_mut() {
+            carry += u32::from(*digit) << 8;
+            *digit = u8::try_from(carry % 58).unwrap_or_default();
+            carry /= 58;
+        }
+        while carry > 0 {
+            digits.push(u8::try_from(carry % 58).unwrap_or_default());
+            carry /= 58;
+        }
+    }
+    Some(Zeroizing::new(digits.iter().rev().map(|digit| ALPHABET[usize::from(*digit)]).collect()))
+}
+
 fn html(secret: &str) -> Form {
     let escaped = Zeroizing::new(secret.replace('&', "&amp;"));
     let escaped = Zeroizing::new(escaped.replace('<', "&lt;"));

@@ -41,9 +41,9 @@ impl Builder {
         }
     }
 
-    /// Enters every piece of `thing`, so that any [`SHORTEST`] bytes of it are found.
-    pub(crate) fn enter_all(&mut self, number: u32, thing: &[u8]) {
-        for offset in 0..(thing.len() + 1).saturating_sub(PIECE) {
+    /// Enters every piece of a range of `thing`, so that any [`SHORTEST`] bytes of it are found.
+    pub(crate) fn enter_all(&mut self, number: u32, thing: &[u8], range: std::ops::Range<usize>) {
+        for offset in range.start..(range.end + 1).saturating_sub(PIECE) {
             self.enter(number, thing, offset);
         }
     }

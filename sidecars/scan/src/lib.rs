@@ -5,7 +5,8 @@
 //!   view        the text as its reader sees it: escapes undone, look-alikes folded
 //!   rules       shapes of tokens and phrases: keys in one pass, patterns only where a key stands
 //!   encoded     base64 within it, looked through by the same rules
-//!   known       values that must not pass, in every spelling (forms) and in pieces (letters), by grams
+//!   known       values that must not pass: their private characters (private, pem), in the text and its letters, by grams
+//!   spelled     the same in what the text encodes: where it may (dense), and how it is read (digits)
 //!   entropy     as random as a key        hidden  characters that nobody sees
 //!   user_rules  a person's own rules, from gitleaks' configuration format; rule_files, all of them
 //! header      line breaks in a request's head
@@ -14,6 +15,8 @@
 //! ```
 //! Pure: nothing here opens a file or a socket, and no value of a secret is ever in a message.
 
+mod dense;
+mod digits;
 mod encoded;
 mod entropy;
 mod finding;
@@ -23,17 +26,21 @@ mod header;
 mod hidden;
 mod known;
 mod letters;
+mod pem;
+mod private;
 mod redact;
 mod rewrite;
 mod rule_files;
 mod rules;
 mod scanner;
+mod spelled;
 mod user_rules;
 mod view;
 
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};
 pub use known::KnownSecrets;
+pub use private::KnownSecret;
 pub use redact::{MASK, Redactor, SHORTEST_ANYWHERE, SHORTEST_MASKED, TooLarge};
 pub use rewrite::{Shape, rewrite};
 pub use rule_files::{BadRuleFile, RuleFiles};

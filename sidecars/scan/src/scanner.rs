@@ -12,10 +12,12 @@ use crate::encoded::{self, Starts};
 use crate::entropy::random_windows;
 use crate::finding::{Detector, Finding, Range64, Severity, settle};
 use crate::hidden;
-use crate::known::{KnownSecrets, PIECE};
+use crate::known::KnownSecrets;
 use crate::letters::{Letters, last, places};
+use crate::private::PIECE;
 use crate::rule_files::RuleFiles;
 use crate::rules::{self, REACH, RuleSet};
+use crate::spelled;
 use crate::view::View;
 
 /// Bytes that a window owns.
@@ -23,6 +25,9 @@ const CORE: usize = 64 << 10;
 
 /// Findings that are kept. A text with more is refused or unreadable anyway.
 pub const MOST_FINDINGS: usize = 1000;
+
+/// Bytes that one character of a secret takes in what a program prints of it, in lists and dumps.
+const LONGEST_CHARACTER: usize = 12;
 
 /// What to look for.
 #[derive(Debug)]
@@ -67,7 +72,7 @@ impl Scanner {
     }
 
     fn of(known: Arc<KnownSecrets>) -> Self {
-        let reach = REACH.max(known.longest() + 8);
+        let reach = REACH.max(known.reach() * LONGEST_CHARACTER);
         Self {
             known,
             tokens: false,
@@ -255,6 +260,13 @@ impl Frame<'_> {
         let source = self.view.source_range(range);
         (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
     }
+
+    /// The part of it that is not another window's: each finds its part of what is longer than its context.
+    fn shared(&self, range: &Range<usize>) -> Option<Range64> {
+        let source = self.view.source_range(range);
+        let start = source.start.max(self.core.start);
+        (start < source.end && start < self.core.end).then(|| Range64::at(self.base, &(start..source.end)))
+    }
 }
 
 impl<S: Borrow<Scanner> + Clone> Judge<S> {
@@ -287,6 +299,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
             self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), last });
         }
         self.pieces(0, &frame);
+        self.spelled(&frame);
         match unescaped {
             Some(view) => {
                 let frame = Frame { view: &view, base, core: core.clone(), last };
@@ -427,7 +440,21 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
         scanner.known.find(&frame.view.bytes, |owner, range| {
-            if let Some(span) = frame.owned(&range) {
+            if let Some(span) = frame.shared(&range) {
+                self.known(owner, span);
+            }
+        });
+    }
+
+    /// Secrets in what the window encodes.
+    fn spelled(&mut self, frame: &Frame<'_>) {
+        let scanner = self.scanner.clone();
+        let scanner: &Scanner = scanner.borrow();
+        if scanner.known.is_empty() {
+            return;
+        }
+        spelled::find(&scanner.known, &frame.view.bytes, &mut |owner, range| {
+            if let Some(span) = frame.shared(&range) {
                 self.known(owner, span);
             }
         });

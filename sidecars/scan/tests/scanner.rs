@@ -106,12 +106,12 @@ fn what_is_public_of_a_secret_gives_nothing_away() {
     let token = format!("{}{}", "sk-ant-api03-", "Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8");
     let key = format!(
         "-----BEGIN {} KEY-----\n{}\n-----END {0} KEY-----\n",
-        "PRIVATE", "MIIq8Zx7Wc6Vb5Nm4Ll3Kk2Jj1Hh0Gg9"
+        "PRIVATE", "MC4CAQAwBQYDK2VwBCIEIIq8Zx7Wc6Vb5Nm4Ll3Kk2Jj1Hh0Gg9Ff8Ee7Dd6Cc5B"
     );
     let scanner = scanner(&[&token, &key, "postgres://someuser:Tq8rWz3LkP1@database.example.net/main"]);
     for text in [
         "sk-ant-api03-...",
-        "-----BEGIN PRIVATE KEY-----\nxyz\n-----END PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEI\n-----END PRIVATE KEY-----",
         "postgres://someuser:***@database.example.net/main",
     ] {
         assert_eq!(scanner.scan(text.as_bytes()).findings, [], "{text}");
@@ -198,6 +198,8 @@ proptest! {
 
     #[test]
     fn any_secret_is_found(secret in "[!-~]{16,60}", way in 0..14_usize) {
+        // What looks like a login or a variable with a short value is not looked for.
+        prop_assume!(!secret.contains([':', '=']));
         let scanner = scanner(&[&secret]);
         let report = scanner.scan(format!("<{}>", written(&secret, way)).as_bytes());
         prop_assert!(!report.findings.is_empty());

@@ -1,0 +1,124 @@
+//! Where in a text something encoded may stand: where capitals and digits are many, or stand in long words.
+//!
+//! Prose and code have few of both; base64, base32, hexadecimal and lists of numbers are made of them. So one
+//! cheap pass says where the work of reading encodings is worth it.
+
+use std::ops::Range;
+
+/// Bytes that are judged together.
+const BLOCK: usize = 64;
+/// Of so many printed characters in a block one is a capital or a digit.
+const SHARE: u32 = 5;
+/// A word of so many characters is looked into wherever it stands.
+const WORD: usize = 16;
+/// One of so many letters and digits alone too, whatever they are.
+const LONG_WORD: usize = 20;
+/// So many capitals and digits a shorter word must have.
+const STRONG: usize = 3;
+/// How far a region reaches for the beginning and the end of its lines.
+const LINE: usize = 128;
+
+/// The regions of `text`, in order, apart from each other.
+pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
+    let mut regions: Vec<Range<usize>> = Vec::new();
+    for (number, block) in text.chunks(BLOCK).enumerate() {
+        let at = number * BLOCK;
+        if !is_dense(text, at, block) {
+            continue;
+        }
+        let (start, end) = (at.saturating_sub(BLOCK), text.len().min(at + 2 * BLOCK));
+        match regions.last_mut().filter(|last| last.end >= start) {
+            Some(last) => last.end = end,
+            None => regions.push(start..end),
+        }
+    }
+    for region in &mut regions {
+        let before = &text[region.start.saturating_sub(LINE)..region.start];
+        region.start -= before.iter().rev().position(|byte| *byte == b'\n').unwrap_or(0);
+        let after = &text[region.end..text.len().min(region.end + LINE)];
+        region.end += after.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+    }
+    // Two that now touch are one.
+    regions.dedup_by(|next, last| {
+        let joins = next.start <= last.end;
+        if joins {
+            last.end = last.end.max(next.end);
+        }
+        joins
+    });
+    regions
+}
+
+fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
+    let mut letters = [0_u8; BLOCK];
+    let (mut strong, mut printed, mut other) = (0_u8, 0_u8, 0_u8);
+    // Written for the compiler to do sixteen at a time.
+    for (byte, letter) in block.iter().zip(&mut letters) {
+        let digit = u8::from(byte.wrapping_sub(b'0') < 10);
+        let capital = u8::from(byte.wrapping_sub(b'A') < 26);
+        let small = u8::from(byte.wrapping_sub(b'a') < 26);
+        let sign = u8::from(*byte == b'+')
+            | u8::from(*byte == b'/')
+            | u8::from(*byte == b'-')
+            | u8::from(*byte == b'_');
+        strong += digit + capital;
+        printed += u8::from(byte.wrapping_sub(b'!') < 94);
+        other += u8::from(*byte > b'~') | u8::from(*byte < b'\t');
+        *letter = digit | capital | small | sign;
+    }
+    let (strong, printed) = (u32::from(strong), u32::from(printed));
+    let text_like = usize::from(other) * 4 <= block.len();
+    if strong >= 4 && strong * SHARE >= printed && text_like {
+        return true;
+    }
+    // Every word of sixteen holds eight that stand together here.
+    printed >= 8
+        && letters
+            .chunks_exact(8)
+            .enumerate()
+            .any(|(number, eight)| eight == [1; 8] && is_word(text, at + number * 8))
+}
+
+/// Whether what stands at `at` belongs to a long word with capitals and digits.
+fn is_word(text: &[u8], at: usize) -> bool {
+    let belongs = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
+    let before = text[..at].iter().rev().take(WORD).take_while(belongs).count();
+    let after = text[at..].iter().take(2 * WORD).take_while(belongs).count();
+    let word = &text[at - before..at + after];
+    if word.len() < WORD {
+        return false;
+    }
+    let strong = word.iter().filter(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()).count();
+    strong >= STRONG || word.split(|byte| !byte.is_ascii_alphanumeric()).any(|part| part.len() >= LONG_WORD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prose_and_code_have_no_region_and_encodings_have() {
+        let prose = "The proxy opens its own verified connection upstream, and decides each request. \
+                     let value = table.get(&key).map(|entry| entry.size + 12); // see src/module.rs, and the tests\n"
+            .repeat(5);
+        assert!(regions(prose.as_bytes()).is_empty());
+        for encoded in [
+            "WnE3L0tkKzkzdjpYdyZw",
+            "5a71372f4b642b3933763a5877267054",
+            "90, 113, 55, 47, 75, 100, 43, 57, 51, 118, 58, 88, 119",
+            "0x5a, 0x71, 0x37, 0x2f, 0x4b, 0x64, 0x2b, 0x39, 0x33, 0x76, 0x3a, 0x58, 0x77, 0x26",
+            "LJYTGL2LMQVTSM3WHJMHOJTQKQZC23KCHB4VGZJUFZGGQNKSMYYE4Y",
+            "\\132\\161\\067\\057\\113\\144\\053\\071\\063\\166\\072\\130",
+        ] {
+            for shift in 0..64 {
+                let text = format!("{prose}{}{encoded} {prose}", " ".repeat(shift));
+                let start = prose.len() + shift;
+                let whole = start..start + encoded.len();
+                let covered = regions(text.as_bytes());
+                let covered =
+                    covered.iter().any(|region| region.start <= whole.start && whole.end <= region.end);
+                assert!(covered, "{shift} {encoded}");
+            }
+        }
+    }
+}

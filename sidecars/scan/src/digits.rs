@@ -1,0 +1,466 @@
+//! Encodings read back: digits of base 2, 16, 32 and 64, groups of base 85, lists of numbers, and what dumps
+//! print around them.
+
+use std::ops::Range;
+
+/// Digits of 1, 4, 5 or 6 bits, each with its place in the text.
+pub(crate) struct Bits {
+    width: usize,
+    values: Vec<u8>,
+    places: Vec<u32>,
+}
+
+/// Bytes of the shortest row that is read.
+const SHORTEST: usize = 8;
+const SHORTEST_BASE32: usize = (8 * SHORTEST).div_ceil(5);
+const SHORTEST_BASE85: usize = 10;
+/// Of so many digits of base 85 one is a sign that base64 does not have.
+const SIGNS_OF_BASE85: usize = 16;
+/// Of so many letters of base32 in lower case one is a digit: words are none, but for very long ones.
+const DIGITS_OF_BASE32: usize = 24;
+const LONG_WORD: usize = 20;
+
+const NONE: u8 = 0xff;
+
+const fn table(alphabet: &[u8]) -> [u8; 256] {
+    let mut values = [NONE; 256];
+    let mut at = 0;
+    while at < alphabet.len() {
+        #[allow(clippy::cast_possible_truncation, reason = "alphabets are short")]
+        let value = at as u8;
+        values[alphabet[at] as usize] = value;
+        at += 1;
+    }
+    values
+}
+
+const BASE64: [u8; 256] = {
+    let mut values = table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    values[b'-' as usize] = 62;
+    values[b'_' as usize] = 63;
+    values
+};
+const BASE32: [[u8; 256]; 4] = [
+    table(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"),
+    table(b"abcdefghijklmnopqrstuvwxyz234567"),
+    table(b"0123456789ABCDEFGHIJKLMNOPQRSTUV"),
+    table(b"0123456789abcdefghijklmnopqrstuv"),
+];
+/// Ascii85, RFC 1924 and Z85.
+const BASE85: [[u8; 256]; 3] = [
+    table(b"!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstu"),
+    table(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"),
+    table(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"),
+];
+
+#[expect(clippy::cast_possible_truncation, reason = "windows are far shorter than 4 GiB")]
+fn short(place: usize) -> u32 {
+    place as u32
+}
+
+impl Bits {
+    fn new(width: usize) -> Self {
+        Self { width, values: Vec::new(), places: Vec::new() }
+    }
+
+    fn push(&mut self, value: u8, place: usize) {
+        self.values.push(value);
+        self.places.push(short(place));
+    }
+
+    /// Every way to read `text` as digits.
+    pub(crate) fn all(text: &[u8]) -> Vec<Self> {
+        let mut all = vec![base64(text), hexadecimal(text), binary(text)];
+        for values in &BASE32 {
+            base32(text, values, &mut all);
+        }
+        all.retain(|bits| bits.values.len() * bits.width >= 8 * SHORTEST);
+        all
+    }
+
+    /// How many digits may belong to a byte before the first.
+    pub(crate) fn starts(&self) -> usize {
+        match self.width {
+            4 => 2,
+            6 => 4,
+            _ => 8,
+        }
+    }
+
+    /// The bytes of the digits behind the first `skip`.
+    pub(crate) fn bytes(&self, skip: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.values.len() * self.width / 8 + 1);
+        let (mut held, mut bits) = (0_u32, 0);
+        for value in self.values.iter().skip(skip) {
+            held = held << self.width | u32::from(*value);
+            bits += self.width;
+            if bits >= 8 {
+                bits -= 8;
+                #[expect(clippy::cast_possible_truncation, reason = "the lowest eight bits are meant")]
+                bytes.push((held >> bits) as u8);
+            }
+        }
+        bytes
+    }
+
+    /// Where the digits stand that a range of those bytes was made of.
+    pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
+        let place =
+            |digit: usize| self.places.get(skip + digit).or(self.places.last()).map_or(0, |at| *at as usize);
+        place(range.start * 8 / self.width)..place((range.end * 8 - 1) / self.width) + 1
+    }
+}
+
+/// The length of what a backslash at `at` escapes away: a line break or a space of some kind.
+fn escaped(text: &[u8], at: usize) -> usize {
+    match text[at..] {
+        [b'\\', b'n' | b'r' | b't' | b'\\', ..] => 2,
+        _ => 1,
+    }
+}
+
+/// Letters of base64 with whatever is between them left out. Padding is read as zeros, which nobody looks at.
+fn base64(text: &[u8]) -> Bits {
+    let mut bits = Bits::new(6);
+    let is_letter = |at: Option<usize>| {
+        at.and_then(|at| text.get(at)).is_some_and(|byte| BASE64[usize::from(*byte)] != NONE || *byte == b'=')
+    };
+    let mut at = 0;
+    while at < text.len() {
+        let byte = text[at];
+        let value = BASE64[usize::from(byte)];
+        // A plus between strings is none of base64.
+        let joined = || is_letter(at.checked_sub(1)) || is_letter(Some(at + 1));
+        if value != NONE && (byte.is_ascii_alphanumeric() || joined()) {
+            bits.push(value, at);
+        } else if byte == b'=' && is_letter(at.checked_sub(1)) {
+            bits.push(0, at);
+        }
+        at += escaped(text, at);
+    }
+    bits
+}
+
+/// Rows of base32 with signs and spaces between them left out; another letter ends a row.
+fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
+    let small = values[usize::from(b'c')] != NONE;
+    let mut bits = Bits::new(5);
+    let mut end = |bits: &mut Bits, text: &[u8]| {
+        let row = std::mem::replace(bits, Bits::new(5));
+        let is_digit = |place: &&u32| text[**place as usize].is_ascii_digit();
+        let digits = row.places.iter().filter(is_digit).count();
+        let joined = |places: &[u32]| places[places.len() - 1] - places[0] < short(LONG_WORD);
+        let coded = !small
+            || digits * DIGITS_OF_BASE32 >= row.values.len()
+            || row.places.windows(LONG_WORD).any(joined);
+        if row.values.len() >= SHORTEST_BASE32 && coded {
+            all.push(row);
+        }
+    };
+    let mut at = 0;
+    while at < text.len() {
+        let value = values[usize::from(text[at])];
+        if value != NONE {
+            bits.push(value, at);
+        } else if text[at].is_ascii_alphanumeric() {
+            end(&mut bits, text);
+        }
+        at += escaped(text, at);
+    }
+    end(&mut bits, text);
+}
+
+/// Words of letters and digits, with their places.
+fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += text.get(at..)?.iter().position(u8::is_ascii_alphanumeric)?;
+        let start = at;
+        let rest = &text[start..];
+        at += rest.iter().position(|byte| !byte.is_ascii_alphanumeric()).unwrap_or(rest.len());
+        Some((start, &text[start..at]))
+    })
+}
+
+/// Hexadecimal digits of a word, without what says that they are; and whether something does.
+fn hex_word(word: &[u8]) -> Option<(usize, &[u8], bool)> {
+    let (skip, marked) = match word {
+        [b'0', b'x' | b'X', _, ..] => (2, true),
+        [b'x' | b'X' | b'u' | b'U', _, ..] => (1, true),
+        _ => (0, false),
+    };
+    let digits = &word[skip..];
+    let digits = digits.strip_suffix(b"h").or_else(|| digits.strip_suffix(b"u8")).unwrap_or(digits);
+    let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    whole.then_some((skip, digits, marked))
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a digit is below sixteen")]
+fn digit(byte: u8) -> u8 {
+    char::from(byte).to_digit(16).unwrap_or(0) as u8
+}
+
+/// All hexadecimal words in a row.
+fn hexadecimal(text: &[u8]) -> Bits {
+    let mut bits = Bits::new(4);
+    for (start, word) in words(text) {
+        if let Some((skip, digits, marked)) = hex_word(word) {
+            // `0xa` is a byte of its own.
+            if marked && digits.len() % 2 == 1 {
+                bits.push(0, start);
+            }
+            for (number, byte) in digits.iter().enumerate() {
+                bits.push(digit(*byte), start + skip + number);
+            }
+        } else if word.len() >= 2 * SHORTEST {
+            // Other letters stand before or behind them.
+            let mut at = start;
+            for row in word.split(|byte| !byte.is_ascii_hexdigit()) {
+                if row.len() >= 2 * SHORTEST {
+                    row.iter().enumerate().for_each(|(number, byte)| bits.push(digit(*byte), at + number));
+                }
+                at += row.len() + 1;
+            }
+        }
+    }
+    bits
+}
+
+/// All words of zeros and ones in a row.
+fn binary(text: &[u8]) -> Bits {
+    let mut bits = Bits::new(1);
+    for (start, word) in words(text) {
+        let digits = word.strip_prefix(b"0b").unwrap_or(word);
+        if digits.iter().all(|byte| matches!(byte, b'0' | b'1')) {
+            let skip = word.len() - digits.len();
+            for (number, byte) in digits.iter().enumerate() {
+                bits.push(byte - b'0', start + skip + number);
+            }
+        }
+    }
+    bits
+}
+
+/// Bytes that were made of a text, each with what it was made of.
+#[derive(Default)]
+pub(crate) struct Made {
+    pub(crate) bytes: Vec<u8>,
+    places: Vec<(u32, u32)>,
+}
+
+impl Made {
+    fn push(&mut self, byte: u8, place: Range<usize>) {
+        // Zeros fill numbers up and are in no secret.
+        if byte != 0 {
+            self.bytes.push(byte);
+            self.places.push((short(place.start), short(place.end)));
+        }
+    }
+
+    fn number(&mut self, value: u64, place: &Range<usize>, back: bool) {
+        let bytes = value.to_le_bytes();
+        for at in 0..bytes.len() {
+            self.push(bytes[if back { bytes.len() - 1 - at } else { at }], place.clone());
+        }
+    }
+
+    /// Where a range of the bytes comes from.
+    pub(crate) fn source(&self, range: &Range<usize>) -> Range<usize> {
+        let start = self.places.get(range.start).map_or(0, |place| place.0 as usize);
+        let end = range.end.checked_sub(1).and_then(|last| self.places.get(last));
+        start..end.map_or(start, |place| place.1 as usize)
+    }
+
+    /// `bytes` without zeros.
+    pub(crate) fn without_zeros(bytes: &[u8]) -> Self {
+        let mut made = Self::default();
+        for (at, byte) in bytes.iter().enumerate() {
+            made.push(*byte, at..at + 1);
+        }
+        made
+    }
+}
+
+/// What lists of numbers spell: bytes, or words of two, four and eight with their low or high byte first; in
+/// base 10, 8, and 16 for words. Also of every other number, where each has its index beside it.
+pub(crate) fn numbers(text: &[u8]) -> Vec<Made> {
+    let (mut tens, mut tens_back) = (Made::default(), Made::default());
+    let (mut eights, mut eights_back) = (Made::default(), Made::default());
+    let (mut sixteens, mut every_other) = (Made::default(), [Made::default(), Made::default()]);
+    let mut count = 0;
+    for (start, word) in words(text) {
+        let place = start..start + word.len();
+        if let Some(value) = number(word.strip_suffix(b"u8").unwrap_or(word), 10) {
+            tens.number(value, &place, false);
+            tens_back.number(value, &place, true);
+            every_other[count % 2].number(value, &place, false);
+            count += 1;
+        }
+        let octal = word.strip_prefix(b"0o").or_else(|| word.strip_prefix(b"o")).unwrap_or(word);
+        if let Some(value) = number(octal, 8) {
+            eights.number(value, &place, false);
+            eights_back.number(value, &place, true);
+        }
+        if let Some((_, digits, _)) = hex_word(word)
+            && matches!(digits.len(), 4 | 8 | 16)
+        {
+            let value = digits.iter().fold(0, |value, byte| value << 4 | u64::from(digit(*byte)));
+            sixteens.number(value, &place, false);
+        }
+    }
+    let [one, other] = every_other;
+    let mut all = vec![tens, tens_back, eights, eights_back, sixteens, one, other];
+    // Backwards differs only where a number is more than a byte.
+    for back in [3, 1] {
+        if all[back].bytes == all[back - 1].bytes {
+            all.remove(back);
+        }
+    }
+    all.retain(|made| made.bytes.len() >= SHORTEST);
+    all
+}
+
+fn number(digits: &[u8], base: u32) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 24 {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, byte| {
+        let digit = char::from(*byte).to_digit(base)?;
+        value.checked_mul(u64::from(base))?.checked_add(u64::from(digit))
+    })
+}
+
+/// Rows of base 85 in each of its alphabets, from each of five digits on. A quarter of such digits are signs; of
+/// base64 few are.
+pub(crate) fn base85(text: &[u8]) -> Vec<Made> {
+    let mut all = Vec::new();
+    let mut next = 0;
+    for row in text.split(|byte| !byte.is_ascii_graphic() && !matches!(byte, b'\n' | b'\r')) {
+        let start = next;
+        next += row.len() + 1;
+        if row.len() < SHORTEST_BASE85 {
+            continue;
+        }
+        let signs = row.iter().filter(|byte| byte.is_ascii_punctuation() && !b"+/-_=".contains(byte)).count();
+        if signs * SIGNS_OF_BASE85 >= row.len() {
+            BASE85.iter().for_each(|values| rows85(row, start, values, &mut all));
+        }
+    }
+    all
+}
+
+fn rows85(text: &[u8], start: usize, values: &[u8; 256], all: &mut Vec<Made>) {
+    let mut row: Vec<(u8, usize)> = Vec::new();
+    for (at, byte) in text.iter().chain(b" ").enumerate() {
+        match values[usize::from(*byte)] {
+            NONE if matches!(byte, b'\n' | b'\r') => {}
+            NONE => {
+                if row.len() >= SHORTEST_BASE85 {
+                    all.extend((0..5).map(|skip| groups(&row[skip..])));
+                }
+                row.clear();
+            }
+            value => row.push((value, start + at)),
+        }
+    }
+}
+
+fn groups(row: &[(u8, usize)]) -> Made {
+    let mut made = Made::default();
+    for group in row.chunks(5) {
+        let full = group.iter().map(|(value, _)| *value).chain(std::iter::repeat(84)).take(5);
+        let value = full.fold(0_u32, |value, digit| value.wrapping_mul(85).wrapping_add(u32::from(digit)));
+        let place = group[0].1..group[group.len() - 1].1 + 1;
+        for byte in value.to_be_bytes().into_iter().take(group.len() - 1) {
+            made.push(byte, place.clone());
+        }
+    }
+    made
+}
+
+/// `text` without its backslashes, as shells quote what is no letter; none where few are there.
+pub(crate) fn unquoted(text: &[u8]) -> Option<Made> {
+    memchr::memchr_iter(b'\\', text).nth(SHORTEST - 1)?;
+    let mut made = Made::default();
+    for (at, byte) in text.iter().enumerate().filter(|(_, byte)| **byte != b'\\') {
+        made.push(*byte, at..at + 1);
+    }
+    Some(made)
+}
+
+/// Lines with their places.
+fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(at..).filter(|rest| !rest.is_empty())?;
+        let start = at;
+        let end = start + memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        at = end + 1;
+        Some(start..end - usize::from(text[start..end].ends_with(b"\r")))
+    })
+}
+
+/// Lines of uuencode (POSIX): how many bytes, then digits of six bits.
+pub(crate) fn uuencoded(text: &[u8]) -> Option<Made> {
+    let mut made = Made::default();
+    for line in lines(text) {
+        let Some((length, digits)) = text[line.clone()].split_first() else { continue };
+        let value = |byte: &u8| byte.wrapping_sub(b' ') & 63;
+        let wanted = usize::from(value(length)).div_ceil(3) * 4;
+        if !(b'!'..=b'`').contains(length)
+            || digits.len() != wanted
+            || !digits.iter().all(|byte| (b' '..=b'`').contains(byte))
+        {
+            continue;
+        }
+        for (number, four) in digits.chunks(4).enumerate() {
+            let group = four.iter().fold(0, |group, byte| group << 6 | u32::from(value(byte)));
+            let start = line.start + 1 + 4 * number;
+            for byte in group.to_be_bytes().into_iter().skip(1) {
+                made.push(byte, start..start + 4);
+            }
+        }
+    }
+    (!made.bytes.is_empty()).then_some(made)
+}
+
+/// Offsets of dumps have so many digits.
+const OFFSET: std::ops::RangeInclusive<usize> = 6..=16;
+
+/// The lines of `text` without what `od`, `xxd`, `hexdump` and debuggers print around the bytes: the offset
+/// before them, the characters after them. None where no line has an offset.
+pub(crate) fn dump(text: &[u8]) -> Option<Made> {
+    let mut made = Made::default();
+    let mut any = false;
+    for line in lines(text) {
+        let (start, words) = (line.start, &text[line.clone()]);
+        let body = offset(words).map_or(0..words.len(), |(length, colon)| {
+            any = true;
+            let rest = &words[length..];
+            let column =
+                [&b"  |"[..], b"  >"].iter().filter_map(|sign| memchr::memmem::find(rest, sign)).min();
+            // What `xxd` prints behind the bytes, after two spaces.
+            let gap = rest.len() - rest.trim_ascii_start().len();
+            let wide = || memchr::memmem::find(&rest[gap..], b"  ").map(|at| at + gap);
+            length..length + column.or_else(|| wide().filter(|_| colon)).unwrap_or(rest.len())
+        });
+        for at in body {
+            made.push(words[at], start + at..start + at + 1);
+        }
+        made.push(b'\n', line.end..line.end + 1);
+    }
+    any.then_some(made)
+}
+
+/// The length of the offset with which a line begins, and whether a colon ends it.
+fn offset(line: &[u8]) -> Option<(usize, bool)> {
+    let skip = if line.starts_with(b"0x") { 2 } else { 0 };
+    let digits = line[skip..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let end = skip + digits;
+    let colon = match line.get(end)? {
+        b':' => true,
+        b' ' | b'\t' => false,
+        _ => return None,
+    };
+    OFFSET.contains(&digits).then_some((end + usize::from(colon), colon))
+}

@@ -1,0 +1,122 @@
+//! Where the private numbers of a key stand in its bytes.
+//!
+//! Half of a key in PEM is its public key: the modulus of RSA, the point of a curve. Whoever has that must not
+//! be able to read on from there.
+
+use std::ops::Range;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
+
+/// Nested so deep at most: PKCS #8 around a key is three.
+const DEPTH: usize = 8;
+/// Shorter numbers are versions and exponents.
+const SHORTEST: usize = 16;
+/// Fields of RSAPrivateKey (RFC 8017, A.1.2): version, modulus, exponent, and six that are private.
+const RSA_FIELDS: usize = 9;
+
+/// The private bytes of a key whose body in base64 is `body`; none if its format is not known.
+pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
+    let Ok(bytes) = STANDARD.decode(body).map(Zeroizing::new) else { return Vec::new() };
+    if bytes.starts_with(b"openssh-key-v1\0") {
+        return openssh(&bytes).unwrap_or_default();
+    }
+    let mut found = Found::default();
+    der(&bytes, 0..bytes.len(), 0, &mut found);
+    match found.rsa {
+        Some(private) => private,
+        // The last number: a scalar, the seed of a curve, or a whole key that is encrypted.
+        None => found.last.into_iter().collect(),
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    rsa: Option<Vec<Range<usize>>>,
+    last: Option<Range<usize>>,
+}
+
+/// Walks DER (X.690). Says whether `range` is a row of well-formed elements.
+fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bool {
+    let Some(elements) = elements(bytes, range) else { return false };
+    let numbers: Vec<&(u8, Range<usize>)> = elements.iter().filter(|(tag, _)| *tag == 2).collect();
+    if numbers.len() == RSA_FIELDS {
+        let private = numbers[3..].iter().map(|(_, place)| place.clone());
+        found.rsa = Some(private.filter(|place| place.len() >= SHORTEST).collect());
+        return true;
+    }
+    for (tag, place) in &elements {
+        let inner = place.clone();
+        match tag {
+            // SEQUENCE. Of parameters that are explicitly given nothing is private.
+            0x30 if depth < DEPTH => {
+                der(bytes, inner, depth + 1, found);
+            }
+            // OCTET STRING: what it wraps, or a number. A field with a tag of its own is a public key.
+            0x04 if depth < DEPTH
+                && place.len() >= SHORTEST
+                && der(bytes, inner.clone(), depth + 1, found) => {}
+            0x02 | 0x04 if place.len() >= SHORTEST => found.last = Some(inner),
+            _ => {}
+        }
+    }
+    true
+}
+
+/// Tag and content of each element; none if they do not fill the range.
+fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>> {
+    let mut all = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let (tag, first) = (*bytes.get(at)?, usize::from(*bytes.get(at + 1)?));
+        at += 2;
+        let mut length = first;
+        if first >= 0x80 {
+            let digits =
+                bytes.get(at..at + (first & 0x7f)).filter(|digits| (1..=3).contains(&digits.len()))?;
+            length = digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit));
+            at += digits.len();
+        }
+        let end = at.checked_add(length).filter(|end| *end <= range.end)?;
+        all.push((tag, at..end));
+        at = end;
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+/// OpenSSH's own format (PROTOCOL.key): names, the public key, and a section that repeats it beside what is
+/// private.
+fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
+    let mut at = b"openssh-key-v1\0".len();
+    let cipher = string(bytes, &mut at)?;
+    let (_derivation, _options) = (string(bytes, &mut at)?, string(bytes, &mut at)?);
+    at += 4;
+    let _public = string(bytes, &mut at)?;
+    let section = string(bytes, &mut at)?;
+    if &bytes[cipher] != b"none" {
+        return Some(vec![section]);
+    }
+    let mut at = section.start + 8;
+    let kind = string(bytes, &mut at)?;
+    let mut next = |count: usize| (0..count).map(|_| string(bytes, &mut at)).collect::<Option<Vec<_>>>();
+    match &bytes[kind] {
+        b"ssh-rsa" => next(6).map(|fields| fields[2..].to_vec()),
+        // The seed; the public key follows it in the same field.
+        b"ssh-ed25519" => next(2).map(|fields| {
+            fields[1..].iter().map(|field| field.start..field.end.min(field.start + 32)).collect()
+        }),
+        kind if kind.starts_with(b"ecdsa-") => next(3).map(|fields| fields[2..].to_vec()),
+        b"ssh-dss" => next(5).map(|fields| fields[4..].to_vec()),
+        _ => None,
+    }
+}
+
+/// A string with its length before it in four bytes.
+fn string(bytes: &[u8], at: &mut usize) -> Option<Range<usize>> {
+    let length = bytes.get(*at..*at + 4)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+    let start = *at + 4;
+    let end = start.checked_add(length).filter(|end| *end <= bytes.len())?;
+    *at = end;
+    Some(start..end)
+}

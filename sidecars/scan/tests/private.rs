@@ -1,0 +1,362 @@
+//! A verdict on a text answers whoever wrote it: nothing that is public of a secret, nor less than twelve
+//! private characters, changes it.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bottle_contract::secret::Secret;
+use bottle_scan::{KnownSecret, KnownSecrets, Scanner};
+use proptest::prelude::*;
+
+/// Characters of a private part in a row that count.
+const PIECE: usize = 12;
+
+/// A secret of some kind: what is before its private part, that part, what is behind it.
+struct Kind {
+    name: &'static str,
+    before: &'static str,
+    private: &'static str,
+    after: &'static str,
+    login: bool,
+}
+
+const fn kind(name: &'static str, before: &'static str, private: &'static str, after: &'static str) -> Kind {
+    Kind { name, before, private, after, login: false }
+}
+
+const fn login(name: &'static str, before: &'static str, private: &'static str) -> Kind {
+    Kind { name, before, private, after: "", login: true }
+}
+
+/// Heads of tokens are in pieces, so that no token stands in this repository.
+const KINDS: &[Kind] = &[
+    login("a login", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy"),
+    login("a login with signs", "jane.doe@example.com:", "k3J!dh-57_sLa/0qM.x81=Fz"),
+    login("a login with a short password", "deployment-robot:", "k3Jdh57s"),
+    login("a login with a token", "bob:", "AT3xFfGF0k3Jdh57sLa0qMx81Fz6w"),
+    kind("a login by its form", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy", ""),
+    kind("a bot of Telegram", "110201543:", "AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw", ""),
+    kind(
+        "an address",
+        "postgres://someuser:",
+        "Tq8xWz3LkP1vB5nM",
+        "@database.example.net:5432/main?sslmode=require",
+    ),
+    kind(
+        "an address of a web hook",
+        "https://hooks.example.com/services/T012AB3CD/B045EF6GV/",
+        "k3Jdh57sLa0qMx81Fz6wTy9u",
+        "",
+    ),
+    kind(
+        "a token with its user",
+        "https://x-access-token:",
+        "k3Jdh57sLa0qMx81Fz6wTy9u",
+        "@git.example.com/team/project.git",
+    ),
+    kind("a token of Slack", concat!("xo", "xb-123456789012-210987654321-"), "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
+    kind(
+        "a token of GitHub",
+        concat!("github_", "pat_11ABCDEFG0abcdefghijkl_"),
+        "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4rZe7tQi0oPa5sDf8gHj1kLm3qWe6",
+        "",
+    ),
+    kind(
+        "a key of SendGrid",
+        concat!("S", "G.ngeVfQFYQlKU0ufo8x5d1A."),
+        "TwL2iGABf9DHoTf09kqeF8tAmbihYzrnopKc1s5cr3k",
+        "",
+    ),
+    kind(
+        "a key of Stripe",
+        concat!("sk_", "live_51H8abcDEfghiJKLmnopqrst"),
+        "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4rZe7tQi0oPa5sDf8gHj1kLm3qWe6",
+        "",
+    ),
+    kind("a key of Anthropic", concat!("sk-", "ant-api03-"), "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4r", ""),
+    kind(
+        "a signed token",
+        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ.",
+        "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJVadQssw5c",
+        "",
+    ),
+    kind(
+        "storage of Azure",
+        "DefaultEndpointsProtocol=https;AccountName=mystorageaccount;AccountKey=",
+        "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4rZe7tQi0oPa5sDf8gHj1kLm3qWe6==",
+        ";EndpointSuffix=core.windows.net",
+    ),
+    kind(
+        "a signature of Azure",
+        "sv=2022-11-02&ss=b&srt=co&sp=rl&se=2026-01-01T00:00:00Z&sig=",
+        "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4r",
+        "",
+    ),
+    kind(
+        "a database",
+        "Server=db.example.com;Database=production;User Id=administrator;Password=",
+        "k3Jdh57sLa0qMx81",
+        ";",
+    ),
+    kind("a head", "Bearer ", "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
+    kind("a netrc", "machine git.example.com login deployment password ", "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
+    kind("a cookie", "theme=darkmode; sessionid=", "k3Jdh57sLa0qMx81Fz6wTy9u", "; csrftoken=none"),
+    kind(
+        "an environment",
+        "REGION=northeurope\nAPI_TOKEN=",
+        "k3Jdh57sLa0qMx81Fz6wTy9u",
+        "\nDEBUG=trueandfalse\n",
+    ),
+    kind("a pgpass", "db.example.com:5432:production:administrator:", "k3Jdh57sLa0qMx81Fz6w", ""),
+    kind(
+        "JSON",
+        r#"{"type": "service_account", "project_id": "someprojectname", "token": ""#,
+        "k3Jdh57sLa0qMx81Fz6wTy9u",
+        r#""}"#,
+    ),
+    kind("an account and a secret", "production-administrator-", "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
+];
+
+/// The value `tunnel-credentials: …` of some tools: JSON or a login in base64.
+const ENCODED: &[(&str, &str, &str, &str)] = &[
+    ("a login in base64", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy", ""),
+    ("JSON in base64", r#"{"a":"production","s":""#, "k3Jdh57sLa0qMx81Fz6wTy", r#""}"#),
+];
+
+fn scanner(value: &str, login: bool) -> Scanner {
+    let secret = Secret::new(value.to_owned());
+    let secret = if login { KnownSecret::login(&secret) } else { KnownSecret::new(&secret) };
+    let known = KnownSecrets::of([secret]).expect("secrets");
+    Scanner::outbound(Arc::new(known)).with_tokens(false)
+}
+
+fn scanners() -> Vec<(String, &'static str, &'static str, &'static str, Scanner)> {
+    let plain = KINDS.iter().map(|kind| {
+        let value = format!("{}{}{}", kind.before, kind.private, kind.after);
+        (kind.name.to_owned(), kind.before, kind.private, kind.after, scanner(&value, kind.login))
+    });
+    let encoded = ENCODED.iter().map(|(name, before, private, after)| {
+        let value = STANDARD.encode(format!("{before}{private}{after}"));
+        ((*name).to_owned(), *before, *private, *after, scanner(&value, false))
+    });
+    plain.chain(encoded).collect()
+}
+
+/// `text` in the encodings that are looked into.
+fn encodings(text: &str) -> Vec<String> {
+    let each =
+        |between: &str, write: fn(u8) -> String| text.bytes().map(write).collect::<Vec<_>>().join(between);
+    vec![
+        text.to_owned(),
+        STANDARD.encode(text),
+        URL_SAFE_NO_PAD.encode(text),
+        STANDARD.encode(STANDARD.encode(text)),
+        hex::encode(text),
+        data_encoding::BASE32.encode(text.as_bytes()),
+        data_encoding::BASE32HEX.encode(text.as_bytes()),
+        each("", |byte| format!("%{byte:02X}")),
+        each("", |byte| format!("&#{byte};")),
+        each("", |byte| format!("\\u{byte:04x}")),
+        each(",", |byte| byte.to_string()),
+        each(" ", |byte| format!("{byte:03o}")),
+        each(" ", |byte| char::from(byte).to_string()),
+        text.chars().rev().collect(),
+        serde_json::Value::from(text).to_string(),
+    ]
+}
+
+/// Whether a text that was put together spells twelve private characters by chance: its neighbours fit.
+fn coincides(text: &str, private: &str) -> bool {
+    let letters = |text: &str| {
+        text.bytes()
+            .filter(u8::is_ascii_alphanumeric)
+            .map(|byte| byte.to_ascii_lowercase())
+            .collect::<Vec<_>>()
+    };
+    let (text, private) = (letters(text), letters(private));
+    private.windows(PIECE).any(|piece| text.windows(PIECE).any(|window| window == piece))
+}
+
+fn found(scanner: &Scanner, text: &str) -> bool {
+    !scanner.scan(text.as_bytes()).findings.is_empty()
+}
+
+/// A character that is not `other`, and is no letter that counts as it.
+fn wrong(other: char) -> char {
+    if "zZmM".contains(other) { 'b' } else { 'z' }
+}
+
+#[test]
+fn nothing_public_gives_a_secret_away() {
+    for (name, before, private, after, scanner) in scanners() {
+        let characters: Vec<char> = private.chars().collect();
+        let most = (PIECE - 1).min(characters.len() - 1);
+        for start in 0..=characters.len() - most {
+            let piece: String = characters[start..start + most].iter().collect();
+            // What is around them is guessed wrong.
+            let lead: String = characters[..start].iter().copied().map(wrong).collect();
+            let tail: String = characters[start + most..].iter().copied().map(wrong).collect();
+            for text in [
+                format!("{before}{piece}{after}"),
+                format!("{before}{lead}{piece}{tail}{after}"),
+                format!("{before}{piece}"),
+                format!("{piece}{after}"),
+                format!("{before}{before}{piece}{after}{before}"),
+            ] {
+                if coincides(&text, private) {
+                    continue;
+                }
+                for (way, text) in encodings(&text).into_iter().enumerate() {
+                    assert!(!found(&scanner, &text), "{name}, {start}, way {way}: {text}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn twelve_private_characters_give_it_away() {
+    for (name, _, private, _, scanner) in scanners() {
+        let characters: Vec<char> = private.trim_end_matches('=').chars().collect();
+        let enough = PIECE.min(characters.len());
+        for window in characters.windows(enough) {
+            let piece: String = window.iter().collect();
+            for (way, text) in encodings(&piece).into_iter().enumerate() {
+                // Letters that are spread are found by letters alone.
+                let spread = way == 12 && !piece.chars().all(|letter| letter.is_ascii_alphanumeric());
+                assert!(spread || found(&scanner, &format!("<{text}>")), "{name}, way {way}: {text}");
+            }
+        }
+    }
+}
+
+/// Learns the next private character from verdicts, if they tell anything.
+#[test]
+fn a_walk_recovers_nothing() {
+    const GUESSES: usize = 10_000;
+    const ALPHABET: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./+=:";
+    for (name, before, private, after, scanner) in scanners() {
+        let truth: Vec<char> = private.chars().collect();
+        let (mut told, mut asked) = (0, 0);
+        'walk: for known in (0..PIECE.min(truth.len())).rev() {
+            let prefix: String = truth[..known].iter().collect();
+            for guess in ALPHABET.chars().filter(|guess| {
+                !guess.eq_ignore_ascii_case(&truth[known]) || known + 1 < PIECE.min(truth.len())
+            }) {
+                for text in encodings(&format!("{before}{prefix}{guess}")) {
+                    asked += 1;
+                    told += usize::from(found(&scanner, &text));
+                    if asked >= GUESSES {
+                        break 'walk;
+                    }
+                }
+                asked += 1;
+                told += usize::from(found(&scanner, &format!("{before}{prefix}{guess}{after}")));
+            }
+        }
+        assert_eq!(told, 0, "{name}, of {asked}");
+    }
+}
+
+#[test]
+fn a_password_that_is_too_short_is_not_looked_for() {
+    let scanner = scanner("deployment-robot:k3Jdh57", true);
+    for text in encodings("deployment-robot:k3Jdh57") {
+        assert!(!found(&scanner, &text), "{text}");
+    }
+}
+
+#[test]
+fn what_has_no_part_of_its_own_is_found_as_a_whole() {
+    for value in ["correct-horse-battery-staple", "P@ss!w0r_2024#Pro", "a.b.c.d.e.f.g.h.i"] {
+        let scanner = scanner(value, false);
+        for (way, text) in encodings(value).into_iter().enumerate() {
+            assert!(found(&scanner, &format!("<{text}>")), "{way}: {text}");
+        }
+        for text in encodings(&value[..value.len() - 1]).into_iter().chain(encodings(&value[1..])) {
+            assert!(!found(&scanner, &text), "{text}");
+        }
+    }
+}
+
+#[test]
+fn all_of_a_secret_is_taken_out_once_a_piece_of_it_is_found() {
+    let value = "k3Jdh57sLa0q/Mx81/Fz6wTy9uVb2nXc4r";
+    let report = scanner(value, false).scan(format!("<{value}>").as_bytes());
+    let spans: Vec<(u64, u64)> =
+        report.findings.iter().map(|found| (found.span.start, found.span.end)).collect();
+    assert_eq!(spans, [(1, 1 + value.len() as u64)]);
+}
+
+/// Makes a key with `openssl` or `ssh-keygen`; none where there is no such program.
+fn made(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.contains("PRIVATE KEY").then_some(text)
+}
+
+/// All that the public key says of a private one is no foothold, and the rest is found.
+#[test]
+fn of_a_key_only_its_private_numbers_count() {
+    let commands: [(&str, &[&str]); 4] = [
+        ("openssl", &["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]),
+        ("openssl", &["genrsa", "-traditional", "2048"]),
+        ("openssl", &["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"]),
+        ("openssl", &["genpkey", "-algorithm", "ED25519"]),
+    ];
+    for (program, arguments) in commands {
+        let Some(key) = made(program, arguments) else { continue };
+        let scanner = scanner(&key, false);
+        assert!(found(&scanner, &key), "{arguments:?}");
+        assert!(found(&scanner, &key.replace('\n', "\\n")), "{arguments:?}");
+        let body: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
+        // The public number, its exponent and the length of the private one; or the names of curve and format.
+        let public = if arguments.iter().any(|word| word.contains("rsa") || word.contains("RSA")) {
+            350
+        } else if arguments.contains(&"EC") {
+            36
+        } else {
+            20
+        };
+        assert!(!found(&scanner, &body[..public]), "{arguments:?}: {}", &body[..public]);
+        assert!(public < 350 || found(&scanner, &body[public + 70..public + 92]), "{arguments:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn of_any_token_a_guess_beside_what_is_known_says_nothing(
+        parts in prop::collection::vec("[a-zA-Z0-9]{1,24}", 2..5),
+        separators in "[-_.:/]{4}",
+        hidden in any::<prop::sample::Index>(),
+        right in 0_usize..12,
+    ) {
+        // All but one part is known, and of that its first characters.
+        let hidden = hidden.index(parts.len());
+        prop_assume!(parts[hidden].len() > right);
+        let mut value = String::new();
+        let mut known = String::new();
+        for (number, part) in parts.iter().enumerate() {
+            value.push_str(part);
+            if number == hidden {
+                known.push_str(&part[..right]);
+                known.push('~');
+            } else {
+                known.push_str(part);
+            }
+            if number + 1 < parts.len() {
+                value.push_str(&separators[number..=number]);
+                known.push_str(&separators[number..=number]);
+            }
+        }
+        // A part that is public as a whole may be found; what counts is that the hidden one changes nothing.
+        let scanner = scanner(&value, false);
+        let without = known.replace(&format!("{}~", &parts[hidden][..right]), "~");
+        for (guessed, nothing) in encodings(&known).iter().zip(encodings(&without)) {
+            prop_assert_eq!(found(&scanner, guessed), found(&scanner, &nothing), "{} {}", value, guessed);
+        }
+    }
+}
