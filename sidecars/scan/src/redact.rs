@@ -25,7 +25,9 @@ pub const SHORTEST_MASKED: usize = 4;
 #[error("the known secrets are too large to search for")]
 pub struct TooLarge;
 
-/// Masks every known secret, in every spelling of it, in one pass over a text.
+/// Masks every known secret, in every spelling of it and whatever the case of its letters, in one pass over a
+/// text. Values are masked with what is public of them: logs and screens are not seen by an agent, so that
+/// nothing is told to one by what is masked.
 ///
 /// Redact first and cut afterwards: a secret that has been cut in two is not found. The search tables
 /// hold the secrets and cannot be wiped, so they live in processes that cannot be dumped; everything
@@ -56,6 +58,8 @@ impl Redactor {
         }
         let search = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
+            // A host's name comes in lower case, whatever was asked for.
+            .ascii_case_insensitive(true)
             .build(patterns.iter().map(|form| form.as_slice()))
             .map_err(|_| TooLarge)?;
         Ok(Self { search, whole_word })
@@ -145,6 +149,9 @@ mod tests {
             ("736b2d616e742d30313233343536373839", "[redacted]"),
             ("a pass, passport, by-pass", "a [redacted], passport, by-[redacted]"),
             ("ünd sk-ant-0123456789 ü", "ünd [redacted] ü"),
+            ("Sk-Ant-0123456789.example.com", "[redacted].example.com"),
+            ("a PASS, Passport", "a [redacted], Passport"),
+            ("https://example.com/SK%2DANT%2d0123456789", "https://example.com/[redacted]"),
         ] {
             assert_eq!(redactor.redact(text), masked, "{text}");
         }
