@@ -7,7 +7,7 @@ use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Provision;
 use bottle_queue::Questions;
-use bottle_scan::{BadRuleFile, RuleFiles, TooLarge};
+use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;
 
 use crate::bounds;
@@ -87,14 +87,19 @@ impl Egress {
         let upstream = Upstream::new(dialer, Trust::in_roots(&provision.upstream_roots)?);
         let passwords = vault.passwords();
         let canary = provision.canary.as_ref().map(|canary| &canary.0);
-        let unapprovable: Vec<&Secret> =
-            vault.values().chain(&passwords).chain(proxy).chain(canary).collect();
-        let known: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
-        let secrets: Vec<&Secret> = unapprovable.iter().chain(&known).copied().collect();
+        let known = || provision.known_secrets.iter().map(|known| &known.0);
+        let secrets: Vec<&Secret> =
+            vault.values().chain(&passwords).chain(proxy).chain(canary).chain(known()).collect();
+        let unapprovable: Vec<KnownSecret<'_>> = vault
+            .known()
+            .map(|(_, known)| known)
+            .chain(proxy.into_iter().chain(canary).map(KnownSecret::new))
+            .collect();
+        let known: Vec<KnownSecret<'_>> = known().map(KnownSecret::new).collect();
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let inspector =
             Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
-                .with_credentials(vault.injected())?;
+                .with_credentials(vault.known())?;
         let asking = Asking::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);

@@ -9,6 +9,7 @@ use bottle_contract::credential::{BadCredential, Binding, Scheme, binding, heade
 use bottle_contract::route::Route;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Credential;
+use bottle_scan::KnownSecret;
 use http::{HeaderName, HeaderValue};
 
 /// Slots and their values.
@@ -44,16 +45,24 @@ impl Vault {
         self.0.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
     }
 
-    /// The passwords within values of the scheme `basic`, which are secrets by themselves.
+    /// The passwords within values of the scheme `basic`, which are secrets by themselves, for the redactor.
     pub(crate) fn passwords(&self) -> Vec<Secret> {
         let basic = self.0.iter().filter(|(binding, _)| binding.scheme == Scheme::Basic);
         let values = basic.filter_map(|(_, loaded)| loaded.as_ref()?.secret.expose().trim().split_once(':'));
         values.map(|(_, password)| Secret::new(password.to_owned())).collect()
     }
 
-    /// What an answer must not repeat, by where it was injected: of the scheme `basic` the password too.
-    pub(crate) fn injected(&self) -> impl Iterator<Item = (Binding, Vec<&Secret>)> {
-        self.0.iter().filter_map(|(binding, loaded)| Some((binding.clone(), vec![&loaded.as_ref()?.secret])))
+    /// Every value that is loaded, for scanners, with where it is bound: of the scheme `basic` only the password is
+    /// private.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (&Binding, KnownSecret<'_>)> {
+        self.0.iter().filter_map(|(binding, loaded)| {
+            let secret = &loaded.as_ref()?.secret;
+            let known = match binding.scheme {
+                Scheme::Basic => KnownSecret::login(secret),
+                Scheme::Bearer | Scheme::Token | Scheme::Header => KnownSecret::new(secret),
+            };
+            Some((binding, known))
+        })
     }
 
     /// Every value that is loaded, for the redactor.
@@ -83,8 +92,11 @@ impl Loaded {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bottle_contract::credential::Scheme;
     use bottle_contract::route::{Form, parse_route};
+    use bottle_scan::{KnownSecrets, Scanner};
 
     use super::*;
 
@@ -96,6 +108,29 @@ mod tests {
             header: "x-api-key".into(),
         };
         Vault::new(vec![Credential { binding, value: Some("real".into()) }]).expect("vault")
+    }
+
+    #[test]
+    fn of_a_login_only_the_password_is_looked_for() {
+        let binding = Binding {
+            slot: "login".into(),
+            host: "api.example.com".into(),
+            scheme: Scheme::Basic,
+            header: "authorization".into(),
+        };
+        let value = Some("deployment-robot-7:k3Jdh57sLa0qMx81".into());
+        let vault = Vault::new(vec![Credential { binding, value }]).expect("vault");
+        let known = Arc::new(KnownSecrets::of(vault.known().map(|(_, known)| known)).expect("secrets"));
+        let scanner = Scanner::outbound(known).with_tokens(false);
+        for (text, found) in [
+            ("deployment-robot-7:k3Jdh57sLa0", false),
+            ("ZGVwbG95bWVudC1yb2JvdC03Omsz", false),
+            ("<57sLa0qMx81>", false),
+            ("<h57sLa0qMx81>", true),
+            ("ZGVwbG95bWVudC1yb2JvdC03OmszSmRoNTdzTGEwcU14ODE=", true),
+        ] {
+            assert_eq!(!scanner.scan(text.as_bytes()).findings.is_empty(), found, "{text}");
+        }
     }
 
     fn route(host: &str, auth: &str) -> Route {

@@ -22,8 +22,7 @@ use std::sync::Arc;
 use bottle_contract::credential::Binding;
 use bottle_contract::decide;
 use bottle_contract::route::{Dlp, InboundDetector, OutboundDetector};
-use bottle_contract::secret::Secret;
-use bottle_scan::{Detector, Finding, KnownSecrets, RuleFiles, Scanner, Severity, TooLarge};
+use bottle_scan::{Detector, Finding, KnownSecret, KnownSecrets, RuleFiles, Scanner, Severity, TooLarge};
 
 pub(crate) use decode::Coding;
 pub(crate) use rewritten::decoded;
@@ -61,13 +60,13 @@ impl Inspector {
     /// # Errors
     /// [`TooLarge`]: without all of them nothing may pass.
     pub(crate) fn new(
-        unapprovable: &[&Secret],
-        known: &[&Secret],
+        unapprovable: &[KnownSecret<'_>],
+        known: &[KnownSecret<'_>],
         rules: RuleFiles,
         harmless: &[String],
     ) -> Result<Self, TooLarge> {
         let rules = (rules.count() > 0).then(|| Arc::new(rules));
-        let all = Arc::new(KnownSecrets::new(unapprovable.iter().chain(known).copied())?);
+        let all = Arc::new(KnownSecrets::of(unapprovable.iter().chain(known).copied())?);
         let none = Arc::new(KnownSecrets::new([])?);
         let outbound = (0..8).map(|flags| {
             let tokens = flags & OUT_TOKENS != 0;
@@ -109,12 +108,12 @@ impl Inspector {
     /// [`TooLarge`].
     pub(crate) fn with_credentials<'s>(
         mut self,
-        credentials: impl Iterator<Item = (Binding, Vec<&'s Secret>)>,
+        credentials: impl Iterator<Item = (&'s Binding, KnownSecret<'s>)>,
     ) -> Result<Self, TooLarge> {
-        for (binding, values) in credentials {
-            let known = Arc::new(KnownSecrets::new(values)?);
+        for (binding, credential) in credentials {
+            let known = Arc::new(KnownSecrets::of([credential])?);
             let alone = Scanner::inbound(Arc::clone(&known)).with_phrases(false);
-            self.credentials.insert(binding, (Arc::new(alone), Arc::new(Scanner::inbound(known))));
+            self.credentials.insert(binding.clone(), (Arc::new(alone), Arc::new(Scanner::inbound(known))));
         }
         Ok(self)
     }
