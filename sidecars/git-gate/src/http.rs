@@ -103,19 +103,22 @@ async fn answer(gate: Arc<Gate>, request: Request<Incoming>) -> Answer {
         return says(StatusCode::NOT_FOUND, &gate.list());
     };
     match (request.method(), rest) {
-        (&Method::GET, "info/refs") => {
-            let query = request.uri().query().unwrap_or_default();
-            let service = query.split('&').find_map(|pair| Service::of(pair.strip_prefix("service=")?));
-            match service {
-                Some(service) => advertise(&gate, &repo, service, version(&request)).await,
-                None => says(StatusCode::FORBIDDEN, "the git gate speaks smart HTTP only"),
-            }
-        }
+        (&Method::GET, "info/refs") => match service(request.uri().query().unwrap_or_default()) {
+            Some(service) => advertise(&gate, &repo, service, version(&request)).await,
+            None => says(StatusCode::FORBIDDEN, "the git gate speaks smart HTTP only"),
+        },
         (&Method::POST, "git-upload-pack") => exchange(gate, repo, Service::Fetch, request).await,
         (&Method::POST, "git-receive-pack") => exchange(gate, repo, Service::Push, request).await,
         (_, rest) if rest == "info/lfs" || rest.starts_with("info/lfs/") => lfs(),
         _ => says(StatusCode::NOT_FOUND, "the git gate has nothing at this address"),
     }
+}
+
+/// The one service that a query asks for; none when it names another, or two: of those servers differ on which counts.
+fn service(query: &str) -> Option<Service> {
+    let mut named = query.split('&').filter_map(|pair| pair.strip_prefix("service=")).map(Service::of);
+    let first = named.next()??;
+    named.all(|other| other == Some(first)).then_some(first)
 }
 
 fn says(status: StatusCode, sentence: &str) -> Answer {

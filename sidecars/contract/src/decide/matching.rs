@@ -5,14 +5,31 @@ use std::borrow::Cow;
 use http::HeaderMap;
 
 use super::RequestFacts;
-use crate::canonical::decoded_pairs;
+use super::git::decoded;
 use crate::route::{HeaderMatch, RequestMatch, Route};
 
-/// Headers by which a server takes another method than the request line's.
-const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
-
-/// The key by which some frameworks do the same in a query.
+/// Keys by which servers take another method out of a query or a form, as [`spelled`] has them. What is said there counts
+/// whatever it is.
 const OVERRIDE_KEY: &str = "_method";
+
+/// More keys and headers of that kind, which also mean other things: they count when they hold one of [`COMMON`].
+const MAYBE_KEYS: [&str; 8] = [
+    "method",
+    "http_method",
+    "httpmethod",
+    "method_override",
+    "x_http_method",
+    "x_http_method_override",
+    "x_method",
+    "x_method_override",
+];
+
+/// The methods that a server may be expected to take from elsewhere than the request line.
+const COMMON: [&str; 12] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "TRACK", "CONNECT", "MOVE", "COPY"];
+
+/// The longest method: IANA's longest (`UPDATEREDIRECTREF`) has 17 characters.
+const LONGEST: usize = 20;
 
 /// The request's method and every other one a server may read out of it.
 pub(super) struct Methods<'a> {
@@ -24,23 +41,23 @@ pub(super) struct Methods<'a> {
 impl<'a> Methods<'a> {
     pub(super) fn of(facts: &RequestFacts<'a>, query: Option<&str>) -> Self {
         let mut overrides = Vec::new();
-        for (_, value) in facts.headers.iter().filter(|(name, _)| is_override(name.as_str())) {
-            overrides.push(String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_uppercase());
+        for (name, value) in facts.headers {
+            let Some(certain) = is_override(name.as_str()) else { continue };
+            let word = String::from_utf8_lossy(value.as_bytes()).trim().to_ascii_uppercase();
+            if certain || COMMON.contains(&word.as_str()) {
+                overrides.push(word);
+            }
         }
-        if let Some(query) = query.filter(|query| query.contains(OVERRIDE_KEY)) {
-            let keys = decoded_pairs(query).filter(|(key, _)| key.eq_ignore_ascii_case(OVERRIDE_KEY));
-            overrides.extend(keys.map(|(_, value)| value.trim().to_ascii_uppercase()));
+        if let Some(query) = query.filter(|query| may_override(query)) {
+            overrides.extend(overriding(query));
         }
         Self { method: facts.method, overrides }
     }
 
     /// The first of them that never passes: one that echoes credentials, opens a tunnel inside the
-    /// tunnel, or is no word at all.
+    /// tunnel, or is no short word in capitals, as all methods there are (a method is a place to write into as well).
     pub(super) fn forbidden(&self) -> Option<Cow<'a, str>> {
-        let never = |word: &str| {
-            ["TRACE", "TRACK", "CONNECT"].iter().any(|bad| word.eq_ignore_ascii_case(bad))
-                || http::Method::from_bytes(word.as_bytes()).is_err()
-        };
+        let never = |word: &str| ["TRACE", "TRACK", "CONNECT"].contains(&word) || !is_method(word);
         if never(self.method) {
             return Some(Cow::Borrowed(self.method));
         }
@@ -49,19 +66,59 @@ impl<'a> Methods<'a> {
 
     /// Whether no server could take it for a request that changes anything.
     pub(super) fn only_read(&self) -> bool {
-        let reads = |word: &str| matches!(word, "GET" | "HEAD" | "OPTIONS");
-        reads(self.method) && self.overrides.iter().all(|word| reads(word))
+        self.all_of(&["GET", "HEAD", "OPTIONS"])
     }
 
-    fn all_in(&self, allowed: &[String]) -> bool {
-        let listed = |word: &str| allowed.iter().any(|method| method == word);
+    /// Whether every method it may have is one of these, in upper case.
+    pub(super) fn all_of<T: AsRef<str>>(&self, allowed: &[T]) -> bool {
+        let listed = |word: &str| allowed.iter().any(|method| method.as_ref() == word);
         listed(self.method) && self.overrides.iter().all(|word| listed(word))
     }
 }
 
-/// CGI and its heirs read `_` and `-` in a header's name as one.
-fn is_override(name: &str) -> bool {
-    OVERRIDES.contains(&name) || (name.contains('_') && OVERRIDES.contains(&&*name.replace('_', "-")))
+/// Letters in capitals and `-`, at most [`LONGEST`] of them.
+fn is_method(word: &str) -> bool {
+    (1..=LONGEST).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
+}
+
+/// Whether a header's name says that it holds a method: for certain, or perhaps. CGI and its heirs read `_` and `-` in a
+/// header's name as one.
+fn is_override(name: &str) -> Option<bool> {
+    if !name.contains("method") || name.starts_with("access-control-") {
+        return None;
+    }
+    let name = name.replace('_', "-");
+    let certain = name.contains("override")
+        || name.contains("http-method")
+        || matches!(name.as_str(), "-method" | "x-method" | "x-original-method" | "x-forwarded-method");
+    Some(certain)
+}
+
+/// Whether a query could hold a key of an override, judged without allocating.
+fn may_override(query: &str) -> bool {
+    query.contains('%') || query.as_bytes().windows(6).any(|window| window.eq_ignore_ascii_case(b"method"))
+}
+
+/// The methods that a query or a form may say a request has, in upper case.
+pub(super) fn overriding(text: &str) -> impl Iterator<Item = String> {
+    text.split(['&', ';']).filter_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let key = spelled(key);
+        let value = decoded(value).replace('+', " ").trim().to_ascii_uppercase();
+        let counts =
+            key == OVERRIDE_KEY || (MAYBE_KEYS.contains(&key.as_str()) && COMMON.contains(&value.as_str()));
+        counts.then_some(value)
+    })
+}
+
+/// A key as the most lenient server reads it: decoded, in lower case, without spaces before it, and with `_` for what PHP
+/// writes so; of `_method[]` and `_method[x]` the name.
+fn spelled(key: &str) -> String {
+    let key = decoded(key).replace('+', " ").to_ascii_lowercase();
+    let key = key.trim_matches(|c: char| c.is_whitespace() || c.is_control());
+    let (first, rest) = key.split_at(key.chars().next().map_or(0, char::len_utf8));
+    let rest = rest.split(['[', '\0']).next().unwrap_or_default();
+    format!("{first}{rest}").replace(['.', ' ', '-', '['], "_")
 }
 
 /// Whether the request satisfies one entry of the route's `matches`, or the route has none.
@@ -75,7 +132,7 @@ pub(super) fn satisfies(
     path: &str,
     headers: &HeaderMap,
 ) -> bool {
-    (entry.methods.is_empty() || methods.all_in(&entry.methods))
+    (entry.methods.is_empty() || methods.all_of(&entry.methods))
         && (entry.paths.is_empty() || entry.paths.iter().any(|condition| condition.matches(path)))
         && entry.headers.iter().all(|condition| header_holds(condition, headers))
 }

@@ -106,7 +106,7 @@ fn allow<'t, 'f>(
     if let Some(word) = methods.forbidden() {
         return Err(Refusal::method(&host, &word).into());
     }
-    let git = git::kind(facts.method, &target);
+    let git = git::kind(&methods, &target, facts.headers);
     if let Some(git) = git {
         git.permitted(route).map_err(|why| Refusal::git(&host, route, why))?;
     }

@@ -111,7 +111,7 @@ fn requests_by_method_and_url() {
         ("POST", "https://api.example/v1/%252e%252e/v2", &[], "path-ambiguous"),
         ("GET", "https://open.example//a;b/%2f", &[], "allow"),
         ("GET", "https://api.example/v1/messages", &[], "request-not-allowed"),
-        ("post", "https://api.example/v1/messages", &[], "request-not-allowed"),
+        ("post", "https://api.example/v1/messages", &[], "method-refused"),
         ("GET", "https://api.example/models/abc", &[], "request-not-allowed"),
         ("GET", "https://api.example/models/abc", &[("accept", "application/json")], "allow"),
         (
@@ -131,12 +131,50 @@ fn requests_by_method_and_url() {
         ("TRACE", "https://open.example/", &[], "method-refused"),
         ("trace", "https://open.example/", &[], "method-refused"),
         ("CONNECT", "https://open.example/", &[], "method-refused"),
+        // Short words in capitals, whether anybody knows them or not.
+        ("PURGE", "https://open.example/", &[], "allow"),
+        ("M-SEARCH", "https://open.example/", &[], "allow"),
+        ("UPDATEREDIRECTREF", "https://open.example/", &[], "allow"),
+        ("Get", "https://open.example/", &[], "method-refused"),
+        ("GET2", "https://open.example/", &[], "method-refused"),
+        ("SK-ANT-API03-ABCDEFGH", "https://open.example/", &[], "method-refused"),
+        ("ABCDEFGHIJKLMNOPQRSTU", "https://open.example/", &[], "method-refused"),
+        ("G_T", "https://open.example/", &[], "method-refused"),
+        ("", "https://open.example/", &[], "method-refused"),
+        ("GET", "https://open.example/", &[("x-http-method-override", "sk-ant-api03-x")], "method-refused"),
         ("POST", "https://open.example/", &[("x-http-method-override", "TRACE")], "method-refused"),
         ("POST", "https://open.example/", &[("x_http_method_override", "TRACE")], "method-refused"),
         ("POST", "https://api.example/v1/x", &[("X-HTTP-Method-Override", "DELETE")], "request-not-allowed"),
         ("POST", "https://api.example/v1/x", &[("x-method-override", "post")], "allow"),
         ("POST", "https://api.example/v1/x?_method=delete", &[], "request-not-allowed"),
         ("POST", "https://api.example/v1/x?%5fmethod=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?_METHOD=DELETE", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?_Method=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?%255fmethod=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?a=1;_method=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?+_method=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?.method=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?_method[]=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?_method%00=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?_method=d%65lete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?_method=post", &[], "allow"),
+        ("POST", "https://api.example/v1/x?method=delete", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?X-HTTP-Method-Override=PUT", &[], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x?method=photos.search&payment_method=put", &[], "allow"),
+        ("POST", "https://api.example/v1/x", &[("x-http-method", "DELETE")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("X-Method-Override", "delete")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("x_method_override", "DELETE")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("X-HTTP-Method_Override", "DELETE")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("x-original-method", "DELETE")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("_method", "DELETE")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("x-rest-method", "delete")], "request-not-allowed"),
+        ("POST", "https://api.example/v1/x", &[("x-payment-method", "card")], "allow"),
+        (
+            "POST",
+            "https://api.example/v1/x",
+            &[("x-http-method-override", "POST"), ("X-HTTP-Method-Override", "DELETE")],
+            "request-not-allowed",
+        ),
         // Credentials.
         ("GET", "https://missing.example/", &[], "credential-missing"),
         ("GET", "https://gitlab.example/", &[], "allow"),
@@ -194,12 +232,147 @@ fn git_is_told_apart_however_it_is_spelt() {
         ("POST", "https://git.example/a/b.git/info/lfs/objects/batch", "allow"),
         ("POST", "https://gitlab.example/a/b.git/info/lfs/objects/batch", "git-not-allowed"),
         ("POST", "https://gitlab.example/a/b.git/git-upload-pack", "allow"),
+        ("POST", "https://open.example/a/b.git/git-receive-pack/", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack///", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack/.", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack/x/..", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack%2fx%2f..", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack.json", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack%3fx", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git%25252dreceive-pack/", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git%u002dreceive-pack", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git%c0%adreceive-pack", "use-git-gate"),
+        ("POST", "https://open.example/a/b/git-receive-pack?x", "use-git-gate"),
+        ("PUT", "https://open.example/a/b/git-receive-pack/", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs/?service=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/Info//Refs/?service=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info%2frefs?service=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs%3fservice=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/x%2f..%2frefs?service=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?SERVICE=GIT-RECEIVE-PACK", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?service[]=git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?%73ervice=git%252dreceive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?x%26service%3Dgit-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?service=+git-receive-pack", "use-git-gate"),
+        ("GET", "https://git.example/a/b.git/info/refs?service=git-receive-pack%00", "use-git-gate"),
+        (
+            "GET",
+            "https://git.example/a/b.git/info/refs?service=git-upload-pack&service=git-receive-pack",
+            "use-git-gate",
+        ),
+        ("GET", "https://open.example/alias?service=git-receive-pack", "use-git-gate"),
+        // What `git http-push` writes over WebDAV, and an LFS upload.
+        ("LOCK", "https://git.example/a/b.git/refs/heads/main", "use-git-gate"),
+        ("MKCOL", "https://git.example/a/b.git/objects/ab/", "use-git-gate"),
+        ("PUT", "https://git.example/a/b.GIT/objects/ab/cdef", "use-git-gate"),
+        ("MOVE", "https://git.example/a/b/objects/ab/cdef", "use-git-gate"),
+        ("DELETE", "https://git.example/a/b/refs/heads/main/", "use-git-gate"),
+        ("PUT", "https://git.example/a/b.git/info/lfs/objects/abcd/7", "use-git-gate"),
+        ("DELETE", "https://open.example/repos/o/r/git/refs/heads/x", "allow"),
+        ("GET", "https://git.example/a/b.git/info/refs/", "allow"),
+        ("GET", "https://open.example/a/b.git/info/refs/", "git-not-allowed"),
+        ("POST", "https://open.example/a/b.git/git-upload-pack/", "git-not-allowed"),
+        ("GET", "https://open.example/repos/o/info/git/refs/heads/x", "allow"),
+        ("GET", "https://open.example/search?q=git-receive-pack", "allow"),
         ("GET", "https://open.example/docs/git-receive-pack/man", "allow"),
         ("GET", "https://open.example/info/references", "allow"),
     ] {
         let none = HeaderMap::new();
         let verdict = decide_url(&table, method, url, &none, &loaded).expect(url);
         assert_eq!(word(&verdict), expected, "{method} {url}: {verdict:?}");
+    }
+}
+
+#[test]
+fn git_is_told_by_its_headers_too() {
+    let table = table();
+    for (method, path, extra, expected) in [
+        ("POST", "/alias", [("content-type", "application/x-git-receive-pack-request")], "use-git-gate"),
+        ("POST", "/alias", [("Content-Type", "x; a=Application/X-Git-Receive-Pack-Request")], "use-git-gate"),
+        ("GET", "/alias", [("accept", "*/*, application/x-git-receive-pack-advertisement")], "use-git-gate"),
+        ("POST", "/alias", [("accept", "application/x-git-receive-pack-result")], "use-git-gate"),
+        ("POST", "/alias", [("git-protocol", "version=2")], "use-git-gate"),
+        ("PUT", "/alias", [("git-protocol", "version=1")], "use-git-gate"),
+        ("GET", "/alias", [("git-protocol", "version=2")], "allow"),
+        ("POST", "/a.git/git-upload-pack", [("git-protocol", "version=2")], "allow"),
+        ("POST", "/a.git/git-upload-pack", [("accept", "application/x-git-upload-pack-result")], "allow"),
+        ("GET", "/a.git/info/refs", [("x-http-method-override", "PUT")], "use-git-gate"),
+    ] {
+        let url = format!("https://git.example{path}");
+        let extra = headers(&extra);
+        let verdict = decide_url(&table, method, &url, &extra, &loaded).expect("url");
+        assert_eq!(word(&verdict), expected, "{method} {url} {extra:?}: {verdict:?}");
+    }
+    for (header, value) in
+        [("git-protocol", "version=2"), ("content-type", "application/x-git-upload-pack-request")]
+    {
+        let extra = headers(&[(header, value)]);
+        let verdict = decide_url(&table, "GET", "https://open.example/alias", &extra, &loaded).expect("url");
+        assert_eq!(word(&verdict), "git-not-allowed", "{header}");
+    }
+}
+
+/// A push as git asks for it, path and query, and ways to write the same so that some server still takes it for one.
+fn spelled_push() -> impl Strategy<Value = (&'static str, String)> {
+    let bases = prop_oneof![
+        Just(("POST", "/o/r.git/git-receive-pack", "")),
+        Just(("POST", "/g/s/r/git-receive-pack", "")),
+        Just(("GET", "/o/r.git/info/refs", "service=git-receive-pack")),
+        Just(("GET", "/r/info/refs", "service=git-receive-pack")),
+    ];
+    (bases, prop::collection::vec((0..14_u8, any::<prop::sample::Index>()), 0..8)).prop_map(
+        |((method, path, query), changes)| {
+            let (mut path, mut query) = (path.to_owned(), query.to_owned());
+            for (change, index) in changes {
+                changed(change, index, &mut path, &mut query);
+            }
+            let target = if query.is_empty() { path } else { format!("{path}?{query}") };
+            (method, target)
+        },
+    )
+}
+
+/// One such change, at a place that `index` chooses.
+fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mut String) {
+    let letters = |text: &str| -> Vec<usize> {
+        text.char_indices().filter(|(_, c)| matches!(c, 'g'..='z' | '-')).map(|(at, _)| at).collect()
+    };
+    // Letters that are no digit of an escape, so that each change leaves the ones before it as they were.
+    let one_of = |text: &str| {
+        let places = letters(text);
+        (!places.is_empty()).then(|| places[index.index(places.len())])
+    };
+    let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).collect();
+    let slash = (!slashes.is_empty()).then(|| slashes[index.index(slashes.len())]);
+    let encode = |text: &mut String, lead: &str| {
+        if let Some(at) = one_of(text) {
+            let byte = text.as_bytes()[at];
+            text.replace_range(at..=at, &format!("{lead}{byte:02x}"));
+        }
+    };
+    match (change, slash) {
+        (0, _) => path.push('/'),
+        (1, _) => path.push_str("/."),
+        (2, _) => path.push_str(";a=b"),
+        (3, _) => path.push_str(["%20", "%00", ".", "%09"][index.index(4)]),
+        (4, Some(at)) => path.insert_str(at, ["/", "/.", "/x/..", "//"][index.index(4)]),
+        (5, Some(at)) => path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)]),
+        (6, _) => encode(path, "%"),
+        (7, _) => encode(path, "%25"),
+        (8, _) => *path = path.replacen(".git", "", 1),
+        (9, _) => {
+            if let Some(at) = one_of(path) {
+                let upper = path[at..=at].to_ascii_uppercase();
+                path.replace_range(at..=at, &upper);
+            }
+        }
+        (10, _) if !query.is_empty() => *query = format!("x=1{}{query}", ["&", ";", "&&"][index.index(3)]),
+        (11, _) if !query.is_empty() => {
+            *query = format!("{query}&service=git-upload-pack");
+        }
+        (12, _) if !query.is_empty() => encode(query, ["%", "%25"][index.index(2)]),
+        (13, _) if !query.is_empty() => *query = query.to_ascii_uppercase(),
+        _ => {}
     }
 }
 
@@ -373,6 +546,17 @@ proptest! {
         let _ = decide_connect(&table, &host);
     }
 
+    #[test]
+    fn a_push_is_one_however_it_is_written((method, target) in spelled_push()) {
+        let table = table();
+        let none = HeaderMap::new();
+        for host in ["open.example", "git.example"] {
+            let facts = over_tls(host, method, &target, &none);
+            let verdict = decide(&table, &facts, &loaded, &Findings::none());
+            prop_assert_eq!(word(&verdict), "use-git-gate", "{} {}", method, target);
+        }
+    }
+
     /// What is forwarded, decided again, is allowed again: the server sees what was decided on.
     #[test]
     fn the_forwarded_form_decides_the_same(table in arbitrary::table(Form::Runtime), path in "(/|\\.|%2e|%2F|;|a|b|\\\\){0,8}") {
@@ -391,9 +575,11 @@ proptest! {
 
 /// A bottle whose git gate has repositories at these forges, and routes to them.
 const FORGES: &str = "
-forges: [github.example, gitlab.example]
+forges: [fetch.gitea.example, github.example, gitlab.example]
 routes:
 - host: api.github.example
+- host: fetch.gitea.example
+  git: {fetch: true}
 - host: uploads.github.example
   matches: [{methods: [POST], paths: [{type: prefix, value: /}]}]
 - host: gitlab.example
@@ -418,13 +604,60 @@ fn a_gated_forge_is_not_written_beside_the_gate() {
         // Everything of the host passes, but for that.
         ("GET", "https://api.github.example/repos/o/r/contents/a", &[][..], "allow"),
         ("PUT", "https://api.github.example/repos/o/r/contents/a", &[], gate),
-        ("put", "https://api.github.example/repos/o/r/contents/a", &[], gate),
+        ("put", "https://api.github.example/repos/o/r/contents/a", &[], "method-refused"),
         ("DELETE", "https://api.github.example/repos/o/r/git/refs/heads/x", &[], gate),
         ("POST", "https://api.github.example/repos/o/r/git/blobs", &[], gate),
         ("PUT", "https://api.github.example/repos/o/r/pulls/1/merge", &[], gate),
         ("POST", "https://api.github.example/graphql", &[], gate),
         ("POST", "https://api.github.example/repos/o/r/issues", &[], "allow"),
         ("POST", "https://api.github.example/repos/o/r/pulls/1/reviews", &[], "allow"),
+        ("PATCH", "https://api.github.example/repos/o/r/issues/comments/1", &[], "allow"),
+        ("PATCH", "https://api.github.example/repos/o/r/pulls/1", &[], "allow"),
+        ("PUT", "https://api.github.example/repos/o/r/collaborators/mallory", &[], gate),
+        ("POST", "https://api.github.example/repos/o/r/actions/runners/registration-token", &[], gate),
+        ("POST", "https://api.github.example/repos/o/r/actions/workflows/1/dispatches", &[], gate),
+        ("POST", "https://api.github.example/repos/o/r/dispatches", &[], gate),
+        ("PUT", "https://api.github.example/orgs/o/members/mallory", &[], gate),
+        ("POST", "https://api.github.example/user/keys", &[], gate),
+        ("POST", "https://api.github.example/repos/o/r/statuses/abc", &[], gate),
+        ("PATCH", "https://api.github.example/repos/o/r/actions/variables/x", &[], gate),
+        ("POST", "https://api.github.example/", &[], gate),
+        ("PROPFIND", "https://api.github.example/o/r", &[], gate),
+        ("GET", "https://api.github.example/graphql?query=mutation", &[], gate),
+        // A clone is a POST too, in git's words and to no address of the API.
+        (
+            "POST",
+            "https://fetch.gitea.example/o/r.git/git-upload-pack",
+            &[("content-type", "application/x-git-upload-pack-request")],
+            "allow",
+        ),
+        ("POST", "https://fetch.gitea.example/o/r.git/git-upload-pack", &[], gate),
+        (
+            "POST",
+            "https://fetch.gitea.example/api/v1/repos/o/r/contents/git-upload-pack",
+            &[("content-type", "application/x-git-upload-pack-request")],
+            gate,
+        ),
+        (
+            "PUT",
+            "https://fetch.gitea.example/o/r.git/git-upload-pack",
+            &[("content-type", "application/x-git-upload-pack-request")],
+            "use-git-gate",
+        ),
+        (
+            "POST",
+            "https://fetch.gitea.example/o/r/_edit/main/git-upload-pack",
+            &[("content-type", "application/x-git-upload-pack-request")],
+            gate,
+        ),
+        (
+            "POST",
+            "https://fetch.gitea.example/o/r.git/info/lfs/objects/batch",
+            &[("content-type", "application/vnd.git-lfs+json; charset=utf-8")],
+            "allow",
+        ),
+        ("POST", "https://fetch.gitea.example/o/r/settings/keys", &[], gate),
+        ("PUT", "https://fetch.gitea.example/o/r/raw/main/a", &[], gate),
         // Other spellings of the same.
         ("PUT", "https://api.github.example/repos/o/r/x/../contents/a", &[], gate),
         ("PUT", "https://api.github.example/REPOS/o/r/Contents/a", &[], gate),
@@ -448,6 +681,7 @@ fn a_gated_forge_is_not_written_beside_the_gate() {
         ("POST", "https://gitlab.example/api/v4/projects/1/repository/commits", &[], gate),
         ("POST", "https://gitlab.example/api/v4/projects/1/issues", &[], "allow"),
         ("POST", "https://gitlab.example/api/v4/projects/1/snippets", &[], gate),
+        ("POST", "https://gitlab.example/api/v4/projects/team%2Ftool/issues", &[], "path-ambiguous"),
         ("PUT", "https://gitlab.example/api/v4/projects/1/repository/files/a", &[], "allow"),
         ("PUT", "https://gitlab.example/api/v4/projects/2/repository/files/a", &[], "request-not-allowed"),
         ("DELETE", "https://gitlab.example/api/v4/projects/1/releases/v1", &[], "allow"),
