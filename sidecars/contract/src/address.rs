@@ -23,8 +23,15 @@ pub enum Forbidden {
     Metadata,
     /// 224/4, ff00::/8.
     Multicast,
-    /// 240/4, with the broadcast address.
+    /// 240/4, with the broadcast address; IPv6 outside of 2000::/3.
     Reserved,
+    /// 192.0.0/24, 192.31.196/24, 192.52.193/24, 192.88.99/24, 192.175.48/24 and 198.18/15; 2001::/23 but for Teredo,
+    /// 100::/32, 2620:4f:8000::/48 and 5f00::/16: given out for a protocol, a test or a network's own use (IANA's
+    /// special-purpose registries, RFC 6890 and its successors), to no host that serves anybody.
+    SpecialPurpose,
+    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). Nobody on the internet
+    /// has them, so where one answers it is a network of somebody's own.
+    Documentation,
     /// 64:ff9b:1::/48: a translator of the local network, which may lead anywhere in it.
     LocalTranslation,
     /// One of the host's own.
@@ -44,6 +51,8 @@ impl Forbidden {
             Self::Metadata => "a cloud metadata address",
             Self::Multicast => "a multicast address",
             Self::Reserved => "a reserved address",
+            Self::SpecialPurpose => "a special-purpose address",
+            Self::Documentation => "an address for documentation",
             Self::LocalTranslation => "an address translated by the local network",
             Self::Own => "an address of the host itself",
         }
@@ -87,6 +96,10 @@ fn v4(address: Ipv4Addr) -> Option<Forbidden> {
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Some(Forbidden::Private),
         [100, 64..=127, ..] => Some(Forbidden::Shared),
         [169, 254, ..] => Some(Forbidden::LinkLocal),
+        [192, 0, 0, _] | [192, 88, 99, _] | [198, 18 | 19, ..] => Some(Forbidden::SpecialPurpose),
+        // AS112 twice, and AMT's relays.
+        [192, 31, 196, _] | [192, 175, 48, _] | [192, 52, 193, _] => Some(Forbidden::SpecialPurpose),
+        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Some(Forbidden::Documentation),
         [224..=239, ..] => Some(Forbidden::Multicast),
         [240..=255, ..] => Some(Forbidden::Reserved),
         _ => None,
@@ -101,7 +114,16 @@ fn v6(address: Ipv6Addr) -> Option<Forbidden> {
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Forbidden::Private),
         [0xfe80..=0xfebf, ..] => Some(Forbidden::LinkLocal),
         [0xff00..=0xffff, ..] => Some(Forbidden::Multicast),
-        _ => None,
+        [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Some(Forbidden::Documentation),
+        // Discard-only and dummy (100::/64, 100:0:0:1::/64), segment routing's identifiers, AS112's own.
+        [0x100, 0, ..] | [0x5f00, ..] | [0x2620, 0x4f, 0x8000, ..] => Some(Forbidden::SpecialPurpose),
+        // Protocol assignments, but for Teredo, which its servers judge.
+        [0x2001, 1..=0x1ff, ..] => Some(Forbidden::SpecialPurpose),
+        // What leads to an IPv4 address is judged by that.
+        _ if carried(address).iter().any(Option::is_some) => None,
+        // Only 2000::/3 was ever given out (RFC 4291).
+        [0x2000..=0x3fff, ..] => None,
+        _ => Some(Forbidden::Reserved),
     }
 }
 
@@ -164,7 +186,30 @@ mod tests {
             ("172.32.0.0", None),
             ("192.0.0.192", Some(F::Metadata)),
             ("192.0.2.10", Some(F::Own)),
-            ("192.0.2.11", None),
+            ("192.0.2.11", Some(F::Documentation)),
+            ("191.255.255.255", None),
+            ("192.0.0.0", Some(F::SpecialPurpose)),
+            ("192.0.0.9", Some(F::SpecialPurpose)),
+            ("192.0.0.170", Some(F::SpecialPurpose)),
+            ("192.0.1.0", None),
+            ("192.0.1.255", None),
+            ("192.0.3.0", None),
+            ("192.31.196.1", Some(F::SpecialPurpose)),
+            ("192.52.193.1", Some(F::SpecialPurpose)),
+            ("192.175.48.1", Some(F::SpecialPurpose)),
+            ("192.88.98.255", None),
+            ("192.88.99.1", Some(F::SpecialPurpose)),
+            ("192.88.100.0", None),
+            ("198.17.255.255", None),
+            ("198.18.0.0", Some(F::SpecialPurpose)),
+            ("198.19.255.255", Some(F::SpecialPurpose)),
+            ("198.20.0.0", None),
+            ("198.51.99.255", None),
+            ("198.51.100.0", Some(F::Documentation)),
+            ("198.51.101.0", None),
+            ("203.0.112.255", None),
+            ("203.0.113.255", Some(F::Documentation)),
+            ("203.0.114.0", None),
             ("192.167.255.255", None),
             ("192.168.0.0", Some(F::Private)),
             ("192.169.0.0", None),
@@ -176,20 +221,39 @@ mod tests {
             ("::", Some(F::Unspecified)),
             ("::1", Some(F::Loopback)),
             ("2001:db8::10", Some(F::Own)),
-            ("2001:db8::11", None),
+            ("2001:db8::11", Some(F::Documentation)),
+            ("2001:db7:ffff::1", None),
+            ("2001:db9::1", None),
             ("2606:4700::1111", None),
-            ("fbff::1", None),
+            ("2001:1::1", Some(F::SpecialPurpose)),
+            ("2001:2::1", Some(F::SpecialPurpose)),
+            ("2001:20::1", Some(F::SpecialPurpose)),
+            ("2001:1ff:ffff::1", Some(F::SpecialPurpose)),
+            ("2001:200::1", None),
+            ("2001:4860:4860::8888", None),
+            ("2620:4f:8000::1", Some(F::SpecialPurpose)),
+            ("2620:4f:8001::1", None),
+            ("100::1", Some(F::SpecialPurpose)),
+            ("100:0:0:1::1", Some(F::SpecialPurpose)),
+            ("3ffe::1", None),
+            ("3fff::1", Some(F::Documentation)),
+            ("3fff:fff:ffff::1", Some(F::Documentation)),
+            ("3fff:1000::1", None),
+            ("4000::1", Some(F::Reserved)),
+            ("5f00::1", Some(F::SpecialPurpose)),
+            ("1fff::1", Some(F::Reserved)),
+            ("fbff::1", Some(F::Reserved)),
             ("fc00::1", Some(F::Private)),
             ("fd00:ec2::254", Some(F::Metadata)),
             ("fdff::1", Some(F::Private)),
-            ("fe00::1", None),
+            ("fe00::1", Some(F::Reserved)),
             ("fe80::1", Some(F::LinkLocal)),
             ("febf::1", Some(F::LinkLocal)),
             ("fec0::1", Some(F::Private)),
             ("ff02::1", Some(F::Multicast)),
             ("64:ff9b:1::1", Some(F::LocalTranslation)),
             ("64:ff9b:1:ffff::8.8.8.8", Some(F::LocalTranslation)),
-            ("64:ff9b:2::1", None),
+            ("64:ff9b:2::1", Some(F::Reserved)),
         ] {
             assert_eq!(judge(address), why, "{address}");
         }
@@ -210,6 +274,13 @@ mod tests {
             ("2002:7f00:1::", Some(F::Loopback)),
             ("2002:a9fe:a9fe::1", Some(F::Metadata)),
             ("2002:808:808::1", None),
+            ("::ffff:198.18.0.1", Some(F::SpecialPurpose)),
+            ("::198.19.0.1", Some(F::SpecialPurpose)),
+            ("64:ff9b::192.0.0.8", Some(F::SpecialPurpose)),
+            ("2002:c612:1::1", Some(F::SpecialPurpose)),
+            ("2002:cb00:7107::1", Some(F::Documentation)),
+            ("2001:0:c000:1::", Some(F::SpecialPurpose)),
+            ("2001:0:808:808:0:0:39ed:fffe", Some(F::SpecialPurpose)),
             // Teredo with server 10.0.0.1; then with client 192.168.0.1 turned over.
             ("2001:0:a00:1::", Some(F::Private)),
             ("2001:0:808:808:0:0:3f57:fffe", Some(F::Private)),
@@ -242,7 +313,7 @@ mod tests {
         fn agrees_with_the_standard_library(bits: u32, wide: u128) {
             let address = Ipv4Addr::from(bits);
             if address.is_private() || address.is_loopback() || address.is_link_local() || address.is_multicast()
-                || address.is_broadcast() || address.is_unspecified()
+                || address.is_broadcast() || address.is_unspecified() || address.is_documentation()
             {
                 prop_assert!(forbidden(IpAddr::V4(address), &[]).is_some());
             }

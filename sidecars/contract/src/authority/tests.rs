@@ -73,7 +73,7 @@ fn request() -> impl Strategy<Value = (String, String)> {
         Just("b.a.example"),
         Just("c.b.a.example"),
         Just("d.c.b.a.example"),
-        Just("203.0.113.7"),
+        Just("9.9.9.9"),
         Just("x.xn--bcher-kva.example"),
     ];
     let path = prop_oneof![Just("/".to_owned()), "(/[a-z0-9]{1,2}){1,2}", Just("/x/info/refs".to_owned())];

@@ -218,9 +218,7 @@ fn elsewhere<'p>(segments: &[&'p str]) -> &'p str {
 fn api<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
     let version = |word: &&str| word.contains(|c: char| c.is_ascii_digit()) || *word == "latest";
     match segments.iter().position(|word| *word == "api") {
-        Some(at) if segments.get(at + 1).is_some_and(version) => {
-            segments.get(at + 2..).unwrap_or_default()
-        }
+        Some(at) if segments.get(at + 1).is_some_and(version) => segments.get(at + 2..).unwrap_or_default(),
         _ => match segments {
             ["1.0" | "2.0", rest @ ..] => rest,
             all => all,

@@ -33,7 +33,9 @@ routes:
   websocket: refuse
   matches: [{methods: [POST]}]
 - host: 203.0.113.7
+  private: true
 - host: '[2001:db8::7]'
+  private: true
 ";
 
 fn table() -> RouteTable {
@@ -352,11 +354,14 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
     };
     match (change, slash) {
         (0, _) => path.push('/'),
-        (1, _) => path.push_str("/."),
+        (1, _) => path.push_str("/./"),
         (2, _) => path.push_str(";a=b"),
-        (3, _) => path.push_str(["%20", "%00", ".", "%09"][index.index(4)]),
+        (3, _) => path.push_str(["%20", "%00", "%20.", "%09"][index.index(4)]),
         (4, Some(at)) => path.insert_str(at, ["/", "/.", "/x/..", "//"][index.index(4)]),
-        (5, Some(at)) => path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)]),
+        // Not where `..` would then take another segment away.
+        (5, Some(at)) if !path.contains("..") => {
+            path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)])
+        }
         (6, _) => encode(path, "%"),
         (7, _) => encode(path, "%25"),
         (8, _) => *path = path.replacen(".git", "", 1),

@@ -28,8 +28,8 @@ pub(crate) fn host() -> impl Strategy<Value = HostPattern> {
     prop_oneof![
         name().prop_map(|name| HostPattern::Exact(name.to_owned())),
         name().prop_map(|name| HostPattern::Wildcard(name.to_owned())),
-        Just(HostPattern::Exact("203.0.113.7".to_owned())),
-        Just(HostPattern::Exact("[2001:db8::7]".to_owned())),
+        Just(HostPattern::Exact("9.9.9.9".to_owned())),
+        Just(HostPattern::Exact("[2620:fe::9]".to_owned())),
     ]
 }
 
