@@ -19,7 +19,8 @@ pub enum HeadPart {
 /// The first injection of a line break into `text`, as it is, percent-encoded (once or twice), or as a
 /// character that careless servers cut down to one. Never for bodies, which are full of lines.
 ///
-/// In a query an encoded line break alone is only worth a warning: forms send text of several lines.
+/// In a query an encoded LF alone is only worth a warning: texts of several lines are sent there. With CR, or before what
+/// reads like a header or a request, it is none of them.
 #[must_use]
 pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     if let Some(at) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
@@ -44,7 +45,8 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     let view = View::unescaped_all(text)?;
     let at = view.bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
     let severity = match part {
-        HeadPart::Query if !opens_header(&view.bytes[at..]) => Severity::Warn,
+        // Texts of some lines stand in queries, and break them with LF alone.
+        HeadPart::Query if !view.bytes.contains(&b'\r') && !opens_header(&view.bytes[at..]) => Severity::Warn,
         _ => Severity::Block,
     };
     Some(finding("line-break-encoded", severity, "an encoded line break", view.source_range(&(at..at + 1))))
@@ -89,6 +91,15 @@ mod tests {
             (Line, "/a%250aX", Some(Block)),
             (Line, "/a\r\n", Some(Block)),
             (Query, "text=one%0Atwo", Some(Warn)),
+            (Query, "text=one%0D%0Atwo", Some(Block)),
+            (Query, "text=one%0dtwo", Some(Block)),
+            (Query, "text=one%250d%250atwo", Some(Block)),
+            (Query, "text=one%25250d%25250atwo", Some(Block)),
+            (Query, "text=one%u000d%u000atwo", Some(Block)),
+            (Query, "text=one\\r\\ntwo", Some(Block)),
+            (Query, "text=one\\u000d\\u000atwo", Some(Block)),
+            (Query, "text=one&#13;&#10;two", Some(Block)),
+            (Query, "text=one%26%2313%3B%26%2310%3Btwo", Some(Block)),
             (Query, "x=1%0d%0aSet-Cookie:%20a=b", Some(Block)),
             (Query, "x=1%0d%0aGET%20/%20HTTP/1.1", Some(Block)),
             (Header, "text/html; charset=utf-8", None),
