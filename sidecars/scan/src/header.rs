@@ -42,7 +42,17 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     if part == HeadPart::Header {
         return None;
     }
-    let view = View::unescaped_all(text)?;
+    let view = View::unescaped_all(text);
+    let bytes = view.as_ref().map_or(text, |view| &view.bytes);
+    // IIS reads `%u000d` so, and nothing else does.
+    let wide = bytes
+        .windows(6)
+        .position(|window| window.eq_ignore_ascii_case(b"%u000d") || window.eq_ignore_ascii_case(b"%u000a"));
+    if let Some(at) = wide {
+        let range = view.as_ref().map_or(at..at + 6, |view| view.source_range(&(at..at + 6)));
+        return Some(finding("line-break-encoded", Severity::Block, "an encoded line break", range));
+    }
+    let view = view?;
     let at = view.bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
     let severity = match part {
         // Texts of some lines stand in queries, and break them with LF alone.
