@@ -9,7 +9,7 @@ mod replay;
 
 use std::sync::Arc;
 
-use bottle_contract::credential::strip;
+use bottle_contract::credential::strip::Taken;
 use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::{Form, OutboundDetector, Route, RouteTable, parse_routes};
@@ -174,7 +174,7 @@ impl Asked {
         };
         let mut verdict = decide(&Findings::none())?;
         if let Verdict::Allow(allowed) = &verdict {
-            let found = found(allowed, headers, body, &self.rules)?;
+            let found = found(allowed, method, headers, body, &self.rules)?;
             verdict = decide(&found)?;
         }
         Ok(answer(&verdict, &self.table, &self.manifest))
@@ -219,10 +219,11 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
     }
 }
 
-/// What the door would find in the host, path, query and headers that leave, and in the body where it is known. The
+/// What the door would find in the method, host, path, query and headers that leave, and in the body where it is known. The
 /// values that it knows are not known here.
 fn found(
     allowed: &Allowed<'_, '_>,
+    method: &str,
     headers: &HeaderMap,
     body: Option<&[u8]>,
     rules: &Arc<RuleFiles>,
@@ -232,9 +233,10 @@ fn found(
         return Ok(Findings::none());
     }
     let own = |name: &str| route.auth.as_ref().is_some_and(|auth| auth.header == name);
-    let stripped = |name: &str| !route.pass_credentials && strip::is_credential_header(name);
-    let mut text = allowed.target.to_forward();
-    for (name, value) in headers.iter().filter(|(name, _)| !own(name.as_str()) && !stripped(name.as_str())) {
+    let taken = Taken::on(route);
+    let leaves = |name: &http::HeaderName| !own(name.as_str()) && !taken.takes(name.as_str());
+    let mut text = format!("{method}\n{}", allowed.target.to_forward());
+    for (name, value) in headers.iter().filter(|(name, _)| leaves(name)) {
         text.push_str(&format!("\n{name}: {}", String::from_utf8_lossy(value.as_bytes())));
     }
     let list = route.dlp.outbound_detectors.as_ref();

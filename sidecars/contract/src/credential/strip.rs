@@ -6,45 +6,64 @@
 
 use std::borrow::Cow;
 
-/// Headers that are credentials by their name alone, lower case.
+use crate::route::Route;
+
+/// Headers that are credentials by their name alone and have none of [`HEADER_ENDS`], lower case.
 pub const HEADERS: &[&str] = &[
-    "authorization",
-    "proxy-authorization",
+    "apikey",
     "cookie",
     "cookie2",
-    "x-api-key",
-    "api-key",
-    "apikey",
-    "circle-token",
-    "dd-application-key",
-    "fastly-key",
-    "job-token",
-    "ocp-apim-subscription-key",
-    "private-token",
-    "x-amz-security-token",
+    "passwd",
+    "password",
+    "secret",
+    "token",
+    "x-amz-credential",
     "x-auth-email",
-    "x-auth-key",
-    "x-functions-key",
-    "x-goog-api-key",
     "x-honeycomb-team",
-    "xi-api-key",
+    "x-jwt-assertion",
+    "x-token-auth",
 ];
 
-/// Ends of header names that say the same. `-token` alone would take pagination and anti-forgery tokens.
+/// Ends of header names that say the same.
 const HEADER_ENDS: &[&str] = &[
-    "api-key",
     "apikey",
-    "api-token",
-    "auth-token",
-    "access-token",
-    "access-key",
-    "private-token",
-    "server-token",
-    "vault-token",
-    "session-token",
-    "secret-key",
-    "-secret",
+    "apitoken",
+    "-auth",
+    "-cookie",
+    "-credential",
+    "-credentials",
+    "-jwt",
+    "-key",
+    "-pass",
+    "-passwd",
     "-password",
+    "-secret",
+    "-token",
+];
+
+/// What such a name holds instead: anti-forgery (which opens nothing without a session), pagination, idempotency, keys
+/// of caches and of the WebSocket handshake. Words of a name, as they stand between its dashes.
+const NO_CREDENTIALS: &[&str] = &[
+    "cache-key",
+    "continuation-token",
+    "continue-token",
+    "csrf-token",
+    "cursor-token",
+    "dedup-key",
+    "deduplication-key",
+    "idempotency-key",
+    "idempotent-key",
+    "next-token",
+    "page-token",
+    "pagination-token",
+    "partition-key",
+    "requestverificationtoken",
+    "routing-key",
+    "sec-websocket-key",
+    "sort-key",
+    "surrogate-key",
+    "sync-token",
+    "xsrf-token",
 ];
 
 /// Query keys that are credentials by their name alone, lower case with `-` and `.` as `_`.
@@ -79,9 +98,155 @@ const SUBPROTOCOLS: &[&str] = &["openai-insecure-api-key.", "base64url.bearer.au
 /// Whether the header `name` (lower case, as parsers hand it out) is a credential.
 #[must_use]
 pub fn is_credential_header(name: &str) -> bool {
-    // CGI and its heirs read both spellings as one header.
-    let name = if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) };
-    HEADERS.contains(&&*name) || HEADER_ENDS.iter().any(|end| name.ends_with(end))
+    let name = dashed(name);
+    let is_end = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+    name.contains("authorization")
+        || HEADERS.contains(&&*name)
+        || (is_end(HEADER_ENDS) && !is_end(NO_CREDENTIALS))
+}
+
+/// CGI and its heirs read both spellings as one header.
+fn dashed(name: &str) -> Cow<'_, str> {
+    if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
+}
+
+/// What tells a server behind a front that another path or host was asked for than the request line says: a server that
+/// believes it answers another request than the one that was decided on. Lower case.
+const REROUTING: &[&str] = &[
+    "base-url",
+    "forwarded",
+    "http-url",
+    "path-info",
+    "request-uri",
+    "script-name",
+    "x-envoy-original-path",
+    "x-forwarded-host",
+    "x-forwarded-path",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-proto",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-uri",
+    "x-forwarded-url",
+    "x-host",
+    "x-http-destinationurl",
+    "x-http-host-override",
+    "x-http-path-override",
+    "x-http-uri-override",
+    "x-http-url-override",
+    "x-invoke-path",
+    "x-invoke-query",
+    "x-matched-path",
+    "x-middleware-rewrite",
+    "x-middleware-subrequest",
+    "x-override-host",
+    "x-override-path",
+    "x-override-uri",
+    "x-override-url",
+    "x-path-info",
+    "x-proxy-host",
+    "x-proxy-url",
+    "x-real-url",
+    "x-request-path",
+    "x-request-uri",
+    "x-request-url",
+    "x-script-name",
+    "x-waws-unencoded-url",
+];
+
+/// Whether the header `name` (lower case) claims another path or host than the request's own. No client has to say such
+/// a thing; it is taken out of every request.
+#[must_use]
+pub fn is_rerouting_header(name: &str) -> bool {
+    let name = dashed(name);
+    let by_front = |start: &str| {
+        name.strip_prefix(start).is_some_and(|what| matches!(what, "host" | "path" | "uri" | "url" | "query"))
+    };
+    REROUTING.contains(&&*name)
+        || ["x-original-", "x-original-request-", "x-rewrite-", "x-ms-original-"].into_iter().any(by_front)
+}
+
+/// What asks for a part of an answer, for a digest of it or for it in another form. Lower case.
+const PARTIAL: &[&str] = &[
+    "a-im",
+    "accept-charset",
+    "accept-features",
+    "accept-transfer-encoding",
+    "available-dictionary",
+    "connect-accept-encoding",
+    "delta-base",
+    "dictionary-id",
+    "grpc-accept-encoding",
+    "if-range",
+    "im",
+    "range",
+    "range-unit",
+    "request-range",
+    "want-content-digest",
+    "want-digest",
+    "want-repr-digest",
+    "want-unencoded-digest",
+    "x-ms-range",
+    "x-ms-range-get-content-crc64",
+    "x-ms-range-get-content-md5",
+    "x-amz-range",
+    "x-goog-range",
+    "x-range",
+];
+
+/// Whether the header `name` (lower case) asks for less or other than the whole answer as it is. Where a credential is
+/// put in, an honest server that repeats it would then do so in slices, or in a form, that the proxy does not know it by.
+#[must_use]
+pub fn is_partial_header(name: &str) -> bool {
+    PARTIAL.contains(&&*dashed(name))
+}
+
+/// Whether the header `name` (lower case) is one of this program's own, which nobody else may write.
+#[must_use]
+pub fn is_own_header(name: &str) -> bool {
+    dashed(name).starts_with("x-bottle-")
+}
+
+/// Which headers of the agent are taken out of its requests on one route.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken {
+    credentials: bool,
+    partial: bool,
+    destination: bool,
+}
+
+/// Where WebDAV copies and moves to: another path than the one that was decided on.
+const DESTINATION: &str = "destination";
+
+impl Taken {
+    /// As `route` says.
+    #[must_use]
+    pub fn on(route: &Route) -> Self {
+        Self {
+            credentials: !route.pass_credentials,
+            // What is put in must come back whole and readable, or it is not known again in the answer.
+            partial: route.auth.is_some(),
+            // Only where paths are looked at.
+            destination: !route.matches.is_empty(),
+        }
+    }
+
+    /// Whether credentials are.
+    #[must_use]
+    pub fn credentials(self) -> bool {
+        self.credentials
+    }
+
+    /// Whether the header `name` (lower case) is.
+    #[must_use]
+    pub fn takes(self, name: &str) -> bool {
+        (self.credentials && is_credential_header(name))
+            || (self.partial && is_partial_header(name))
+            || is_rerouting_header(name)
+            || is_own_header(name)
+            || (self.destination && name == DESTINATION)
+    }
 }
 
 /// Whether an entry of `Sec-WebSocket-Protocol` is a credential.
@@ -90,6 +255,15 @@ pub fn is_credential_subprotocol(entry: &str) -> bool {
     SUBPROTOCOLS
         .iter()
         .any(|start| entry.trim().get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start)))
+}
+
+/// The keys of the credentials in `query` (canonical), as they stand there; a key has at most 64 bytes.
+pub fn query_keys(query: &str) -> impl Iterator<Item = &str> {
+    let pairs = query.split(['&', ';']).filter(|pair| is_credential_pair(pair));
+    pairs.map(|pair| {
+        let key = pair.split('=').next().unwrap_or_default();
+        key.get(..64).unwrap_or(key)
+    })
 }
 
 /// `query` (canonical) without its credentials, borrowed when it has none. The rest keeps its order.

@@ -82,6 +82,25 @@ fn credentials_of_the_agent_are_known_by_name() {
         "my-api-key",
         "x-vault-token",
         "x-shopify-access-token",
+        "proxy-authorization",
+        "x-authorization",
+        "x-goog-iam-authorization-token",
+        "authorization-2",
+        "x-figma-token",
+        "x-gitlab-token",
+        "private-token",
+        "job-token",
+        "circle-token",
+        "token",
+        "x-functions-key",
+        "ocp-apim-subscription-key",
+        "fastly-key",
+        "x-anything-at-all-key",
+        "dd-application-key",
+        "x-sentry-auth",
+        "x-client-secret",
+        "xi-api-key",
+        "x-apikey",
     ] {
         assert!(strip::is_credential_header(name), "{name}");
         let spelt = name.replace('-', "_");
@@ -92,11 +111,37 @@ fn credentials_of_the_agent_are_known_by_name() {
         "content-type",
         "x-csrf-token",
         "idempotency-key",
+        "x-idempotency-key",
+        "x-xsrf-token",
+        "x-ms-continuation-token",
+        "x-next-token",
+        "page-token",
+        "surrogate-key",
         "sec-websocket-key",
         "anthropic-version",
+        "mcp-session-id",
+        "x-request-id",
+        "if-match",
+        "x-goog-user-project",
     ] {
         assert!(!strip::is_credential_header(name), "{name}");
     }
+    for name in
+        ["x-original-url", "x-rewrite-url", "x_original_uri", "x-forwarded-prefix", "x-http-path-override"]
+    {
+        assert!(strip::is_rerouting_header(name), "{name}");
+    }
+    for name in ["x-forwarded-for", "x-original-filename", "origin", "referer", "host"] {
+        assert!(!strip::is_rerouting_header(name), "{name}");
+    }
+    for name in ["range", "if-range", "x_range", "a-im", "want-digest", "grpc-accept-encoding"] {
+        assert!(strip::is_partial_header(name), "{name}");
+    }
+    for name in ["accept", "accept-encoding", "if-none-match", "prefer", "content-range"] {
+        assert!(!strip::is_partial_header(name), "{name}");
+    }
+    assert!(strip::is_own_header("x-bottle-reason") && strip::is_own_header("x_bottle_stripped"));
+    assert!(!strip::is_own_header("x-bottles"));
     for header in strip::HEADERS {
         assert_eq!(*header, header.to_ascii_lowercase());
     }
@@ -120,6 +165,13 @@ fn credentials_leave_the_query_and_the_rest_stays() {
     ] {
         assert_eq!(strip::query(raw), kept, "{raw}");
     }
+}
+
+#[test]
+fn what_was_taken_out_of_a_query_has_names() {
+    let keys: Vec<&str> = strip::query_keys("a=1&api_key=x;token=y&b=2").collect();
+    assert_eq!(keys, ["api_key", "token"]);
+    assert_eq!(strip::query_keys("a=1&b").count(), 0);
 }
 
 proptest! {

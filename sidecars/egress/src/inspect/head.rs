@@ -27,6 +27,7 @@ struct Part {
 /// A part of a head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
+    Method,
     Host,
     Path,
     Query,
@@ -49,6 +50,8 @@ pub(crate) struct Leaving<'h> {
 
 /// A head with what was found taken out of it.
 pub(crate) struct Rewritten {
+    /// For whoever is told of it: no other method is ever sent.
+    pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
     pub(crate) headers: HeaderMap,
@@ -57,7 +60,13 @@ pub(crate) struct Rewritten {
 impl Head {
     /// Puts the head together.
     pub(crate) fn of(leaving: &Leaving<'_>) -> Self {
+        Self::with_method("", leaving)
+    }
+
+    /// The same of a request, whose method leaves as it was written.
+    pub(crate) fn with_method(method: &str, leaving: &Leaving<'_>) -> Self {
         let mut head = Self { text: Vec::with_capacity(1024), parts: Vec::new(), structure: Vec::new() };
+        head.add(Place::Method, method.as_bytes());
         head.add(Place::Host, leaving.host.as_bytes());
         head.add(Place::Path, leaving.path.as_bytes());
         if let Some(query) = leaving.query {
@@ -107,6 +116,7 @@ impl Head {
             })
         };
         match place {
+            Some(Place::Method) => "the method".to_owned(),
             Some(Place::Host) => "the host".to_owned(),
             Some(Place::Path) => "the path".to_owned(),
             Some(Place::Query) => "the query".to_owned(),
@@ -116,9 +126,10 @@ impl Head {
         }
     }
 
-    /// The head without what `found` may not pass. The host stays: no other would be asked.
+    /// The head without what `found` may not pass. Method and host stay: no other would be asked.
     pub(crate) fn without(&self, found: &[Finding], leaving: &Leaving<'_>) -> Rewritten {
         let mut made = Rewritten {
+            method: String::new(),
             path: leaving.path.to_owned(),
             query: leaving.query.map(str::to_owned),
             headers: leaving.headers.clone(),
@@ -126,13 +137,17 @@ impl Head {
         let mut values: Vec<(usize, Option<HeaderValue>)> = Vec::new();
         for part in &self.parts {
             let touching = self.touching(found, &part.range);
+            let text = &self.text[part.range.clone()];
+            if part.place == Place::Method && touching.is_empty() {
+                made.method = String::from_utf8_lossy(text).into_owned();
+            }
             if touching.is_empty() {
                 continue;
             }
-            let text = &self.text[part.range.clone()];
             let written = part.place.rewritten(text, &touching);
             match part.place {
                 Place::Host => {}
+                Place::Method => made.method = String::from_utf8_lossy(&written).into_owned(),
                 Place::Path => {
                     let path = String::from_utf8_lossy(&written).into_owned();
                     made.path = if path.starts_with('/') { path } else { format!("/{path}") };
@@ -158,7 +173,7 @@ impl Head {
 impl Place {
     fn kind(self) -> HeadPart {
         match self {
-            Self::Host | Self::Path => HeadPart::Line,
+            Self::Method | Self::Host | Self::Path => HeadPart::Line,
             Self::Query => HeadPart::Query,
             Self::Name(_) | Self::Value(_) => HeadPart::Header,
         }

@@ -56,6 +56,8 @@ pub(crate) struct Passed {
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
+    /// Names of what was taken out of the request: headers, and keys of the query behind a `?`.
+    pub(crate) stripped: Vec<String>,
     /// Bytes of the answer's body.
     pub(crate) bytes: u64,
     pub(crate) request: Seen,
@@ -79,6 +81,7 @@ impl Passed {
             query,
             started,
             status: 0,
+            stripped: Vec::new(),
             bytes: 0,
             request: Seen::default(),
             response: Seen::default(),
@@ -172,6 +175,7 @@ impl Reporter {
         }
         self.write(&Line {
             query: passed.query.as_deref().map(|query| self.masked(query)),
+            stripped: passed.stripped.iter().map(|name| self.masked(name)).collect(),
             status: Some(passed.status),
             bytes: passed.bytes,
             milliseconds: milliseconds(passed.started),
@@ -195,6 +199,7 @@ impl Reporter {
             verdict,
             reason: None,
             found: None,
+            stripped: Vec::new(),
             status: None,
             bytes: 0,
             milliseconds: 0,

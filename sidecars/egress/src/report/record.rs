@@ -52,6 +52,9 @@ pub(super) struct Line<'l> {
     /// What was found and where, without its value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<Cow<'l, str>>,
+    /// What was taken out of the request before it was sent, by its names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) stripped: Vec<Cow<'l, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<u16>,
     pub(super) bytes: u64,

@@ -3,7 +3,7 @@
 use bottle_contract::decide::Refusal;
 use bottle_contract::route::shown;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, UPGRADE};
-use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,6 +27,31 @@ pub(crate) fn refused(reporter: &Reporter, asked: &Asked, refusal: &Refusal) -> 
         headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
     response
+}
+
+/// Carries the names of what was taken out of the request.
+const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
+
+/// The longest that [`STRIPPED`] gets; what is more is left out.
+const STRIPPED_BYTES: usize = 1024;
+
+/// Says in an answer's headers what was taken out of its request: `authorization, cookie, ?token`.
+pub(super) fn say_stripped(headers: &mut HeaderMap, names: &[String]) {
+    let mut said = String::new();
+    for name in names {
+        let more = if said.is_empty() { 0 } else { 2 };
+        if said.len() + more + name.len() > STRIPPED_BYTES {
+            break;
+        }
+        if more > 0 {
+            said.push_str(", ");
+        }
+        said.push_str(name);
+    }
+    match HeaderValue::try_from(said) {
+        Ok(said) if !said.is_empty() => drop(headers.insert(STRIPPED, said)),
+        _ => {}
+    }
 }
 
 /// `/allowlist`: the routes that requests are decided by right now.

@@ -1,12 +1,14 @@
 //! Step 7, the sending: what was decided on goes upstream and its answer comes back as it flows.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::SEC_WEBSOCKET_EXTENSIONS;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use hyper::body::Body as HttpBody;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
@@ -77,6 +79,7 @@ pub(crate) async fn websocket(
     });
     let (mut parts, _) = response.into_parts();
     headers::towards_bottle(&mut parts.headers);
+    parts.extensions.clear();
     headers::say_websocket(&mut parts.headers);
     if read {
         parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
@@ -91,10 +94,39 @@ where
 {
     let (mut parts, arriving) = response.into_parts();
     headers::towards_bottle(&mut parts.headers);
-    // Each side has a version of its own; the server writes its own.
+    // Each side has a version of its own; the server writes its own. The reason phrase, which is among the extensions,
+    // is text of upstream's that nothing looks at: the status has its own.
     parts.version = Version::default();
+    parts.extensions.clear();
     let patient = Patient::new(arriving, bounds::RESPONSE_BODY_IDLE);
-    Response::from_parts(parts, patient.boxed_unsync())
+    Response::from_parts(parts, Disowned(patient).boxed_unsync())
+}
+
+/// An answer's body whose trailers are upstream's own.
+struct Disowned<B>(B);
+
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Disowned<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let mut frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
+        if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
+            headers::take_own(trailers);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
 }
 
 impl Outgoing {

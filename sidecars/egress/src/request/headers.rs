@@ -1,5 +1,6 @@
 //! Headers that belong to one connection and not to the request.
 
+use bottle_contract::credential::strip;
 use http::header::{
     ACCEPT_ENCODING, ALT_SVC, CONNECTION, EXPECT, HOST, PROXY_AUTHENTICATE, TE, TRANSFER_ENCODING, UPGRADE,
 };
@@ -44,13 +45,24 @@ pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
 
 /// Removes what upstream said to the door and not to the bottle.
 ///
-/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has.
+/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has. So do the door's own headers: by them a
+/// client tells the door's word from upstream's.
 pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
+    take_own(headers);
     for name in declared(headers) {
         headers.remove(name);
     }
     connection_only(headers);
     for name in [PROXY_AUTHENTICATE, ALT_SVC] {
+        headers.remove(name);
+    }
+}
+
+/// Removes headers that only the door may write.
+pub(crate) fn take_own(headers: &mut HeaderMap) {
+    let own: Vec<HeaderName> =
+        headers.keys().filter(|name| strip::is_own_header(name.as_str())).cloned().collect();
+    for name in own {
         headers.remove(name);
     }
 }
@@ -149,7 +161,13 @@ mod tests {
         take_declared(&mut map);
         towards_upstream(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*"), ("te", "trailers")]));
-        let mut map = headers(&[("alt-svc", "h3=\":443\""), ("connection", "close"), ("etag", "1")]);
+        let mut map = headers(&[
+            ("alt-svc", "h3=\":443\""),
+            ("connection", "close"),
+            ("x-bottle-reason", "host-not-allowed"),
+            ("x_bottle_stripped", "cookie"),
+            ("etag", "1"),
+        ]);
         towards_bottle(&mut map);
         assert_eq!(map, headers(&[("etag", "1")]));
     }

@@ -97,13 +97,15 @@ async fn forwarded(
     let inbound = Inbound::of(egress, &permit);
     let messages = if permit.websocket { Messages::of(egress, &permit) } else { None };
     let counting = Counting::of(&permit.asked);
-    let Permit { asked, target, exchange, websocket, .. } = permit;
+    let Permit { asked, target, exchange, websocket, stripped_keys, .. } = permit;
     let place = Arc::clone(&egress.requests).acquire_owned().await;
     let Ok(place) = place else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, &target.host, "the door is closing"));
     };
     let query = path_and_query.split_once('?').map(|(_, query)| query.to_owned());
-    let passed = Passed::begin(asked, query, started);
+    let mut stripped = exchange.stripped(&parts.headers);
+    stripped.extend(stripped_keys.iter().map(|key| format!("?{key}")));
+    let passed = Passed { stripped: stripped.clone(), ..Passed::begin(asked, query, started) };
     let mut telling = Telling::begin(egress, passed, place);
     let mut headers = parts.headers;
     let body = cargo.under(exchange.clone());
@@ -125,6 +127,7 @@ async fn forwarded(
     if let Some(inbound) = inbound {
         response = inbound.judge(egress, response).await?;
     }
+    answer::say_stripped(response.headers_mut(), &stripped);
     Ok(telling.response(response))
 }
 

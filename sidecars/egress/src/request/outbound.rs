@@ -40,6 +40,8 @@ pub(super) struct Permit {
     /// Canonical, as decided on, without credentials.
     path: String,
     query: Option<String>,
+    /// Keys of what was taken out of the query.
+    pub(super) stripped_keys: Vec<String>,
     pub(super) exchange: Exchange,
     /// Where the credential is bound that is injected.
     pub(super) credential: Option<Binding>,
@@ -152,6 +154,7 @@ impl Judging<'_> {
             },
             target: live::target(route, host, *port, tls),
             query: target.query.as_deref().map(|query| exchange.query(query)),
+            stripped_keys: exchange.stripped_keys(target.query.as_deref().unwrap_or_default()),
             path,
             exchange,
             credential: binding(route),
@@ -226,8 +229,8 @@ impl Judging<'_> {
             return Err(refused(Refusal::unasked(&permit.asked.host, &words)));
         };
         let all = |name: &HeaderName| leaves(permit, name);
-        let path = head.without(in_head, &leaving(permit, &parts.headers, &all)).path;
-        let shown = Asked { path, ..permit.asked.clone() };
+        let made = head.without(in_head, &leaving(permit, &parts.headers, &all));
+        let shown = Asked { path: made.path, method: made.method, ..permit.asked.clone() };
         asking::ask(self.egress, &shown, keys, words).await.map_err(refused)
     }
 
@@ -259,7 +262,9 @@ impl Judging<'_> {
         left.extend(self.egress.inspector.weighed(in_head.iter()));
         let in_body = if left.is_empty() { Seen::default() } else { found.in_body };
         let words = words(&head, &in_head, &in_body, &parts.headers);
-        let permit = self.decided(parts, &Findings::after_redaction(left).described(words))?;
+        let permit = self
+            .decided(parts, &Findings::after_redaction(left).described(words))
+            .map_err(|refused| told(&again, &head, &in_head, refused.1, &parts.headers))?;
         Ok((permit, cargo))
     }
 
@@ -308,7 +313,8 @@ fn cargo(held: Option<Held>, unread: Option<Arriving>) -> Cargo {
 }
 
 fn look_at_head(egress: &Egress, permit: &Permit, parts: &Parts) -> (Head, Vec<Finding>) {
-    let head = Head::of(&leaving(permit, &parts.headers, &|name| leaves(permit, name)));
+    let all = |name: &HeaderName| leaves(permit, name);
+    let head = Head::with_method(parts.method.as_str(), &leaving(permit, &parts.headers, &all));
     let found = head.look(egress.inspector.outbound(&permit.dlp));
     (head, found)
 }
@@ -357,11 +363,11 @@ fn words(head: &Head, in_head: &[Finding], in_body: &Seen, headers: &HeaderMap) 
     described(in_head.chain(plain).chain(packed))
 }
 
-/// A refusal whose path may hold what was found: it is told without it.
+/// A refusal whose path and method may hold what was found: it is told without it.
 fn told(permit: &Permit, head: &Head, in_head: &[Finding], refusal: Refusal, headers: &HeaderMap) -> Refused {
     let all = |name: &HeaderName| leaves(permit, name);
     let made = head.without(in_head, &leaving(permit, headers, &all));
-    Box::new((Asked { path: made.path, ..permit.asked.clone() }, refusal))
+    Box::new((Asked { path: made.path, method: made.method, ..permit.asked.clone() }, refusal))
 }
 
 fn unheld(permit: &Permit, error: &HoldError) -> Refused {

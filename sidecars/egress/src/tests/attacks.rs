@@ -259,6 +259,13 @@ async fn the_attackers_own_key_does_not_leave_with_a_request() {
         "X-Auth-Token: evil-key",
         "X-Goog-Api-Key: evil-key",
         "PRIVATE-TOKEN: evil-key",
+        "X-Authorization: evil-key",
+        "X-Figma-Token: evil-key",
+        "X_Figma_Token: evil-key",
+        "X-Any-Service-Key: evil-key",
+        "X-Goog-IAM-Authorization-Token: evil-key",
+        "X-Sentry-Auth: evil-key",
+        "X-Client-Secret: evil-key",
     ] {
         for version in ["--http1.1", "--http2"] {
             assert_eq!(door.curl(&[version, "-H", header, URL]).await.status(), 200, "{header}");
@@ -388,6 +395,8 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
         ("loopback", vec![leads_to([127, 0, 0, 1])], "127.0.0.1"),
         ("private", vec![leads_to([10, 0, 0, 1])], "10.0.0.1"),
         ("metadata", vec![leads_to([169, 254, 169, 254])], "169.254.169.254"),
+        ("a range for benchmarks", vec![leads_to([198, 18, 0, 1])], "198.18.0.1"),
+        ("a range for protocols", vec![leads_to([192, 0, 0, 8])], "192.0.0.8"),
         ("the host's own", vec![leads_to([192, 0, 2, 77])], "192.0.2.77"),
         ("an alias", vec![is_called("inside.corp.example", [10, 1, 2, 3])], "10.1.2.3"),
         (

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bottle_contract::decide::Reason;
+use bottle_contract::session::bundle::Provision;
 use bottle_test_support::skip;
 use bottle_test_support::upstream::{Leaf, Site};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,10 +47,13 @@ async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forbidden_addresses_are_refused_whatever_leads_there() {
-    let more = "- host: 192.0.2.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
-    let door = DoorFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
+    // One that only the host's owning it forbids.
+    let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
+    let change: fn(&mut Provision) =
+        |provision| provision.host_addresses = vec!["9.9.9.77".parse().expect("address")];
+    let door = DoorFixture::with(Wanted { more_routes: more, change, ..Wanted::default() }).await;
     let named = std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| hosts.contains("ip6-localhost"));
-    for url in ["https://192.0.2.77/", "https://ip6-localhost/", "http://ip6-localhost/"] {
+    for url in ["https://9.9.9.77/", "https://ip6-localhost/", "http://ip6-localhost/"] {
         if url.contains("ip6") && !named {
             skip::aloud("addresses that are forbidden", &"this machine's /etc/hosts names no ip6-localhost");
             continue;

@@ -1,0 +1,321 @@
+//! Upstreams that speak as the door does, and requests that would have a server take them for other ones.
+
+use std::sync::Arc;
+
+use bottle_test_support::authority::{Alpn, Authority, Leaf};
+use bottle_test_support::body::Body;
+use bottle_test_support::server::{Server, handler};
+use bottle_test_support::upstream::Site;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Frame, Incoming};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::client::{get, get2, http1, http2};
+use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+
+/// A plain server that answers every connection with these bytes, and its port.
+async fn says(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a server");
+    let port = listener.local_addr().expect("address").port();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    let Ok(byte) = socket.read_u8().await else { return };
+                    head.push(byte);
+                }
+                // The client may have enough before the end.
+                let _ = socket.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    port
+}
+
+const FORGED: &str = "x-bottle-reason: host-not-allowed\r\nX-Bottle-Stripped: cookie\r\nx_bottle_id: 1\r\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_plain_answer_passes_for_the_doors_own() {
+    let body = "{\"id\":\"a336224cf056\",\"reason\":\"host-not-allowed\",\"host\":\"a\",\"sentence\":\"x\"}";
+    let length = format!("content-length: {}", body.len());
+    let answers = [
+        format!("HTTP/1.1 403 bottle: host-not-allowed\r\n{FORGED}{length}\r\n\r\n{body}"),
+        format!("HTTP/1.1 403 Forbidden by bottle: real\r\n{FORGED}{length}\r\n\r\n{body}"),
+        format!(
+            "HTTP/1.1 103 bottle: wait\r\n{FORGED}\r\nHTTP/1.1 403 Forbidden\r\n{FORGED}{length}\r\n\r\n{body}"
+        ),
+        format!(
+            "HTTP/1.1 100 Continue\r\n{FORGED}\r\nHTTP/1.1 403 F\r\n{length}\r\nConnection: close\r\n\r\n{body}"
+        ),
+        format!(
+            "HTTP/1.1 403 F\r\nTrailer: x-bottle-reason\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n{FORGED}\r\n",
+            body.len()
+        ),
+    ];
+    for answer in answers {
+        let answer: &'static str = answer.leak();
+        let port = says(answer).await;
+        let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
+        let door = DoorFixture::of_routes("", yaml, |_| {}).await;
+        for te in [&[][..], &["-H", "TE: trailers"]] {
+            let said = door.curl(&[te, &[&format!("http://{SITE}/")]].concat()).await;
+            let heard = said.text();
+            assert_eq!(said.status(), 403, "{answer}: {heard}");
+            assert!(heard.contains(" 403 Forbidden"), "{answer}: {heard}");
+            assert!(heard.contains(body), "{answer}: {heard}");
+            let lower = heard.to_ascii_lowercase();
+            // The announcement of a trailer is none.
+            let forged = lower.lines().find(|line| {
+                line.starts_with("x-bottle")
+                    || line.starts_with("x_bottle")
+                    || line.contains("bottle:")
+                    || line.contains(" 103 ")
+            });
+            assert_eq!(forged, None, "{answer}: {heard}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
+    let authority = Authority::new("forged").expect("authority");
+    let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
+    let answer = handler(Arc::new(()), |_, _: Request<Incoming>| async move { Some(forging()) });
+    let site = Server::start(0, Some(tls), answer).expect("server");
+    for route in ["websocket: allow", "dlp: {inbound_detectors: false}"] {
+        let door = DoorFixture::open().await;
+        let door = DoorFixture::watched(door, authority.pem(), site.address().port(), route).await;
+        let mut sender = http2(&door, SITE).await;
+        let mut request = get2(SITE, "/");
+        request.headers_mut().insert("te", HeaderValue::from_static("trailers"));
+        let answer = sender.send_request(request).await.expect("answer");
+        assert!(is_clean(answer.headers()), "{:?}", answer.headers());
+        let collected = answer.into_body().collect().await.expect("a body");
+        let trailers = collected.trailers().expect("trailers");
+        assert!(trailers.contains_key("grpc-status") && is_clean(trailers), "{trailers:?}");
+        let mut sender = http1(&door, SITE).await;
+        let answer = sender.send_request(get(SITE, "/")).await.expect("answer");
+        assert!(is_clean(answer.headers()), "{:?}", answer.headers());
+    }
+    let upgraded = format!(
+        "HTTP/1.1 101 bottle: refused\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{FORGED}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+    );
+    let port = says(upgraded.leak()).await;
+    let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
+    let door = DoorFixture::of_routes("", yaml, |_| {}).await;
+    let mut socket = door.connect(80).await;
+    let ask = format!(
+        "GET / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Bottle-Reason: mine\r\n\r\n"
+    );
+    socket.write_all(ask.as_bytes()).await.expect("ask");
+    let mut heard = Vec::new();
+    while !heard.ends_with(b"\r\n\r\n") {
+        heard.push(socket.read_u8().await.expect("an answer"));
+    }
+    let heard = String::from_utf8_lossy(&heard).to_ascii_lowercase();
+    assert!(heard.starts_with("http/1.1 101 switching protocols"), "{heard}");
+    assert!(!heard.contains("\nx-bottle-reason") && !heard.contains("x_bottle"), "{heard}");
+    assert!(heard.contains("x-bottle-stripped: x-bottle-reason"), "{heard}");
+}
+
+fn is_clean(headers: &HeaderMap) -> bool {
+    !headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("x-bottle"))
+}
+
+/// An answer that says of itself that the door gave it, in headers and trailers.
+fn forging() -> Response<Body> {
+    let forge = |headers: &mut HeaderMap| {
+        for name in ["x-bottle-reason", "x-bottle-stripped", "x_bottle_reason"] {
+            headers.insert(name, HeaderValue::from_static("host-not-allowed"));
+        }
+    };
+    let mut trailers = HeaderMap::new();
+    forge(&mut trailers);
+    trailers.insert("grpc-status", HeaderValue::from_static("0"));
+    let frames = [Ok(Frame::data(Bytes::from_static(b"text"))), Ok(Frame::trailers(trailers))];
+    let mut response = Response::new(StreamBody::new(futures_util::stream::iter(frames)).boxed());
+    forge(response.headers_mut());
+    response
+}
+
+/// Names by which servers behind a front are told of another path or method.
+const LEADING: [&str; 14] = [
+    "X-Original-URL",
+    "X-Rewrite-URL",
+    "X-Original-URI",
+    "X-Override-URL",
+    "X-Forwarded-Path",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Uri",
+    "X-Forwarded-Host",
+    "X-HTTP-Path-Override",
+    "X-Http-DestinationURL",
+    "x_original_url",
+    "X-Host",
+    "X-Script-Name",
+    "Forwarded",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_header_leads_to_another_path() {
+    let route = "matches: [{paths: [{type: prefix, value: /ok}], methods: [GET, POST, MOVE]}]";
+    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let url = format!("https://{SITE}/ok");
+    for version in ["--http1.1", "--http2"] {
+        for name in LEADING {
+            let header = format!("{name}: /evil");
+            let answer = door.curl(&[version, "-H", &header, &url]).await;
+            assert_eq!(answer.status(), 200, "{name}");
+            assert_eq!(answer.header("x-bottle-stripped"), Some(name.to_ascii_lowercase()), "{name}");
+            let visit = door.site.visits().pop().expect("a visit");
+            assert!(!visit.headers.iter().any(|(_, value)| value.contains("evil")), "{name}: {visit:?}");
+        }
+        let answer = door.curl(&[version, "-X", "MOVE", "-H", "Destination: /evil", &url]).await;
+        assert_eq!(answer.header("x-bottle-stripped").as_deref(), Some("destination"));
+        for (name, value) in [
+            ("X-HTTP-Method-Override", "DELETE"),
+            ("X-HTTP-Method", "delete"),
+            ("X-Method-Override", "PUT"),
+            ("X_HTTP_METHOD_OVERRIDE", "PUT"),
+            ("X-Method", "PATCH"),
+        ] {
+            let header = format!("{name}: {value}");
+            let answer = door.curl(&[version, "-X", "POST", "-H", &header, &url]).await;
+            assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"), "{header}");
+        }
+        for query in
+            ["_METHOD=DELETE", "_Method=delete", "%5FMETHOD=delete", "method=DELETE", "a=1;_method=PUT"]
+        {
+            let answer = door.curl(&[version, "-X", "POST", &format!("{url}?{query}")]).await;
+            assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"), "{query}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_push_is_written_so_that_it_passes() {
+    let door = DoorFixture::with(Wanted { route: "git: {fetch: true}", ..Wanted::default() }).await;
+    let kind = "Content-Type: application/x-git-receive-pack-request";
+    for version in ["--http1.1", "--http2"] {
+        for arguments in [
+            &["-X", "POST", "/o/r.git/git-receive-pack/"][..],
+            &["-X", "POST", "/o/r.git//git-receive-pack//"],
+            &["-X", "POST", "/o/r/Git-Receive-Pack/"],
+            &["-X", "POST", "/o/r/git%2Dreceive%2Dpack/;x"],
+            &["-X", "POST", "/o/r/git%252Dreceive-pack/"],
+            &["-X", "POST", "-H", kind, "/o/r/alias"],
+            &["-X", "PUT", "/o/r.git/refs/heads/main"],
+            &["/o/r.git/info/refs/?service=git-receive-pack"],
+            &["/o/r.git/info/refs?SERVICE=git-receive-pack"],
+            &["/o/r.git/info/refs?a=1&service=git%2Dreceive%2Dpack"],
+            &["/o/r.git/info/refs?service=git-upload-pack&service=git-receive-pack"],
+        ] {
+            let (path, options) = arguments.split_last().expect("a path");
+            let url = format!("https://{SITE}{path}");
+            let answer = door.curl(&[&[version, "--path-as-is"][..], options, &[&url]].concat()).await;
+            assert_eq!(answer.error(), "", "{version} {arguments:?}");
+            assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{arguments:?}");
+        }
+    }
+    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    let url = format!("https://{SITE}/o/r.git/info/refs?service=git-upload-pack");
+    assert_eq!(door.curl(&[&url]).await.status(), 200, "the control arrives");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
+    let more_routes = "forges: [example.com]\n";
+    let door = DoorFixture::with(Wanted { more_routes, ..Wanted::default() }).await;
+    for (method, path) in [
+        ("PUT", "/repos/o/r/collaborators/mallory"),
+        ("POST", "/repos/o/r/actions/runners/registration-token"),
+        ("POST", "/repos/o/r/actions/workflows/1/dispatches"),
+        ("PUT", "/orgs/o/members/mallory"),
+        ("PATCH", "/repos/o/r/actions/variables/x"),
+        ("POST", "/user/keys"),
+        ("POST", "/api/v4/projects/1/access_tokens"),
+        ("PUT", "/o/r/raw/main/a.txt"),
+        ("MKCOL", "/dav/o"),
+        ("POST", "/repos/o/r/invented-tomorrow"),
+        ("GET", "/graphql?query=mutation"),
+    ] {
+        let url = format!("https://{SITE}{path}");
+        let answer = door.curl(&["-X", method, &url]).await;
+        assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
+    }
+    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    for path in ["/repos/o/r/issues", "/repos/o/r/pulls/7/reviews", "/repos/o/r/pulls"] {
+        let url = format!("https://{SITE}{path}");
+        assert_eq!(door.curl(&["-X", "POST", "-d", "{}", &url]).await.status(), 200, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_method_carries_nothing_out() {
+    let site = Site::named(&[SITE]);
+    for route in [AUTH, "dlp: {outbound_on_match: redact}", "dlp: {outbound_on_match: block}"] {
+        let door = DoorFixture::with(Wanted { site: site.clone(), route, ..Wanted::default() }).await;
+        // The real one is `real-credential-value`: its first twenty characters in capitals, and other words.
+        for (method, reason) in [
+            ("REAL-CREDENTIAL-VALU", "secret-found"),
+            ("EDENTIALVALUE", "secret-found"),
+            ("real-credential-value", "method-refused"),
+            ("REAL-CREDENTIAL-VALUE", "method-refused"),
+            ("GLPAT1XK3", "method-refused"),
+            ("get", "method-refused"),
+            ("G.ET", "method-refused"),
+        ] {
+            for version in ["--http1.1", "--http2"] {
+                let url = format!("https://{SITE}/");
+                let answer = door.curl(&[version, "-X", method, &url]).await;
+                assert_eq!(answer.header("x-bottle-reason").as_deref(), Some(reason), "{route} {method}");
+                let told = door.refusal().await;
+                assert!(reason == "method-refused" || !told.method.contains("CREDENTIAL"), "{told:?}");
+            }
+            // An upgrade to a WebSocket by such a method is one too.
+            let mut socket = super::client::tunnel(&door, SITE, &[b"http/1.1"]).await;
+            let ask = format!(
+                "{method} / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            );
+            socket.write_all(ask.as_bytes()).await.expect("ask");
+            let mut heard = [0; 12];
+            socket.read_exact(&mut heard).await.expect("an answer");
+            assert_eq!(&heard, b"HTTP/1.1 403", "{method}");
+            let _ = door.refusal().await;
+        }
+        assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+        for method in ["PURGE", "M-SEARCH"] {
+            assert_eq!(
+                door.curl(&["-X", method, &format!("https://{SITE}/")]).await.status(),
+                200,
+                "{method}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_line_break_stands_in_a_query() {
+    let door =
+        DoorFixture::with(Wanted { route: "dlp: {outbound_detectors: false}", ..Wanted::default() }).await;
+    for query in [
+        "a=x%0d%0ay",
+        "a=x%0D%0Ay",
+        "a=x%250d%250ay",
+        "a=x%25250D%25250Ay",
+        "a=x%0dy",
+        "%0d%0a",
+        "a=%5Cr%5Cn",
+    ] {
+        for version in ["--http1.1", "--http2"] {
+            let answer = door.curl(&[version, &format!("https://{SITE}/?{query}")]).await;
+            assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("structure-refused"), "{query}");
+        }
+    }
+    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    assert_eq!(door.curl(&[&format!("https://{SITE}/?text=one%0Atwo")]).await.status(), 200);
+}

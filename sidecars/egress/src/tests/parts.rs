@@ -1,0 +1,126 @@
+//! Answers in parts and in other forms: an honest server that repeats the credential, asked for it a few bytes at a time.
+
+use std::sync::Arc;
+
+use bottle_test_support::authority::{Alpn, Authority, Leaf};
+use bottle_test_support::body::{Body, whole};
+use bottle_test_support::server::{Server, handler};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use super::fixture::{AUTH, DoorFixture, REAL, SITE};
+
+/// A site that repeats the credential, gives out any part of that, and says what it was asked with.
+fn answer(request: &Request<Incoming>) -> Response<Body> {
+    let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let text = format!("you are {}, welcome", header("authorization").unwrap_or("nobody"));
+    let asked = ["range", "request-range", "x-range", "x-ms-range"].iter().find_map(|name| header(name));
+    let ranges: Vec<&str> =
+        asked.and_then(|asked| asked.strip_prefix("bytes=")).unwrap_or_default().split(',').collect();
+    let slice = |range: &&str| -> Option<String> {
+        let (start, end) = range.trim().split_once('-')?;
+        let (start, end): (usize, usize) = (start.parse().ok()?, end.parse().ok()?);
+        text.get(start..=end.min(text.len() - 1)).map(str::to_owned)
+    };
+    let parts: Vec<String> = ranges.iter().filter_map(slice).collect();
+    let (status, body) = match parts.as_slice() {
+        [] => (StatusCode::OK, text),
+        [one] => (StatusCode::PARTIAL_CONTENT, one.clone()),
+        several => {
+            let parts = several.iter().map(|part| format!("--b\r\nContent-Range: bytes\r\n\r\n{part}\r\n"));
+            (StatusCode::PARTIAL_CONTENT, parts.collect::<String>() + "--b--\r\n")
+        }
+    };
+    let mut response = Response::new(whole(body));
+    *response.status_mut() = status;
+    let names: Vec<&str> = request.headers().keys().map(http::HeaderName::as_str).collect();
+    response.headers_mut().insert("x-asked-with", names.join(" ").parse().expect("names"));
+    response
+}
+
+async fn stand(route: &str) -> (DoorFixture, Server) {
+    let authority = Authority::new("parts").expect("authority");
+    let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
+    let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move { Some(answer(&request)) });
+    let site = Server::start(0, Some(tls), answer).expect("server");
+    let door = DoorFixture::open().await;
+    (DoorFixture::watched(door, authority.pem(), site.address().port(), route).await, site)
+}
+
+const URL: &str = "https://api.example.com/whoami";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_credential_is_not_to_be_had_in_slices() {
+    let (door, _site) = stand(AUTH).await;
+    for version in ["--http1.1", "--http2"] {
+        for name in ["Range", "Request-Range", "X-Range", "x-ms-range", "RANGE"] {
+            let mut had = String::new();
+            for start in (0..60).step_by(5) {
+                let range = format!("{name}: bytes={start}-{}", start + 4);
+                let answer = door.curl(&[version, "-H", &range, "-H", "If-Range: \"x\"", URL]).await;
+                assert_eq!(answer.status(), 200, "{range}");
+                had.push_str(answer.text().rsplit("\r\n\r\n").next().expect("a body"));
+            }
+            assert!(!had.contains(REAL) && !had.contains(&REAL[5..17]), "{name}: {had}");
+        }
+        let several = "Range: bytes=0-9,10-19,20-29,30-39,40-49";
+        let answer = door.curl(&[version, "-H", several, URL]).await;
+        assert!(
+            answer.status() == 200 && answer.text().contains("you are Bearer [redacted], welcome"),
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_as_a_digest_a_difference_or_in_another_form() {
+    let asking = [
+        "a-im: vcdiff",
+        "accept-charset: utf-16",
+        "available-dictionary: :abc:",
+        "grpc-accept-encoding: gzip",
+        "want-digest: sha-256",
+        "want-repr-digest: sha-256=1",
+    ];
+    let mut arguments: Vec<&str> = asking.iter().flat_map(|header| ["-H", header]).collect();
+    arguments.push(URL);
+    let (door, _site) = stand(AUTH).await;
+    let with = door.curl(&arguments).await;
+    let (asked, stripped) = (with.header("x-asked-with"), with.header("x-bottle-stripped"));
+    let (asked, stripped) = (asked.expect("names"), stripped.expect("names"));
+    for header in asking {
+        let name = header.split(':').next().expect("a name");
+        assert!(!asked.split(' ').any(|sent| sent == name), "{name}: {asked}");
+        assert!(stripped.split(", ").any(|taken| taken == name), "{name}: {stripped}");
+    }
+    // Without a credential there is nothing to come back in slices: downloads go on where they stopped.
+    let (door, _site) = stand("websocket: allow").await;
+    let answer = door.curl(&["-H", "Range: bytes=0-6", URL]).await;
+    assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (206, None));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_out_of_a_request_is_said_by_its_name() {
+    let (door, _site) = stand(AUTH).await;
+    for version in ["--http1.1", "--http2"] {
+        let sent =
+            ["-H", "Cookie: a=secret-of-mine", "-H", "X-Figma-Token: b", "-H", "Authorization: Bearer mine"];
+        let url = format!("{URL}?a=1&api_key=c");
+        let answer = door.curl(&[&[version][..], &sent, &[&url]].concat()).await;
+        let mut names: Vec<String> =
+            answer.header("x-bottle-stripped").expect("names").split(", ").map(str::to_owned).collect();
+        names.sort();
+        assert_eq!(names, ["?api_key", "cookie", "x-figma-token"]);
+        assert!(!answer.text().contains("secret-of-mine"));
+        // The placeholder of the credential that the door puts in is no loss to anybody.
+        let answer = door.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
+        assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (200, None));
+    }
+    // However much there is.
+    let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
+    let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
+    let answer = door.curl(&arguments).await;
+    assert!(answer.header("x-bottle-stripped").is_some_and(|said| (900..=1024).contains(&said.len())));
+    assert!(!answer.header("x-asked-with").expect("names").contains("token"));
+}
