@@ -97,7 +97,7 @@ impl Run {
         self.end()
     }
 
-    fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.lines.last().map_or(0, |line| line.end)
     }
 

@@ -16,6 +16,7 @@ use crate::known::KnownSecrets;
 use crate::letters::{Letters, last, places};
 use crate::private::PIECE;
 use crate::rule_files::RuleFiles;
+use crate::rules::row::Row;
 use crate::rules::{self, REACH, RuleSet};
 use crate::spelled;
 use crate::view::View;
@@ -244,6 +245,8 @@ struct Judge<S> {
     carry: [Vec<(u8, u64)>; 2],
     /// How the base64 goes on in which the next window begins.
     base64: Option<Starts>,
+    /// The private keys in which the next window begins: in the window as it is, without escapes, and in base64.
+    keys: [Option<&'static Row>; 3],
 }
 
 /// A window, where it stands and what of it counts.
@@ -271,7 +274,14 @@ impl Frame<'_> {
 
 impl<S: Borrow<Scanner> + Clone> Judge<S> {
     fn new(scanner: S) -> Self {
-        Self { scanner, findings: Vec::new(), more: false, carry: [Vec::new(), Vec::new()], base64: None }
+        Self {
+            scanner,
+            findings: Vec::new(),
+            more: false,
+            carry: [Vec::new(), Vec::new()],
+            base64: None,
+            keys: [None; 3],
+        }
     }
 
     fn report(self) -> Report {
@@ -293,7 +303,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         let plain = View::plain(window);
         let unescaped = View::unescaped(window);
         let frame = Frame { view: &plain, base, core: core.clone(), last };
-        self.look(&frame);
+        self.look(0, &frame);
         if matches!(plain.bytes, std::borrow::Cow::Owned(_)) {
             // What was folded away may be a part of a secret.
             self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), last });
@@ -303,7 +313,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         match unescaped {
             Some(view) => {
                 let frame = Frame { view: &view, base, core: core.clone(), last };
-                self.look(&frame);
+                self.look(1, &frame);
                 self.encoded(&frame);
                 self.pieces(1, &frame);
             }
@@ -311,10 +321,16 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
                 self.encoded(&Frame { view: &plain, base, core: core.clone(), last });
                 let [first, second] = &mut self.carry;
                 second.clone_from(first);
+                self.keys[1] = self.keys[0];
             }
         }
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
+        if scanner.tokens {
+            self.binary_keys(window, "", |range| {
+                core.contains(&range.start).then(|| Range64::at(base, &range))
+            });
+        }
         if scanner.entropy {
             for range in random_windows(window, base).filter(|range| core.contains(&range.start)) {
                 self.plain_finding(
@@ -336,15 +352,16 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
     }
 
     /// Spellings and shapes in one view of the window.
-    fn look(&mut self, frame: &Frame<'_>) {
+    fn look(&mut self, lane: usize, frame: &Frame<'_>) {
         self.spellings(frame);
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
         if scanner.tokens {
-            self.rules(rules::tokens(), Detector::TokenPatterns, frame);
+            self.key_goes_on(lane, frame);
+            self.rules(rules::tokens(), Detector::TokenPatterns, lane, frame);
         }
         if scanner.injection {
-            self.rules(rules::phrases(), Detector::Injection, frame);
+            self.rules(rules::phrases(), Detector::Injection, lane, frame);
         }
         if let Some(own) = &scanner.own {
             own.find(&frame.view.bytes, |id, range| {
@@ -370,14 +387,26 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         let next = frame.core.end.saturating_sub(scanner.reach);
         let next = made_from(frame.view, next);
         let carried = self.base64.take();
+        // What stands in base64 with a key goes with it, up to the end of the run.
+        let mut key = self.keys[2].take().filter(|_| carried.is_some());
         for run in encoded::runs(text, carried) {
+            if let Some(row) = key.take() {
+                let start = made_from(frame.view, frame.core.start);
+                self.rest_of_key(row, frame, start..run.end().max(start));
+                self.keys[2] = run.at(next).map(|_| row);
+            }
             for decoded in run.decoded(text) {
                 if scanner.tokens {
+                    let length = decoded.bytes.len();
+                    self.binary_keys(&decoded.bytes, " in base64", |range| {
+                        frame.owned(&decoded.source(&(range.start..range.end.min(length))))
+                    });
                     rules::tokens().find(&decoded.bytes, |found| {
                         if let Some(span) = frame.owned(&decoded.source(&found.span))
                             && !scanner.is_harmless(&decoded.bytes[found.span.clone()])
                         {
                             let words = format!("{} in base64", found.words);
+                            self.keys[2] = found.open.filter(|_| run.at(next).is_some()).or(self.keys[2]);
                             self.plain_finding(
                                 &found.id,
                                 Detector::TokenPatterns,
@@ -403,7 +432,38 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         }
     }
 
-    fn rules(&mut self, set: &RuleSet, detector: Detector, frame: &Frame<'_>) {
+    /// The rest of a private key that began in an earlier window.
+    fn key_goes_on(&mut self, lane: usize, frame: &Frame<'_>) {
+        let Some(row) = self.keys[lane].take() else { return };
+        let Some(armour) = row.armour else { return };
+        let start = made_from(frame.view, frame.core.start);
+        let body = armour.body(&frame.view.bytes[start..]);
+        if body.open {
+            self.keys[lane] = Some(row);
+        }
+        self.rest_of_key(row, frame, start..start + body.end);
+    }
+
+    /// Joined with what was found of it before, which ends behind the start of this window.
+    fn rest_of_key(&mut self, row: &Row, frame: &Frame<'_>, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let span = Range64::at(frame.base, &frame.view.source_range(&range));
+        self.plain_finding(row.id, Detector::TokenPatterns, row.severity, row.words, span);
+    }
+
+    /// Private keys as bytes, where `owned` says that they stand in this window.
+    fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
+        rules::binary::find(text, |rule, words, range| {
+            if let Some(span) = owned(range) {
+                let words = format!("{words}{how}");
+                self.plain_finding(rule, Detector::TokenPatterns, Severity::Block, &words, span);
+            }
+        });
+    }
+
+    fn rules(&mut self, set: &RuleSet, detector: Detector, lane: usize, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
         set.find(&frame.view.bytes, |found| {
@@ -412,6 +472,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
             {
                 let preview = format!("{}, {} bytes", found.words, found.span.len());
                 let rule = found.id;
+                self.keys[lane] = found.open.or(self.keys[lane]);
                 self.add(Finding { span, rule, detector, severity: found.severity, secret: None, preview });
             }
         });

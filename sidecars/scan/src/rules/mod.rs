@@ -3,10 +3,13 @@
 //! ```text
 //! gate      keys, in one pass          clouds forges services keys    the tables
 //! row       what a rule is             phrases                        what takes over an agent
+//! armour    private keys in lines, of any length       binary     private keys as bytes
 //! ```
 //! A pattern is tried only where one of its keys stands, at that very place and on so many bytes as the row
 //! says, so that its cost is bounded wherever an attacker puts the key.
 
+pub(crate) mod armour;
+pub(crate) mod binary;
 mod clouds;
 mod forges;
 mod gate;
@@ -38,8 +41,8 @@ pub(crate) const REACH: usize = 4096;
 /// The rules of some tables, ready to run.
 pub(crate) struct RuleSet {
     gate: Gate,
-    /// For each key of the gate, its rule.
-    owners: Vec<usize>,
+    /// For each key of the gate, its rule and how long it is.
+    owners: Vec<(usize, usize)>,
     rules: Vec<Rule>,
 }
 
@@ -56,6 +59,8 @@ pub(crate) struct Match {
     pub(crate) id: Arc<str>,
     pub(crate) words: &'static str,
     pub(crate) severity: Severity,
+    /// The row of a private key that may go on behind the text.
+    pub(crate) open: Option<&'static Row>,
 }
 
 /// The shapes of tokens.
@@ -97,7 +102,7 @@ impl RuleSet {
             rows.map(|row| Rule { row, id: row.id.into(), regex: OnceLock::new() }).collect();
         let (mut owners, mut keys) = (Vec::new(), Vec::new());
         for (number, rule) in rules.iter().enumerate() {
-            owners.extend(rule.row.keys.iter().map(|_| number));
+            owners.extend(rule.row.keys.iter().map(|key| (number, key.len())));
             keys.extend(rule.row.keys.iter().map(|key| key.as_bytes()));
         }
         Self { gate: Gate::new(keys), owners, rules }
@@ -108,11 +113,11 @@ impl RuleSet {
         // Where the last match of a rule ended: keys within it begin no other.
         let mut ends: Vec<(usize, usize)> = Vec::new();
         self.gate.each(text, |key, place| {
-            let owner = self.owners[key];
+            let (owner, length) = self.owners[key];
             if ends.iter().any(|(rule, end)| *rule == owner && place < *end) {
                 return;
             }
-            if let Some(found_here) = self.rules[owner].at(text, place) {
+            if let Some(found_here) = self.rules[owner].at(text, place, length) {
                 ends.retain(|(rule, _)| *rule != owner);
                 ends.push((owner, found_here.span.end));
                 found(found_here);
@@ -122,8 +127,14 @@ impl RuleSet {
 }
 
 impl Rule {
-    fn at(&self, text: &[u8], place: usize) -> Option<Match> {
+    /// The match at a key of so many bytes.
+    fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
         let row = self.row;
+        if let Some(armour) = row.armour {
+            let (start, body) = armour.at(text, place, place + length)?;
+            let open = body.open.then_some(row);
+            return Some(self.matched(start..body.end, row.severity, open));
+        }
         let begin = place.saturating_sub(row.lead);
         let before = begin.checked_sub(1).and_then(|at| text.get(at));
         // A word that merely ends in a key is none of it; base64 is full of such.
@@ -152,7 +163,11 @@ impl Rule {
             _ => row.severity,
         };
         let span = begin + secret.start()..begin + secret.end();
-        Some(Match { span, id: self.id.clone(), words: row.words, severity })
+        Some(self.matched(span, severity, None))
+    }
+
+    fn matched(&self, span: Range<usize>, severity: Severity, open: Option<&'static Row>) -> Match {
+        Match { span, id: self.id.clone(), words: self.row.words, severity, open }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What one built-in rule is: a row of a table.
 
+use super::armour::Armour;
 use crate::finding::Severity;
 
 /// Which arithmetic a token carries in itself.
@@ -28,6 +29,8 @@ pub(crate) struct Row {
     pub(crate) longest: usize,
     /// Bits per byte that the secret must have at least, so that `xxxx…` is none.
     pub(crate) entropy: f64,
+    /// In place of a pattern: what opens and ends a body of any length.
+    pub(crate) armour: Option<Armour>,
     /// A checksum.
     pub(crate) check: Option<Check>,
     /// What a match is worth.
@@ -57,11 +60,26 @@ pub(crate) const fn row(
         lead: 0,
         longest: 512,
         entropy: 2.5,
+        armour: None,
         check: None,
         severity: Severity::Block,
         like,
         unlike,
     }
+}
+
+/// A row of a key that stands in lines, as long as it is.
+pub(crate) const fn armoured(
+    id: &'static str,
+    words: &'static str,
+    keys: &'static [&'static str],
+    armour: Armour,
+    like: &'static [&'static str],
+    unlike: &'static [&'static str],
+) -> Row {
+    let mut made = row(id, words, keys, "", like, unlike);
+    made.armour = Some(armour);
+    made
 }
 
 impl Row {

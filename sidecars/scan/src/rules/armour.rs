@@ -1,0 +1,217 @@
+//! Private keys that stand in text as lines of base64: from the line that names one up to the line that ends it.
+//!
+//! ```text
+//! opening ─► proof: enough of a body soon behind it ─► end: the next mark, or where no more of a body comes
+//! ```
+//! A body is known by its runs of base64 and not by what stands around them: quotes, comment signs, line numbers,
+//! escapes and colours may begin and end its lines. So neither its length nor its layout matters.
+
+/// Bytes before the words `PRIVATE KEY` in which `BEGIN` and the kind of the key stand.
+const OPENING: usize = 48;
+/// So soon behind its opening a body begins. Headers and comments may stand before it.
+const PROOF: usize = 3800;
+/// Base64 that proves a body.
+const ENOUGH: usize = 40;
+/// The shortest run of base64 that counts by itself.
+const RUN: usize = 20;
+/// A body is followed in steps of so many bytes.
+const STEP: usize = 256;
+/// So many steps in a row without a body end it, where no mark does.
+const GAP: usize = 4;
+/// The last line of a body may be too short to be known as such.
+const LAST_LINE: usize = 80;
+
+/// What opens a body, and what ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Armour {
+    /// `BEGIN` before the key, with exactly these words between them; none: with any that no other kind has.
+    Pem(Option<&'static str>),
+    /// The key alone opens it, and any of these words ends it.
+    Until(&'static [&'static str]),
+}
+
+/// Kinds with a row of their own.
+const KINDS: [&str; 8] = ["", "RSA", "EC", "DSA", "OPENSSH", "ENCRYPTED", "PGP", "SSH2 ENCRYPTED"];
+
+/// Where a body ends that begins at the start of a text, and whether it may go on behind that text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Body {
+    pub(crate) end: usize,
+    pub(crate) open: bool,
+}
+
+impl Armour {
+    /// The body behind a key that ends at `end` of `text` and begins at `place`: where it begins, and its end.
+    pub(super) fn at(self, text: &[u8], place: usize, end: usize) -> Option<(usize, Body)> {
+        if let Self::Pem(kind) = self {
+            let found = opening(&text[place.saturating_sub(OPENING)..place])?;
+            let fits = match kind {
+                Some(kind) => found == kind,
+                None => !KINDS.contains(&found.as_str()),
+            };
+            if !fits {
+                return None;
+            }
+        }
+        let rest = &text[end..];
+        let soon = &rest[..rest.len().min(PROOF)];
+        let first = proof(&soon[..self.stop(soon).unwrap_or(soon.len())])?;
+        let body = self.body(&rest[first..]);
+        let line = rest.strip_prefix(b" BLOCK").unwrap_or(rest);
+        let dashes = line.iter().take_while(|byte| b" -".contains(byte)).count();
+        let start = text.len() - line.len() + dashes.min(first);
+        Some((start, Body { end: end + first + body.end, ..body }))
+    }
+
+    /// How far a body goes that `text` begins with or goes on with.
+    pub(crate) fn body(self, text: &[u8]) -> Body {
+        let (mut at, mut last, mut gap) = (0, 0, 0);
+        while at < text.len() {
+            let step = &text[at..text.len().min(at + STEP)];
+            // A mark may begin in one step and end in the next.
+            let marked = &text[at..text.len().min(at + STEP + OPENING)];
+            if let Some(stop) = self.stop(marked).filter(|stop| *stop < STEP) {
+                return Body { end: at + stop, open: false };
+            }
+            at += step.len();
+            if has_body(step) {
+                (last, gap) = (at, 0);
+            } else {
+                gap += 1;
+            }
+            if gap > GAP {
+                return Body { end: text.len().min(last + LAST_LINE), open: false };
+            }
+        }
+        Body { end: text.len(), open: true }
+    }
+
+    /// Where the first mark stands that ends a body.
+    fn stop(self, text: &[u8]) -> Option<usize> {
+        let word = match self {
+            Self::Pem(_) => None,
+            Self::Until(words) => {
+                words.iter().filter_map(|word| memchr::memmem::find(text, word.as_bytes())).min()
+            }
+        };
+        let mark = memchr::memchr3_iter(b'B', b'b', b'E', text).find(|at| {
+            let rest = &text[*at..];
+            let length = match rest {
+                [b'E', b'N', b'D', ..] => 3,
+                _ if rest.get(..5).is_some_and(|word| word.eq_ignore_ascii_case(b"begin")) => 5,
+                _ => return false,
+            };
+            rest.get(length).is_some_and(|next| b" +%_".contains(next))
+        });
+        let mark = mark
+            .map(|at| text[..at].trim_ascii_end())
+            .map(|before| before.len() - before.iter().rev().take_while(|byte| **byte == b'-').count());
+        [word, mark].into_iter().flatten().min()
+    }
+}
+
+/// The words between `BEGIN` and the end of `before`, if it is there.
+fn opening(before: &[u8]) -> Option<String> {
+    if !before.windows(5).any(|word| word.eq_ignore_ascii_case(b"begin")) {
+        return None;
+    }
+    let before = before.to_ascii_uppercase();
+    let begin = memchr::memmem::rfind(&before, b"BEGIN")? + 5;
+    // Spaces may be written in many ways, and a string in two pieces.
+    let words = before[begin..].split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let words: Vec<_> = words.filter(|word| *word != b"20").map(String::from_utf8_lossy).collect();
+    Some(words.join(" "))
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+/// Where a body begins in `text`, if enough of one is in it.
+fn proof(text: &[u8]) -> Option<usize> {
+    let (mut first, mut count) = (None, 0);
+    for (start, run) in runs(text).filter(|(_, run)| run.len() >= RUN && Mixture::of(run).is_random()) {
+        first.get_or_insert(start);
+        count += run.len();
+        if count >= ENOUGH {
+            return first;
+        }
+    }
+    // Lines too short to count by themselves, one after the other.
+    text.chunks(STEP).position(is_narrow).map(|step| step * STEP)
+}
+
+/// Whether a step of a text has some of a body.
+fn has_body(step: &[u8]) -> bool {
+    runs(step).any(|(_, run)| run.len() >= RUN && Mixture::of(run).is_random()) || is_narrow(step)
+}
+
+/// Whether all of it together is base64, in lines of any width.
+fn is_narrow(text: &[u8]) -> bool {
+    let mut letters = Vec::with_capacity(text.len());
+    let mut escape = false;
+    for byte in text {
+        let is_escape = escape && matches!(byte, b'n' | b'r' | b't');
+        escape = *byte == b'\\';
+        if is_letter(*byte) && !is_escape {
+            letters.push(*byte);
+        }
+    }
+    let mixture = Mixture::of(&letters);
+    letters.len() >= ENOUGH && mixture.is_random() && mixture.is_even()
+}
+
+fn runs(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += text[at..].iter().position(|byte| is_letter(*byte))?;
+        let length = text[at..].iter().position(|byte| !is_letter(*byte)).unwrap_or(text.len() - at);
+        at += length;
+        Some((at - length, &text[at - length..at]))
+    })
+}
+
+/// What kinds of letters a text has, and how often one kind follows another.
+#[derive(Debug, Default)]
+struct Mixture {
+    upper: usize,
+    lower: usize,
+    digits: usize,
+    changes: usize,
+}
+
+impl Mixture {
+    fn of(text: &[u8]) -> Self {
+        let mut mixture = Self::default();
+        let mut before = None;
+        for byte in text.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
+            let count = match byte {
+                b'A'..=b'Z' => &mut mixture.upper,
+                b'a'..=b'z' => &mut mixture.lower,
+                _ => &mut mixture.digits,
+            };
+            *count += 1;
+            let kind = (byte.is_ascii_digit(), byte.is_ascii_uppercase());
+            mixture.changes += usize::from(before.is_some_and(|before| before != kind));
+            before = Some(kind);
+        }
+        mixture
+    }
+
+    fn all(&self) -> usize {
+        self.upper + self.lower + self.digits
+    }
+
+    /// As base64 of a key is, in which six of ten letters are of another kind than the one before; in words and
+    /// names three of ten, where they are short.
+    fn is_random(&self) -> bool {
+        let least = if self.all() < ENOUGH { 45 } else { 30 };
+        self.upper > 0 && self.lower > 0 && self.digits > 0 && self.changes * 100 >= self.all() * least
+    }
+
+    /// Each kind about as often as in base64: 26, 26 and 10 of 64.
+    fn is_even(&self) -> bool {
+        let part = |count: usize| count * 100 / self.all().max(1);
+        part(self.upper) >= 22 && part(self.lower) >= 22 && part(self.digits) >= 4
+    }
+}

@@ -1,0 +1,216 @@
+//! Private keys as bytes: packets of OpenPGP (RFC 9580), and DER of PKCS #1, PKCS #8 and SEC 1.
+//!
+//! Each is read as far as it says that it is a private key and no public one: the lengths in it have to fit one
+//! another, so that nothing else is taken for it.
+
+use std::ops::Range;
+
+/// A private key is never this long.
+const LONGEST: usize = 32 << 10;
+/// Nor this short.
+const SHORTEST: usize = 32;
+
+/// Calls `found` with each private key in `text`, its rule and its words. One that is cut off by the end of the
+/// text is said to end where it would.
+pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str, Range<usize>)) {
+    // No key has only such bytes, and most texts have.
+    if text.is_ascii() {
+        return;
+    }
+    let packets = memchr::memchr3_iter(0x94, 0x95, 0xc5, text);
+    let subkeys = memchr::memchr3_iter(0x9c, 0x9d, 0xc7, text);
+    for at in packets.chain(subkeys) {
+        if let Some(length) = openpgp(&text[at..]) {
+            found("pgp-private-key", "a PGP private key as bytes", at..at + length);
+        }
+    }
+    // The version with which each of the three begins.
+    let versions = memchr::memmem::find_iter(text, b"\x02\x01\x00")
+        .chain(memchr::memmem::find_iter(text, b"\x02\x01\x01"));
+    for at in versions {
+        // Before it stands the head of the whole, of two to four bytes.
+        let mut whole = (2..=4).filter_map(|head| {
+            let start = at.checked_sub(head)?;
+            let (length, body) = der(&text[start..], 0x30)?;
+            (body == head && is_private(&text[at..], length)).then_some(start..at + length)
+        });
+        if let Some(range) = whole.next() {
+            found("private-key-der", "a private key as bytes", range);
+        }
+    }
+}
+
+/// The length of the secret key or subkey that `text` begins with.
+fn openpgp(text: &[u8]) -> Option<usize> {
+    let (length, head) = match text {
+        [0x94 | 0x9c, length, ..] => (usize::from(*length), 2),
+        [0x95 | 0x9d, high, low, ..] => (usize::from(u16::from_be_bytes([*high, *low])), 3),
+        [0xc5 | 0xc7, length @ 0..192, ..] => (usize::from(*length), 2),
+        [0xc5 | 0xc7, high @ 192..224, low, ..] => {
+            ((usize::from(*high) - 192) * 256 + usize::from(*low) + 192, 3)
+        }
+        [0xc5 | 0xc7, 255, 0, 0, high, low, ..] => (usize::from(u16::from_be_bytes([*high, *low])), 6),
+        _ => return None,
+    };
+    let mut body = Reader(&text[head..]);
+    let version = body.byte()?;
+    let made = body.byte()?;
+    let (_, kind) = (body.take(3)?, body.byte()?);
+    // Made between 1990 and 2080.
+    let fits =
+        matches!(version, 4..=6) && matches!(made, 0x26..=0xcf) && (SHORTEST..=LONGEST).contains(&length);
+    if !fits {
+        return None;
+    }
+    if version > 4 {
+        body.take(4)?;
+    }
+    let public = match kind {
+        1..=3 => (0..2).try_for_each(|_| body.number()),
+        16 => (0..3).try_for_each(|_| body.number()),
+        17 => (0..4).try_for_each(|_| body.number()),
+        18 | 19 | 22 => body.curve().and_then(|()| body.number()).and_then(|()| {
+            if kind == 18 {
+                body.byte().and_then(|length| body.take(usize::from(length)).map(drop))
+            } else {
+                Some(())
+            }
+        }),
+        25 | 27 => body.take(32).map(drop),
+        26 => body.take(56).map(drop),
+        28 => body.take(57).map(drop),
+        _ => return None,
+    };
+    public?;
+    // How the private part is kept: as it is, or by a passphrase.
+    let kept = matches!(body.byte()?, 0 | 253..=255);
+    // Another packet follows: a user, a signature, a subkey.
+    let next = text.get(head + length).is_none_or(|next| match next {
+        0x80..=0xbf => matches!(next >> 2 & 15, 2 | 7 | 13),
+        _ => matches!(next, 0xc2 | 0xc7 | 0xcd),
+    });
+    (kept && next).then_some(head + length)
+}
+
+/// Reads an OpenPGP packet.
+struct Reader<'t>(&'t [u8]);
+
+impl<'t> Reader<'t> {
+    fn take(&mut self, length: usize) -> Option<&'t [u8]> {
+        let (now, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(now)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        Some(*self.take(1)?.first()?)
+    }
+
+    /// A number with its length in bits before it, which has to be right.
+    fn number(&mut self) -> Option<()> {
+        let bits = usize::from(u16::from_be_bytes(*self.take(2)?.first_chunk()?));
+        let first = *self.take(bits.div_ceil(8))?.first()?;
+        let highest = 8 - first.leading_zeros() as usize;
+        // What is a point and no number may be off by some.
+        (bits <= 16_384 && first != 0 && (bits - 1) % 8 < highest + 1).then_some(())
+    }
+
+    /// The name of a curve.
+    fn curve(&mut self) -> Option<()> {
+        let length = usize::from(self.byte()?);
+        let name = self.take(length)?;
+        ((4..=12).contains(&length) && matches!(name[0], 0x2a | 0x2b)).then_some(())
+    }
+}
+
+/// The length of what `text` begins with, if it is of this kind, and of its head.
+fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
+    match text {
+        [first, length @ 0..=0x7f, ..] if *first == kind => Some((usize::from(*length), 2)),
+        [first, 0x81, length @ 0x80..=0xff, ..] if *first == kind => Some((usize::from(*length), 3)),
+        [first, 0x82, high @ 1..=0xff, low, ..] if *first == kind => {
+            Some((usize::from(u16::from_be_bytes([*high, *low])), 4))
+        }
+        _ => None,
+    }
+}
+
+/// Whether `text`, of which `length` bytes belong together, goes on as a private key does behind its version.
+fn is_private(text: &[u8], length: usize) -> bool {
+    if !(SHORTEST..=LONGEST).contains(&length) {
+        return false;
+    }
+    let Some(rest) = text.get(3..) else { return false };
+    // PKCS #8: an algorithm with its name, and the key.
+    if let Some((inner, head)) = der(rest, 0x30) {
+        let named = rest.get(head) == Some(&0x06);
+        let key = rest.get(head + inner..).and_then(|key| der(key, 0x04));
+        return named && key.is_some_and(|(key, _)| key >= SHORTEST && key < length);
+    }
+    // SEC 1: the key, then its curve or nothing.
+    if text[2] == 1 {
+        return der(rest, 0x04).is_some_and(|(key, head)| {
+            (28..=66).contains(&key) && matches!(rest.get(head + key), Some(0xa0 | 0xa1))
+        });
+    }
+    // PKCS #1: the modulus, the small exponent and the large one.
+    let Some((modulus, head)) = der(rest, 0x02) else { return false };
+    let Some((small, next)) = rest.get(head + modulus..).and_then(|rest| der(rest, 0x02)) else {
+        return false;
+    };
+    let large = rest.get(head + modulus + next + small..).and_then(|rest| der(rest, 0x02));
+    modulus >= 64
+        && (1..=8).contains(&small)
+        && large.is_some_and(|(large, _)| large + 8 >= modulus && large <= modulus)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ids(text: &[u8]) -> Vec<(&'static str, Range<usize>)> {
+        let mut ids = Vec::new();
+        find(text, |id, _, range| ids.push((id, range)));
+        ids
+    }
+
+    /// The public part of an Ed25519 key of OpenPGP, up to its length.
+    const PUBLIC: &[u8] = b"\x04\x6b\x04\x1d\xb9\x16\x09\x2b\x06\x01\x04\x01\xda\x47\x0f\x01\x01\x07\x40";
+
+    #[test]
+    fn secret_packets_are_found_and_public_ones_are_not() {
+        let secret = [PUBLIC, &[0x57; 32], b"\x00\x00\xff", &[0x91; 34]].concat();
+        for (mark, expected) in
+            [(&[0x94, 0x58][..], 1), (&[0xc5, 0x58], 1), (&[0x9c, 0x58], 1), (&[0x98, 0x58], 0)]
+        {
+            let text = [b"some text \xc3\xa9", mark, &secret, b"\xb4\x03abc"].concat();
+            assert_eq!(ids(&text).len(), expected, "{mark:02x?}");
+        }
+    }
+
+    #[test]
+    fn der_of_private_keys_is_found_and_of_public_ones_is_not() {
+        let pkcs8 = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &[0x91_u8; 32][..]]
+            .concat();
+        assert_eq!(ids(&[b"abc", &pkcs8[..], b"xyz"].concat()), [("private-key-der", 3..51)]);
+        let public = [b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", &[0x91_u8; 32][..]].concat();
+        assert_eq!(ids(&public), []);
+        let request =
+            [b"\x30\x81\x90\x02\x01\x00\x30\x10\x31\x0e\x30\x0c\x06\x03\x55", &[0x91_u8; 200][..]].concat();
+        assert_eq!(ids(&request), []);
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_are_no_key(text in prop::collection::vec(any::<u8>(), 0..4000)) {
+            prop_assert_eq!(ids(&text), []);
+        }
+
+        #[test]
+        fn no_bytes_panic(text in prop::collection::vec(prop::sample::select(vec![0x94_u8, 0x95, 0xc5, 4, 0x6b, 1, 22, 0x30, 0x82, 2, 0, 6, 0x2b]), 0..600)) {
+            let _ = ids(&text);
+        }
+    }
+}
