@@ -455,12 +455,18 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
 
     /// Private keys as bytes, where `owned` says that they stand in this window.
     fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
-        rules::binary::find(text, |rule, words, range| {
-            if let Some(span) = owned(range) {
+        let mut all = Vec::new();
+        rules::binary::find(text, |rule, words, range| all.push((rule, words, range)));
+        for (rule, words, range) in all {
+            // One with a line that names it was found by that line.
+            let covers = |span: Range64| {
+                self.findings.iter().any(|other| other.span.start <= span.start && span.end <= other.span.end)
+            };
+            if let Some(span) = owned(range).filter(|span| !covers(*span)) {
                 let words = format!("{words}{how}");
                 self.plain_finding(rule, Detector::TokenPatterns, Severity::Block, &words, span);
             }
-        });
+        }
     }
 
     fn rules(&mut self, set: &RuleSet, detector: Detector, lane: usize, frame: &Frame<'_>) {

@@ -212,6 +212,6 @@ impl Mixture {
     /// Each kind about as often as in base64: 26, 26 and 10 of 64.
     fn is_even(&self) -> bool {
         let part = |count: usize| count * 100 / self.all().max(1);
-        part(self.upper) >= 22 && part(self.lower) >= 22 && part(self.digits) >= 4
+        part(self.upper) >= 22 && part(self.lower) >= 22 && (4..=32).contains(&part(self.digits))
     }
 }

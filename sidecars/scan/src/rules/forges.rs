@@ -442,8 +442,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "docker-config-auth",
         "a login in a Docker configuration",
-        &["\"auth\""],
-        r#""auth"\s{0,4}:\s{0,4}"([A-Za-z0-9+/]{16,300}={0,2})""#,
+        &["\"auth"],
+        r#""auth\\{0,7}"\s{0,4}:\s{0,4}\\{0,7}"([A-Za-z0-9+/]{16,2000}={0,2})"#,
         &["\"auth\": \"<40B>\""],
         &["\"auth\": \"none\""],
     )

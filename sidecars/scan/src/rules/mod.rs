@@ -3,6 +3,7 @@
 //! ```text
 //! gate      keys, in one pass          clouds forges services keys    the tables
 //! row       what a rule is             phrases                        what takes over an agent
+//! dummies   what documentation writes in place of secrets
 //! armour    private keys in lines, of any length       binary     private keys as bytes
 //! ```
 //! A pattern is tried only where one of its keys stands, at that very place and on so many bytes as the row
@@ -11,6 +12,7 @@
 pub(crate) mod armour;
 pub(crate) mod binary;
 mod clouds;
+mod dummies;
 mod forges;
 mod gate;
 mod keys;
@@ -26,14 +28,16 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::entropy::bits_per_byte;
 use crate::finding::Severity;
 use gate::Gate;
-use row::{Check, Row};
+use row::{Row, USUAL_FLOOR};
 
 /// What `@=` in a pattern stands for: the rest of a name, quotes as they are nested in JSON, and a sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
 
-/// What stands before the hash of a package in lists of dependencies. Such a hash has as many characters as some keys,
-/// and among a few hundred thousand of them one has what marks a key as well, where the key has it.
-const DIGESTS: [&[u8]; 4] = [b"sha256-", b"sha384-", b"sha512-", b"h1:"];
+/// Bytes of a secret of which the randomness is measured, so that nothing added to it takes that away.
+const MEASURED: usize = 32;
+
+/// A token is taken out with what goes on behind it as it does, up to so many bytes.
+const TAIL: usize = 4096;
 
 /// Bytes before or after a piece of text on which a rule may look at most.
 pub(crate) const REACH: usize = 4096;
@@ -140,7 +144,9 @@ impl Rule {
         // A word that merely ends in a key is none of it; base64 is full of such.
         let joined =
             [before, text.get(begin)].into_iter().all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric));
-        if row.lead == 0 && joined && !after_escape(text, begin) {
+        let strict = row.lead == 0 && joined && !after_escape(text, begin) && !is_marked(row, length);
+        // A sum that is right says more than what stands before it.
+        if strict && row.check.is_none() {
             return None;
         }
         let seen = &text[begin..text.len().min(place + row.longest)];
@@ -149,20 +155,23 @@ impl Rule {
         let secret = captures.get(1).unwrap_or(whole);
         // Phrases have no floor, and mean what they say whatever they mention.
         let is_token = row.entropy > 0.0;
-        if is_token && (bits_per_byte(secret.as_bytes()) < row.entropy || placeholder(secret.as_bytes())) {
+        // What a vendor puts before a secret is none of it.
+        let public = if captures.len() == 1 && row.lead == 0 { length } else { 0 };
+        if is_token
+            && (!is_random(secret.as_bytes(), public, row.entropy) || dummies::is_dummy(secret.as_bytes()))
+        {
             return None;
         }
-        if is_token && leads_nowhere(whole.as_bytes()) {
+        let fits = row.check.is_none() || crc_fits(whole.as_bytes());
+        if strict && !fits {
             return None;
         }
-        if row.lead > 0 && DIGESTS.iter().any(|name| text[..begin + secret.start()].ends_with(name)) {
-            return None;
+        let severity = if fits { row.severity } else { Severity::Warn };
+        let mut span = begin + secret.start()..begin + secret.end();
+        if is_token {
+            let goes_on = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-+/=".contains(byte);
+            span.end += text[span.end..].iter().take(TAIL).take_while(goes_on).count();
         }
-        let severity = match row.check {
-            Some(Check::Crc32) if !crc_fits(whole.as_bytes()) => Severity::Warn,
-            _ => row.severity,
-        };
-        let span = begin + secret.start()..begin + secret.end();
         Some(self.matched(span, severity, None))
     }
 
@@ -179,33 +188,30 @@ fn after_escape(text: &[u8], place: usize) -> bool {
 /// A row's pattern, made ready; none if it is wrong, which a test rules out.
 fn compile(row: &Row) -> Option<Regex> {
     let pattern = row.pattern.replace("@=", ASSIGNMENT);
-    let pattern = if row.lead == 0 { format!(r"\A(?:{pattern})") } else { pattern };
+    // What is added to a token does not make it another; a key that may begin anywhere needs its end.
+    let pattern = if row.lead == 0 && row.entropy > 0.0 { endless(&pattern) } else { &pattern };
+    let pattern = if row.lead == 0 { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     RegexBuilder::new(&pattern).unicode(false).size_limit(4 << 20).build().ok()
 }
 
-/// Whether documentation writes it in place of a secret.
-fn placeholder(secret: &[u8]) -> bool {
-    const WORDS: [&[u8]; 7] =
-        [b"example", b"xxxxxx", b"placeholder", b"changeme", b"your_", b"your-", b"redacted"];
-    let opens = secret.starts_with(b"$") || secret.starts_with(b"{") || secret.starts_with(b"<");
-    let short = secret.len() <= 300;
-    opens
-        || short
-            && WORDS
-                .iter()
-                .any(|word| secret.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
+/// A pattern without what it wants to stand behind a token.
+fn endless(pattern: &str) -> &str {
+    let class = pattern.strip_suffix(r"|\z)").and_then(|rest| Some(&rest[..rest.rfind("(?:[^")?]));
+    class.unwrap_or_else(|| pattern.strip_suffix(r"\b").unwrap_or(pattern))
 }
 
-/// Whether a login is for a host that is nobody's: a name reserved for documentation (RFC 2606), or loopback.
-fn leads_nowhere(matched: &[u8]) -> bool {
-    const HOSTS: [&[u8]; 5] = [b"localhost", b"127.0.0.1", b"example.com", b"example.net", b"example.org"];
-    const DOMAINS: [&[u8]; 6] =
-        [b".example", b".example.com", b".example.net", b".example.org", b".test", b".invalid"];
-    let Some(at) = matched.iter().rposition(|byte| *byte == b'@') else { return false };
-    let host = &matched[at + 1..];
-    let end = host.iter().position(|byte| b"/?#:,".contains(byte)).unwrap_or(host.len());
-    let host = &host[..end];
-    HOSTS.contains(&host) || DOMAINS.iter().any(|domain| host.ends_with(domain))
+/// Whether a key of so many bytes is found in nothing but tokens, also within a longer word.
+fn is_marked(row: &Row, length: usize) -> bool {
+    let sign = |key: &&&str| key.len() == length && key.bytes().any(|byte| !byte.is_ascii_alphanumeric());
+    length >= 4 && row.entropy == USUAL_FLOOR && row.keys.iter().any(|key| sign(&key))
+}
+
+/// Whether some part of a secret behind its first `public` bytes has so many bits a byte. All of it has not where
+/// something was added.
+fn is_random(secret: &[u8], public: usize, floor: f64) -> bool {
+    let rest = &secret[public.min(secret.len())..];
+    bits_per_byte(secret) >= floor
+        || rest.windows(MEASURED).step_by(MEASURED / 4).any(|part| bits_per_byte(part) >= floor)
 }
 
 /// Whether the last six characters are the sum of those after the prefix.
@@ -315,37 +321,81 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_leads_nowhere_is_none() {
-        let find = |text: &str| {
-            let mut found = 0;
-            tokens().find(text.as_bytes(), |_| found += 1);
-            found
-        };
-        for (host, expected) in [
-            ("192.0.2.7", 1),
-            ("db.invalid.net:5432", 1),
-            ("localhost.net", 1),
-            ("example.com.net", 1),
-            ("localhost:5432", 0),
-            ("127.0.0.1", 0),
-            ("example.com", 0),
-            ("db.example.org:1", 0),
-            ("db.test", 0),
-        ] {
-            assert_eq!(find(&format!("postgres://u:qX7zR2mK9pL4wT8v@{host}/x")), expected, "{host}");
+    fn nothing_that_stands_beside_a_secret_makes_it_none() {
+        let mut missed = Vec::new();
+        for host in ["192.0.2.7", "localhost:5432", "127.0.0.1", "example.com", "db.example.org:1", "db.test"]
+        {
+            for password in [
+                "qX7zR2mK9pL4wT8v",
+                "$qX7zR2mK9pL4wT8v",
+                "{qX7zR2mK9pL4wT8v}",
+                "qX7zR2mK9pexample",
+                "qX7zR2mK9pxxxxxx",
+            ] {
+                for scheme in ["postgres", "mysql", "mongodb", "redis", "amqp", "https"] {
+                    let text = format!("{scheme}://u:{password}@{host}/x");
+                    if ids(tokens(), &text).is_empty() {
+                        missed.push(text);
+                    }
+                }
+            }
+        }
+        for row in token_rows().filter(|row| row.armour.is_none() && row.severity == Severity::Block) {
+            let token = made_up(row.like[0]);
+            let spaced = [
+                ("", " example"),
+                ("", " # example"),
+                ("example ", ""),
+                ("your-", " placeholder changeme redacted"),
+                ("sha512-", ""),
+                ("h1:", ""),
+            ];
+            // What is written to it without a space, where a pattern has its own beginning.
+            let joined = [
+                ("", "example"),
+                ("", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
+                ("", "EXAMPLE"),
+                ("", "_placeholder"),
+            ];
+            let ends_open = row.lead == 0;
+            for (before, after) in spaced.into_iter().chain(joined.into_iter().filter(|_| ends_open)) {
+                let text = format!("{before}{token}{after}");
+                if !ids(tokens(), &text)
+                    .iter()
+                    .any(|(id, severity)| id == row.id && *severity == Severity::Block)
+                {
+                    missed.push(text);
+                }
+            }
+        }
+        assert!(missed.is_empty(), "{missed:#?}");
+    }
+
+    #[test]
+    fn what_is_added_goes_with_a_token() {
+        let token = made_up("glpat-<20b>");
+        for added in ["example", &"x".repeat(900)] {
+            let mut spans = Vec::new();
+            let text = format!("a {token}{added} b");
+            tokens().find(text.as_bytes(), |found| spans.push(found.span));
+            assert_eq!(spans, vec![2..text.len() - 2]);
         }
     }
 
     #[test]
-    fn the_hash_of_a_package_is_no_key() {
-        for (rule, name, template) in [
-            ("azure-cosmos-key", "\"integrity\": \"sha512-", "<76B>ACDb<6B>=="),
-            ("azure-storage-marked-key", "integrity sha512-", "<76B>+ASt<6B>=="),
-            ("azure-redis-key", "example.com/a v1.0.0 h1:", "<33w>AzCa<6w>="),
+    fn what_documentation_says_is_none() {
+        for text in [
+            "aws_access_key_id = AKIAIOSFODNN7EXAMPLE",
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+            "postgres://user:password@localhost:5432/app",
+            "postgres://postgres:postgres@db/app",
+            "https://user:${PASSWORD}@db.example.com/",
+            "Authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+            "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+            "glpat-xxxxxxxxxxxxxxxxxxxx",
+            "sk-ant-api03-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
         ] {
-            let key = made_up(template);
-            assert_eq!(ids(tokens(), &format!("key: {key}")), [(rule.to_owned(), Severity::Block)]);
-            assert_eq!(ids(tokens(), &format!("{name}{key}")), []);
+            assert_eq!(ids(tokens(), text), [], "{text}");
         }
     }
 
@@ -378,10 +428,16 @@ mod tests {
 
     #[test]
     fn a_word_that_ends_in_a_key_is_none() {
-        let token = made_up("ghp_<30w#>");
+        let token = made_up("hf_<34w>");
         assert!(ids(tokens(), &format!("x{token}")).is_empty());
         assert_eq!(ids(tokens(), &format!("\\n{token}")).len(), 1);
-        assert_eq!(ids(tokens(), &format!("-{token}_")).len(), 0, "longer than a token is");
+        // Where the key or a checksum says enough, what stands around it says nothing.
+        for token in [made_up("ghp_<30w#>"), made_up("glpat-<20w>"), made_up("sk-ant-api03-<95b>")] {
+            assert_eq!(ids(tokens(), &format!("x{token}")).len(), 1, "{token}");
+            assert_eq!(ids(tokens(), &format!("-{token}_")).len(), 1, "{token}");
+        }
+        let wrong = format!("x{}000000", &made_up("ghp_<30w#>")[..34]);
+        assert_eq!(ids(tokens(), &wrong), [("github-personal-token".to_owned(), Severity::Warn)]);
     }
 
     #[test]

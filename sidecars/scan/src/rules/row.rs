@@ -43,6 +43,9 @@ pub(crate) struct Row {
     pub(crate) unlike: &'static [&'static str],
 }
 
+/// Bits per byte that most secrets have at least: `xxxx` has not, and words have.
+pub(super) const USUAL_FLOOR: f64 = 2.5;
+
 /// A row with the usual bounds.
 pub(crate) const fn row(
     id: &'static str,
@@ -59,7 +62,7 @@ pub(crate) const fn row(
         pattern,
         lead: 0,
         longest: 512,
-        entropy: 2.5,
+        entropy: USUAL_FLOOR,
         armour: None,
         check: None,
         severity: Severity::Block,

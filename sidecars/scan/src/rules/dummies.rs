@@ -1,0 +1,158 @@
+//! What documentation writes in place of secrets: values, each compared as a whole.
+//!
+//! A part of a value, or what stands beside it, says nothing: whoever leaks a secret could add it.
+
+/// Values that vendors' documentation and standards give as examples, and keys of emulators that everybody has.
+const VALUES: &[&str] = &[
+    "AKIAIOSFODNN7EXAMPLE",
+    "AKIAI44QH8DHBEXAMPLE",
+    "ASIAIOSFODNN7EXAMPLE",
+    "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+    "je7MtGbClwBF/2Zp9Utk/h3yCo8nvbEXAMPLEKEY",
+    // Azurite, and the emulator of Cosmos DB.
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
+    "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
+    // RFC 7617, and `user:password`.
+    "QWxhZGRpbjpvcGVuIHNlc2FtZQ",
+    "dXNlcjpwYXNzd29yZA",
+    "dXNlcm5hbWU6cGFzc3dvcmQ",
+    "dXNlcjpwYXNz",
+];
+
+/// Passwords that are none: everybody tries them first. In either case of their letters.
+const PASSWORDS: &[&str] = &[
+    "admin",
+    "changeit",
+    "changeme",
+    "change-me",
+    "change_me",
+    "dbpass",
+    "dbpassword",
+    "db_password",
+    "default",
+    "example",
+    "foobar",
+    "guest",
+    "hunter2",
+    "letmein",
+    "minioadmin",
+    "mongo",
+    "mypass",
+    "mypassword",
+    "my-password",
+    "my_password",
+    "mysecretpassword",
+    "my-secret-pw",
+    "mysql",
+    "none",
+    "null",
+    "pass",
+    "passw0rd",
+    "passwd",
+    "password",
+    "password1",
+    "password123",
+    "postgres",
+    "postgresql",
+    "pwd",
+    "rabbitmq",
+    "redacted",
+    "[redacted]",
+    "redis",
+    "root",
+    "rootpassword",
+    "s3cr3t",
+    "secret",
+    "secret123",
+    "secretpassword",
+    "supersecret",
+    "test",
+    "testpass",
+    "testpassword",
+    "tiger",
+    "user",
+    "username",
+    "your-password",
+    "your_password",
+    "yourpassword",
+    "12345678",
+    "123456",
+];
+
+/// What stands around the name of a value that is filled in later.
+const AROUND: &[(&str, &str)] = &[
+    ("${{", "}}"),
+    ("{{", "}}"),
+    ("${", "}"),
+    ("#{", "}"),
+    ("$(", ")"),
+    ("%(", ")s"),
+    ("<%=", "%>"),
+    ("{", "}"),
+    ("<", ">"),
+    ("%", "%"),
+    ("[", "]"),
+    ("$", ""),
+    (":", ""),
+];
+
+/// The longest name of a value.
+const LONGEST_NAME: usize = 40;
+
+/// Whether all of `secret` is what documentation writes in place of one.
+pub(super) fn is_dummy(secret: &[u8]) -> bool {
+    let Ok(secret) = std::str::from_utf8(secret) else { return false };
+    VALUES.contains(&secret.trim_end_matches('='))
+        || VALUES.contains(&secret)
+        || PASSWORDS.iter().any(|password| password.eq_ignore_ascii_case(secret))
+        || AROUND.iter().any(|(before, after)| {
+            secret.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).is_some_and(is_name)
+        })
+}
+
+/// Whether it is made of words, as names are and keys are not: without digits, and each word in one case but for its
+/// first letter.
+fn is_name(text: &str) -> bool {
+    let text = text.trim();
+    let word = |word: &str| {
+        let rest = word.get(1..).unwrap_or_default();
+        rest.bytes().all(|byte| byte.is_ascii_lowercase())
+            || word.bytes().all(|byte| byte.is_ascii_uppercase())
+    };
+    !text.is_empty()
+        && text.len() <= LONGEST_NAME
+        && text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"_-. ".contains(&byte))
+        && text.split(['_', '-', '.', ' ']).all(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dummies_are_whole_values() {
+        for (value, dummy) in [
+            ("AKIAIOSFODNN7EXAMPLE", true),
+            ("AKIAIOSFODNN7EXAMPLF", false),
+            ("QWxhZGRpbjpvcGVuIHNlc2FtZQ==", true),
+            ("password", true),
+            ("Password", true),
+            ("password9", false),
+            ("qX7zR2mK9pexample", false),
+            ("$DB_PASSWORD", true),
+            ("${password}", true),
+            ("${{ secrets.TOKEN }}", true),
+            ("{{ vault_password }}", true),
+            ("<your-password>", true),
+            ("%PASSWORD%", true),
+            ("$qX7zR2mK9pL4", false),
+            ("{qXzRmKpLw}", false),
+            ("${qX7zR2mK9pL4wT8v}", false),
+            ("<>", false),
+            ("$", false),
+        ] {
+            assert_eq!(is_dummy(value.as_bytes()), dummy, "{value}");
+        }
+    }
+}
