@@ -14,6 +14,9 @@ const MOST_SEEN: usize = 1 << 20;
 /// The name of an object, with zeros behind it where it is short.
 pub(crate) type Id = [u8; 32];
 
+/// Something in a tree: the folder where it counts, its name, and what it is.
+pub(crate) type Entry = (Box<[u8]>, Box<[u8]>, Id);
+
 /// Who is in whom, of new trees.
 #[derive(Default)]
 pub(crate) struct Family {
@@ -21,6 +24,10 @@ pub(crate) struct Family {
     pub(crate) roots: HashMap<Id, Id>,
     /// Names in which something was found, each with a tree that has it.
     pub(crate) named: HashMap<Box<[u8]>, (Id, Finding)>,
+    /// Entries that hold secrets by their name, with a tree that has them.
+    pub(crate) files: HashMap<Entry, Id>,
+    /// Folders whose files are judged by where they are, with a tree that has them.
+    pub(crate) places: HashMap<(Box<[u8]>, Id), Id>,
     /// Bytes of an id.
     pub(crate) width: usize,
     /// Entries of trees, by a hash with a key of this process, so that nobody makes two of one.
@@ -78,15 +85,16 @@ pub(crate) fn id_from(bytes: &[u8]) -> Id {
     id
 }
 
-/// Names and objects of a tree. What does not parse was refused by git's own check.
-pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+/// Names and objects of a tree, and whether each is a folder. What does not parse was refused by git's own check.
+pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
     std::iter::from_fn(move || {
         let space = bytes.iter().position(|byte| *byte == b' ')?;
+        let is_folder = bytes[..space].trim_ascii_start().ends_with(b"40000");
         let rest = &bytes[space + 1..];
         let end = rest.iter().position(|byte| *byte == 0)?;
         let object = rest.get(end + 1..end + 1 + width)?;
         bytes = &rest[end + 1 + width..];
-        Some((&rest[..end], object))
+        Some((&rest[..end], object, is_folder))
     })
 }
 
@@ -101,8 +109,8 @@ mod tests {
         let mut family = Family::default();
         let mut news = |tree: &[u8]| -> Vec<String> {
             let all: Vec<_> = entries(tree, 20).collect();
-            let news = all.into_iter().filter(|(name, child)| family.is_news(name, child));
-            news.map(|(name, child)| format!("{} {}", String::from_utf8_lossy(name), id_from(child)[0]))
+            let news = all.into_iter().filter(|(name, child, _)| family.is_news(name, child));
+            news.map(|(name, child, _)| format!("{} {}", String::from_utf8_lossy(name), id_from(child)[0]))
                 .collect()
         };
         assert_eq!(news(&tree), ["a 1", "b c 2"]);

@@ -1,5 +1,7 @@
 //! Files that hold secrets by their name.
 
+use unicode_normalization::UnicodeNormalization;
+
 /// Whole names.
 const WHOLE: &[&str] = &[
     ".env",
@@ -40,19 +42,90 @@ const PLACES: &[(&str, &str)] = &[
 /// What `.env` is called where it is only an example.
 const EXAMPLES: &[&str] = &["example", "sample", "template", "dist", "test", "defaults"];
 
+/// Letters of other alphabets that nobody tells from those of a name.
+const LOOK_ALIKES: &[(char, char)] = &[
+    ('а', 'a'),
+    ('с', 'c'),
+    ('ԁ', 'd'),
+    ('е', 'e'),
+    ('ё', 'e'),
+    ('һ', 'h'),
+    ('і', 'i'),
+    ('ι', 'i'),
+    ('ı', 'i'),
+    ('ј', 'j'),
+    ('ο', 'o'),
+    ('о', 'o'),
+    ('р', 'p'),
+    ('ρ', 'p'),
+    ('ѕ', 's'),
+    ('ν', 'v'),
+    ('ѵ', 'v'),
+    ('υ', 'u'),
+    ('х', 'x'),
+    ('у', 'y'),
+    ('п', 'n'),
+    ('ո', 'n'),
+    ('ѐ', 'e'),
+    ('\u{2024}', '.'),
+    ('\u{ff0e}', '.'),
+    ('\u{2010}', '-'),
+    ('\u{2011}', '-'),
+    ('\u{2012}', '-'),
+    ('\u{2013}', '-'),
+    ('\u{2212}', '-'),
+];
+
+/// A name as a file system or a reader may take it: in lower case, without what is invisible, without the dots,
+/// spaces and stream that Windows leaves out at its end, and with letters of one alphabet.
+pub(crate) fn plain(name: &[u8]) -> String {
+    let mut made = String::with_capacity(name.len());
+    for letter in String::from_utf8_lossy(name).nfkc().flat_map(char::to_lowercase) {
+        if is_invisible(letter) {
+            continue;
+        }
+        let alike = LOOK_ALIKES.iter().find(|(other, _)| *other == letter);
+        made.push(alike.map_or(letter, |(_, letter)| *letter));
+    }
+    let end = made.find(':').unwrap_or(made.len());
+    made.truncate(end);
+    made.trim_matches(|letter: char| letter.is_whitespace() || letter.is_control())
+        .trim_end_matches(|letter: char| letter == '.' || letter.is_whitespace())
+        .to_owned()
+}
+
+/// What HFS+ leaves out of a name, and what no reader sees.
+fn is_invisible(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// The rule that a file's name breaks, with the folder that it is in.
 pub(crate) fn rule(folder: &[u8], name: &[u8]) -> Option<&'static str> {
-    let (folder, name) = (folder.to_ascii_lowercase(), name.to_ascii_lowercase());
-    let is = |other: &&str| name == other.as_bytes();
-    if WHOLE.iter().any(is) || ENDS.iter().any(|end| name.ends_with(end.as_bytes())) {
+    // To Windows a name with `\` is a path.
+    let mut parts = name.rsplit(|byte| *byte == b'\\');
+    let name = plain(parts.next().unwrap_or_default());
+    let folder = plain(parts.next().unwrap_or(folder));
+    let name = name.as_str();
+    if WHOLE.contains(&name) || ENDS.iter().any(|end| name.ends_with(end)) {
         return Some("secret-file");
     }
-    if PLACES.iter().any(|(place, file)| folder == place.as_bytes() && name == file.as_bytes()) {
+    if PLACES.contains(&(folder.as_str(), name)) {
         return Some("secret-file");
     }
-    let rest = name.strip_prefix(b".env.")?;
-    let example = rest.split(|byte| *byte == b'.').any(|word| EXAMPLES.iter().any(|e| word == e.as_bytes()));
-    (!example).then_some("secret-file")
+    // `.env.production`, `.env-old` and `.env~`, but not `.environment`.
+    let rest = name.strip_prefix(".env")?;
+    let mut words = rest.split(['.', '-', '_', '~']);
+    if rest.is_empty() || !words.next()?.is_empty() {
+        return None;
+    }
+    (!words.any(|word| EXAMPLES.contains(&word))).then_some("secret-file")
+}
+
+/// Whether files in a folder of this name are judged by it.
+pub(crate) fn is_place(folder: &[u8]) -> bool {
+    let folder = plain(folder);
+    PLACES.iter().any(|(place, _)| *place == folder)
 }
 
 #[cfg(test)]
@@ -67,15 +140,39 @@ mod tests {
             ("", ".env.production", true),
             ("", ".env.example", false),
             ("", ".env.local.sample", false),
+            ("", ".env-sample", false),
+            ("", ".env~", true),
+            ("", ".env-old", true),
+            ("", ".env_local", true),
+            ("", ".environment", false),
             ("", "env", false),
             ("", "id_rsa", true),
             ("", "id_rsa.pub", false),
             ("", "store.p12", true),
             (".aws", "credentials", true),
+            (".AWS", "Credentials", true),
             ("src", "credentials", false),
+            ("", ".aws\\credentials", true),
+            ("", "app\\.env", true),
+            ("", ".env.", true),
+            ("", ".env ", true),
+            ("", ".env. .", true),
+            ("", ".env\t", true),
+            ("", ".env::$DATA", true),
+            ("", ".e\u{200c}nv", true),
+            ("", "\u{feff}.env", true),
+            ("", "．ｅｎｖ", true),
+            ("", ".\u{435}nv", true),
+            ("", "\u{2024}env", true),
+            ("", "id_\u{433}sa", false),
+            ("", "ID_RSA", true),
+            ("", "store.\u{440}12", true),
             ("", "main.rs", false),
+            ("", "", false),
+            ("", "...", false),
         ] {
-            assert_eq!(rule(folder.as_bytes(), name.as_bytes()).is_some(), found, "{folder}/{name}");
+            assert_eq!(rule(folder.as_bytes(), name.as_bytes()).is_some(), found, "{folder}/{name:?}");
         }
+        assert!(is_place(b".AWS") && !is_place(b"src"));
     }
 }

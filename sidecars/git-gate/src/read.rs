@@ -35,6 +35,9 @@ const MOST_HELD: u64 = 32 << 20;
 /// Commits of upstream, right below what is pushed, whose names are looked through.
 const MOST_PARENTS: usize = 64;
 
+/// Files and folders of a push that are judged by their names.
+const MOST_NAMED: usize = 10_000;
+
 /// Bytes of a blob that are read at once.
 const PIECE: usize = 64 << 10;
 
@@ -72,6 +75,7 @@ impl Reader<'_> {
         let mut reading = Reading::default();
         self.objects(&new, &mut family, &mut reading).await?;
         self.tell_names(updates, &mut family, &mut reading).await?;
+        self.tell_files(updates, &mut family, &mut reading).await?;
         if !reading.found.is_empty() {
             self.mark_ignored(updates, &mut reading).await?;
         }
@@ -196,11 +200,20 @@ impl Reader<'_> {
     fn tree(&self, id: &str, bytes: &[u8], new: &HashSet<Id>, family: &mut Family) -> Result<(), String> {
         let Some(own) = id_of(id) else { return Ok(()) };
         let (mut names, mut ends, mut text) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, child) in entries(bytes, family.width) {
+        for (name, child, is_folder) in entries(bytes, family.width) {
             if !family.is_news(name, child) {
                 continue;
             }
             let child = id_from(child);
+            // Whatever the entry is otherwise: a file, a link, a submodule; and whether upstream has its content.
+            if is_folder && names::is_place(name) {
+                family.places.entry((name.into(), child)).or_insert(own);
+            } else if !is_folder && names::rule(b"", name).is_some() {
+                family.files.entry((Box::default(), name.into(), child)).or_insert(own);
+            }
+            if family.places.len() + family.files.len() > MOST_NAMED {
+                return Err("it has more files that hold secrets by their name than can be told".to_owned());
+            }
             if new.contains(&child) {
                 family.parents.entry(child).or_insert_with(|| (own, name.into()));
             }
@@ -247,6 +260,72 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// The files that hold secrets by their name, but for those that upstream has already under it.
+    async fn tell_files(
+        &self,
+        updates: &[Update],
+        family: &mut Family,
+        reading: &mut Reading,
+    ) -> Result<(), String> {
+        let mut files = std::mem::take(&mut family.files);
+        for ((folder, tree), parent) in std::mem::take(&mut family.places) {
+            for (id, path) in self.listed(&hex::encode(&tree[..family.width]), &[]).await? {
+                if names::rule(&folder, &path).is_some() && names::rule(b"", &path).is_none() {
+                    files.entry((folder.clone(), path.into(), id)).or_insert(parent);
+                }
+            }
+        }
+        if files.is_empty() {
+            return Ok(());
+        }
+        let boundary = self.reached(&["--boundary"], updates).await?;
+        for parent in boundary.lines().filter_map(|line| line.strip_prefix('-')).take(MOST_PARENTS) {
+            for (id, path) in self.listed(parent, &["-r"]).await? {
+                let (folder, name) = split(&path);
+                files.remove(&(Box::default(), name.into(), id));
+                files.remove(&(folder.into(), name.into(), id));
+            }
+            if files.is_empty() {
+                break;
+            }
+        }
+        for ((folder, name, id), tree) in files {
+            let (commit, mut path) = family.path(&tree);
+            for part in [folder, name].iter().filter(|part| !part.is_empty()) {
+                if !path.is_empty() {
+                    path.push(b'/');
+                }
+                path.extend_from_slice(part);
+            }
+            let id = hex::encode(&id[..family.width]);
+            let words = "a file that holds secrets by its name";
+            reading.add(Found::by_name(
+                "secret-file",
+                words,
+                Place::new(commit, shown(&path, &id)),
+                id.as_bytes(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is in a tree but folders: objects and paths.
+    async fn listed(&self, tree: &str, options: &[&str]) -> Result<Vec<(Id, Vec<u8>)>, String> {
+        let arguments = [&["ls-tree", "-z"], options, &[tree]].concat();
+        let there = self.both().plain(self.passage, &arguments, LISTED_WITHIN).await;
+        let there = there.map_err(|error| error.to_string())?;
+        if !there.good {
+            return Err("the folders of the push cannot be listed".to_owned());
+        }
+        let lines = there.output.split(|byte| *byte == 0).filter_map(|line| {
+            let tab = line.iter().position(|byte| *byte == b'\t')?;
+            let mut words = std::str::from_utf8(&line[..tab]).ok()?.split(' ');
+            let (kind, id) = (words.nth(1)?, words.next()?);
+            (kind != "tree").then_some((id_of(id)?, line[tab + 1..].to_vec()))
+        });
+        Ok(lines.collect())
+    }
+
     /// A blob of any size, streamed.
     async fn blob(
         &self,
@@ -258,11 +337,6 @@ impl Reader<'_> {
         let (commit, path) = id_of(id).map_or((None, Vec::new()), |own| family.path(&own));
         let shown = shown(&path, id);
         let place = |inside: &str| Place::new(commit.clone(), format!("{shown}{inside}"));
-        let (folder, name) = split(&path);
-        if let Some(rule) = names::rule(folder, name) {
-            let words = "a file that holds secrets by its name";
-            reading.add(Found::by_name(rule, words, place(""), id.as_bytes()));
-        }
         let mut views = Views::new(self.scanner);
         let mut piece = vec![0; PIECE];
         let mut first = true;

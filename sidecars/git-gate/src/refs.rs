@@ -59,6 +59,11 @@ pub(crate) fn judge(
     if name.starts_with("refs/replace/") || name == "HEAD" || !name.starts_with("refs/") {
         return Err(format!("{name} may not be pushed: it changes what others see"));
     }
+    if is_taken_for_another(name) && !update.deletes() {
+        return Err(format!(
+            "{name} may not be pushed: git takes such a name for something else; choose another name"
+        ));
+    }
     if let Some(target) = upstream.aliases.get(name) {
         return Err(format!("{name} is another name of {target} in the upstream; push that one"));
     }
@@ -80,8 +85,38 @@ pub(crate) fn judge(
         None if upstream.default.as_ref() == Some(name) => {
             Err(format!("{name} is the upstream's default branch; push another one, or {}", change("allow")))
         }
+        None if upstream.default.is_none() => unsaid(upstream, update, &change("allow")),
         None => Ok(()),
     }
+}
+
+/// Judges an update where the upstream does not say which branch is its default one.
+fn unsaid(upstream: &Upstream, update: &Update, change: &str) -> Result<(), String> {
+    let name = &update.name;
+    match (&upstream.head, upstream.refs.get(name)) {
+        // A commit, but not of which branch: it may be any that is there.
+        (Some(head), Some(at)) if head == at => Err(format!(
+            "{name} may be the upstream's default branch, which it does not name: its HEAD is the same commit; push \
+             another one, or {change}"
+        )),
+        // Its HEAD names a branch that is not there: whoever makes that one makes the default branch.
+        (None, None) => Err(format!(
+            "{name} may become the upstream's default branch: the upstream's HEAD names a branch that is not there, \
+             and it does not say which; the person makes that branch or sets HEAD, or {change}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether git reads a branch or tag of this name as something else where it is given by its short name: as one of
+/// its own heads, as a full name, or as a commit.
+fn is_taken_for_another(name: &str) -> bool {
+    let Some(short) = name.strip_prefix("refs/heads/").or_else(|| name.strip_prefix("refs/tags/")) else {
+        return false;
+    };
+    let upper = short.to_ascii_uppercase();
+    let own = upper == "HEAD" || upper == "AUTO_MERGE" || upper.ends_with("_HEAD");
+    own && !short.contains('/') || upper.starts_with("REFS/") || is_id(&short.to_ascii_lowercase())
 }
 
 /// Refuses to move what may be only another name of a branch that may not be pushed, where the upstream does not
@@ -198,6 +233,16 @@ mod tests {
             (&default, ZERO, OLD, "refs/replace/1", Some("changes what others see")),
             (&default, OLD, OLD, "refs/heads/alias", Some("another name of refs/heads/main")),
             (&default, ZERO, OLD, "HEAD", Some("changes what others see")),
+            (&default, ZERO, OLD, "refs/heads/HEAD", Some("takes such a name for something else")),
+            (&default, OLD, OLD, "refs/heads/head", Some("takes such a name for something else")),
+            (&default, ZERO, OLD, "refs/heads/FETCH_HEAD", Some("takes such a name for something else")),
+            (&default, ZERO, OLD, "refs/heads/refs/heads/main", Some("takes such a name for something else")),
+            (&default, ZERO, OLD, &format!("refs/heads/{OLD}"), Some("takes such a name for something else")),
+            (&wide, ZERO, OLD, "refs/heads/HEAD", Some("takes such a name for something else")),
+            (&wide, ZERO, OLD, "refs/tags/HEAD", Some("takes such a name for something else")),
+            (&wide, OLD, ZERO, "refs/heads/HEAD", None),
+            (&default, ZERO, OLD, "refs/heads/ahead", None),
+            (&default, ZERO, OLD, "refs/heads/fix/HEAD", None),
             (&default, ZERO, OLD, "refs/heads/../x", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/-x", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/a\u{1b}[31m", Some("no ref")),
@@ -268,6 +313,35 @@ mod tests {
                 (Err(said), Some(part)) if said.contains(part) => {}
                 (said, part) => panic!("{name}: {said:?}, not {part:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn where_the_default_branch_is_not_said_none_is_made_or_moved_that_may_be_it() {
+        let other = "2".repeat(40);
+        for (head, name, part) in [
+            // A HEAD that names a branch which is not there.
+            (None, "refs/heads/main", Some("may become the upstream's default branch")),
+            (None, "refs/heads/topic", Some("may become the upstream's default branch")),
+            (None, "refs/heads/there", None),
+            // One that is a commit and no name, as old servers say it.
+            (Some(OLD), "refs/heads/there", Some("may be the upstream's default branch")),
+            (Some(OLD), "refs/heads/elsewhere", None),
+            (Some(OLD), "refs/heads/topic", None),
+        ] {
+            let upstream = Upstream {
+                head: head.map(str::to_owned),
+                refs: listed(&[("refs/heads/there", OLD), ("refs/heads/elsewhere", &other)]),
+                ..Upstream::default()
+            };
+            let update = Update { old: ZERO.into(), new: other.clone(), name: name.into() };
+            match (judge(&GateRefs::default(), &upstream, "tool", &update), part) {
+                (Ok(()), None) => {}
+                (Err(said), Some(part)) if said.contains(part) => {}
+                (said, part) => panic!("{head:?} {name}: {said:?}, not {part:?}"),
+            }
+            let allow = GateRefs { allow: Some(vec!["refs/heads/**".into()]), ..GateRefs::default() };
+            assert_eq!(judge(&allow, &upstream, "tool", &update), Ok(()));
         }
     }
 

@@ -36,6 +36,8 @@ impl ObjectFormat {
 pub(crate) struct Upstream {
     /// Full name of its default branch, where it says one.
     pub(crate) default: Option<String>,
+    /// The commit of its `HEAD`, where that leads to one.
+    pub(crate) head: Option<String>,
     /// Its refs, and the object of each.
     pub(crate) refs: BTreeMap<String, String>,
     /// Of these the ones that are known to be only another name, and of what.
@@ -57,6 +59,7 @@ impl Upstream {
             let Some((what, name)) = line.split_once('\t') else { continue };
             if name == "HEAD" {
                 upstream.default = what.strip_prefix("ref: ").map(str::to_owned).or(upstream.default);
+                upstream.head = Some(what).filter(|what| is_id(what)).map(str::to_owned).or(upstream.head);
             } else if let Some(target) = what.strip_prefix("ref: ") {
                 upstream.aliases.insert(name.to_owned(), target.to_owned());
             } else if is_id(what) && name.starts_with("refs/") && !name.ends_with("^{}") {
@@ -150,6 +153,10 @@ mod tests {
         assert_eq!(upstream.default.as_deref(), Some("refs/heads/main"));
         assert_eq!(upstream.refs.keys().collect::<Vec<_>>(), ["refs/heads/main", "refs/tags/v1"]);
         assert_eq!(upstream.refs["refs/tags/v1"], id);
+        assert_eq!(upstream.head.as_ref(), Some(&id));
+        // A HEAD that leads nowhere, beside a branch of that name.
+        let unborn = Upstream::listed(&format!("{id}\trefs/heads/HEAD\n")).expect("read");
+        assert_eq!((unborn.default, unborn.head, unborn.refs.len()), (None, None, 1));
         let upstream = Upstream::listed(&format!("ref: refs/heads/main\trefs/heads/a\n{id}\trefs/heads/a\n"))
             .expect("read");
         assert_eq!((upstream.refs.len(), upstream.aliases["refs/heads/a"].as_str()), (1, "refs/heads/main"));

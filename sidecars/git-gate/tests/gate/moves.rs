@@ -86,6 +86,48 @@ pub(crate) async fn disguised() -> Result<()> {
     Ok(())
 }
 
+/// A branch called `HEAD`, and an upstream whose own leads nowhere or to a commit.
+pub(crate) async fn heads() -> Result<()> {
+    for lines in ["", "AcceptEnv GIT_PROTOCOL\n"] {
+        let mut scene = Scene::with(lines)?;
+        scene.open(|_| ()).await?;
+        scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
+        for name in
+            ["refs/heads/HEAD", "refs/heads/head", "refs/heads/FETCH_HEAD", "refs/heads/refs/heads/main"]
+        {
+            let words = ["the git gate refused the push", "takes such a name for something else"];
+            scene.refused(&format!("cd clone; git push origin HEAD:{name}"), &words)?;
+        }
+        // One that upstream has stops nothing else, and the default branch stays what it is.
+        scene.shell("git -C up.git update-ref refs/heads/HEAD refs/heads/main")?;
+        scene.shell("cd clone; git fetch -q; git push -q origin HEAD:refs/heads/fine")?;
+        scene.refused("cd clone; git push origin HEAD:refs/heads/main", &["default branch"])?;
+        // A HEAD that names a branch which is not there: whoever makes that one makes the default branch.
+        scene.shell(
+            "git -C up.git update-ref -d refs/heads/HEAD; git -C up.git symbolic-ref HEAD refs/heads/next",
+        )?;
+        for name in ["next", "other"] {
+            scene.refused(
+                &format!("cd clone; git push origin HEAD:refs/heads/{name}"),
+                &["may become the upstream's default branch", "git-gate.repos.tool.refs.allow"],
+            )?;
+        }
+        scene.shell("git clone -q $GATE unborn; cd clone; git commit -q --allow-empty -m y; git push -q origin HEAD:fine")?;
+        // A HEAD that is a commit names no branch either.
+        scene.shell("git -C up.git symbolic-ref HEAD refs/heads/main; git -C up.git update-ref --no-deref HEAD refs/heads/main")?;
+        scene.refused(
+            "cd clone; git push origin HEAD:refs/heads/main",
+            &["may be the upstream's default branch"],
+        )?;
+        scene.shell("cd clone; git push -q origin HEAD:refs/heads/another")?;
+        scene.open(|repo| repo.refs.allow = Some(vec!["refs/heads/main".into()])).await?;
+        scene.shell(
+            "git -C up.git symbolic-ref HEAD refs/heads/next; cd clone; git push -q origin HEAD:main",
+        )?;
+    }
+    Ok(())
+}
+
 /// As no git sends them, which takes minutes to think of so many.
 pub(crate) async fn many() -> Result<()> {
     let mut scene = Scene::new()?;

@@ -145,6 +145,75 @@ pub(crate) async fn attacks() -> Result<()> {
     Ok(())
 }
 
+/// Files that hold secrets by their name: every entry of a tree counts, whatever is known of its content.
+pub(crate) async fn named() -> Result<()> {
+    let mut scene = Scene::new()?;
+    // Upstream has a file of settings under a harmless name, and one that holds secrets by its own.
+    scene.shell(
+        "cd seed; mkdir conf aws; echo a=b > conf/settings; echo c=d > aws/credentials; echo e=f > .netrc; \
+         git add -f .; git commit -qm files; git push -q ../up.git main; git checkout -q -b side; \
+         git commit -q --allow-empty -m side; git push -q ../up.git side; git checkout -q main",
+    )?;
+    scene.open(|_| ()).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    let words = "a file that holds secrets by its name";
+    for (name, script, file) in [
+        ("a new file", "echo x > .env; git add -f .", ".env"),
+        ("a new name of what upstream has", "git mv conf/settings .env", ".env"),
+        ("another name of what upstream has", "cp conf/settings .env; git add -f .", ".env"),
+        ("a second name in one commit", "echo x > a; cp a z; mkdir b; cp a b/.env; git add -f .", "b/.env"),
+        ("a name before it in one commit", "echo x > .env; cp .env zzz; git add -f .", ".env"),
+        (
+            "another name in a later commit",
+            "echo x > a; git add .; git commit -qm a; cp a .env; git add -f .",
+            ".env",
+        ),
+        (
+            "a name that is gone again",
+            "echo x > .env; git add -f .; git commit -qm a; git rm -q .env",
+            ".env",
+        ),
+        ("an empty file", "touch .env; git add -f .", ".env"),
+        ("a folder's new name", "git mv aws .aws", ".aws/credentials"),
+        ("a folder's second name", "mkdir x; cp -r aws x/.AWS; git add -f .", "x/.AWS/credentials"),
+        ("a link", "ln -s /etc/passwd .env; git add -f .", ".env"),
+        ("a submodule", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),.env", ".env"),
+        ("upper case", "echo x > .ENV; git add -f .", ".ENV"),
+        ("a dot at its end", "echo x > .env.; git add -f .", ".env."),
+        ("a space at its end", "echo x > '.env '; git add -f .", ".env "),
+        ("a stream of Windows", "echo x > '.env::$DATA'; git add -f .", ".env::$DATA"),
+        ("a path of Windows", "echo x > 'app\\.env'; git add -f .", "app"),
+        ("letters of another alphabet", "echo x > .\u{435}nv; git add -f .", "nv"),
+        ("wide letters", "echo x > \u{ff0e}\u{ff45}\u{ff4e}\u{ff56}; git add -f .", "\u{ff4e}"),
+        ("an invisible letter", "echo x > .e\u{200b}nv; git add -f .", "nv"),
+        (
+            "in a merge alone",
+            "git merge -q --no-commit --no-ff origin/side || true; cp conf/settings .env; git add -f .",
+            ".env",
+        ),
+        (
+            "from the other side of a merge",
+            "git checkout -qb other origin/side; cp conf/settings .env; git add -f .; git commit -qm o; \
+             git checkout -q work; git merge -q -m m other; git rm -q .env",
+            ".env",
+        ),
+    ] {
+        let script = format!(
+            "cd clone; git checkout -qfB work origin/main; git clean -qfdx; git branch -qD other 2> /dev/null || true; \
+             {script}; git commit -q --allow-empty -m x; git push origin HEAD:refs/heads/x"
+        );
+        scene
+            .refused(&script, &["the git gate refused the push", words, file])
+            .with_context(|| name.to_owned())?;
+    }
+    // What upstream has under such a name is no news, whatever changes beside it, and a folder is no file.
+    scene.shell(
+        "cd clone; git checkout -qfB work origin/main; git clean -qfdx; echo x > more; mkdir .env; echo x > .env/x; \
+         git add -f .; git commit -qm more; git merge -q -m m origin/side; git push -q origin HEAD:refs/heads/fine",
+    )?;
+    Ok(())
+}
+
 /// Forms that no ordinary git makes by itself.
 pub(crate) async fn forms() -> Result<()> {
     let mut scene = Scene::new()?;
