@@ -12,9 +12,9 @@ use super::unreadable::Unreadable;
 /// Bytes that come out of a decoder at a time.
 const OUT: usize = 32 << 10;
 /// Text may always grow to this size.
-const FREE: u64 = 16 << 20;
+pub(super) const FREE: u64 = 16 << 20;
 /// Beyond, to so many times of what came in. Logs and generated code reach 40; a bomb 1,000.
-const TIMES: u64 = 100;
+pub(super) const TIMES: u64 = 100;
 /// The longest head of a gzip member; names and comments are in it.
 const GZIP_HEAD: usize = 64 << 10;
 /// What RFC 8878 asks every decoder to take, and no more.

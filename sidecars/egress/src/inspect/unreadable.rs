@@ -12,4 +12,7 @@ pub(crate) enum Unreadable {
     /// It grows beyond all reason.
     #[error("it grows too much when it is decompressed")]
     Bomb,
+    /// More compressed files are in it, or in one another, than anybody looks into.
+    #[error("it holds more compressed files, or more of them in one another, than are looked into")]
+    Nested,
 }
