@@ -135,16 +135,17 @@ fn gate(work: &Work<'_>, told: Told) -> Result<GateProvision, LaunchError> {
             stale_ok: repo.stale_ok,
         });
     }
+    let held = secrets_of_the_environment(work);
     Ok(GateProvision {
         slug: plan.identity.slug.clone(),
         repos,
-        known_secrets: secrets
+        credentials: secrets
             .values()
             .chain(work.deploy_keys.values())
-            .chain(&work.order.marked)
-            .chain([&work.canary.value])
+            .filter(|secret| !held.contains(secret))
             .cloned()
             .collect(),
+        known_secrets: held.iter().chain(&work.order.marked).chain([&work.canary.value]).cloned().collect(),
         placeholders: plan.placeholders.clone(),
         rules: told.rules,
         upstream_roots: told.upstream_roots,
@@ -172,6 +173,7 @@ fn provision(work: &Work<'_>, told: &Told) -> Result<Provision, LaunchError> {
         routes: Routes::first(plan.egress.routes.clone()),
         credentials,
         known_secrets: secrets_of_the_environment(work),
+        marked: work.order.marked.clone(),
         placeholders: plan.placeholders.clone(),
         rules: told.rules.clone(),
         canary: Some(work.canary.value.clone()),
@@ -190,11 +192,11 @@ fn provision(work: &Work<'_>, told: &Told) -> Result<Provision, LaunchError> {
     })
 }
 
-/// What the bottle's variables and the person's marks name.
+/// The secrets that the agent holds: those of the bottle's variables.
 fn secrets_of_the_environment(work: &Work<'_>) -> Vec<SecretText> {
     let values = work.order.plan.env.values().filter_map(|value| match value {
         Value::Secret(id) => work.order.secrets.get(id).cloned(),
         Value::Literal(_) => None,
     });
-    values.chain(work.order.marked.iter().cloned()).collect()
+    values.collect()
 }

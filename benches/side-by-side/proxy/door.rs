@@ -76,6 +76,7 @@ pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> 
         logs: folder.path().to_owned(),
         identity: None,
         machine: None,
+        lock_after: None,
     };
     let (ours, theirs) = StdUnixStream::pair()?;
     let process = Command::new(std::env::current_exe()?)

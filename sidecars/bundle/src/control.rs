@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_contract::session::{Hello, Role};
+use bottle_daemon::Lockout;
 use bottle_egress::report::backlog::Backlog;
 use bottle_harden::Weaker;
 use bottle_queue::Questions;
@@ -28,6 +29,8 @@ pub(crate) struct Bundle {
     backlog: Backlog,
     /// What daemons ask of a person; a keeper carries it on.
     questions: Questions,
+    /// Locked once any daemon is; keepers hear of it here.
+    lockout: Lockout,
     /// Counts the keepers that asked for events; the latest one gets them.
     listeners: watch::Sender<u64>,
     /// From here on a daemon that ends is no news.
@@ -43,19 +46,22 @@ impl Bundle {
             weaker,
             backlog: Backlog::new(EVENTS),
             questions: Questions::default(),
+            lockout: Lockout::new("bundle", None),
             listeners: watch::Sender::new(0),
             stopping: AtomicBool::new(false),
             stopped: Notify::new(),
         }
     }
 
-    /// Collects the daemons' events and questions, and notices when one ends.
+    /// Collects the daemons' events and questions, and notices when one ends or locks the bottle.
     pub(crate) fn watch(self: &Arc<Self>) {
         for number in 0..self.daemons.len() {
             let bundle = Arc::clone(self);
             tokio::spawn(async move { bundle.hear_questions(&bundle.daemons[number]).await });
             let bundle = Arc::clone(self);
             tokio::spawn(async move { bundle.hear_events(&bundle.daemons[number]).await });
+            let bundle = Arc::clone(self);
+            tokio::spawn(async move { bundle.hear_lock(&bundle.daemons[number]).await });
         }
     }
 
@@ -76,6 +82,36 @@ impl Bundle {
         daemon.channel().closed().await;
         if !self.stopping.load(Ordering::Relaxed) {
             self.daemon_ended(daemon);
+        }
+    }
+
+    /// Waits until the daemon locks the bottle, and has the others lock themselves.
+    async fn hear_lock(&self, daemon: &Sidecar) {
+        let Ok(mut lock) = daemon.channel().open(&BundleRequest::LockOut).await else { return };
+        // One that ends before takes its part of the door with it.
+        let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
+        if self.lockout.is_locked() {
+            return;
+        }
+        self.lockout.lock(why.clone());
+        for other in self.daemons.iter().filter(|other| other.name != daemon.name) {
+            if !matches!(other.lock(&why).await, Ok(BundleEvent::Locked)) {
+                // Fail closed: its end closes its part of the door.
+                tracing::error!(daemon = other.name, "it did not lock itself and is ended");
+                let _ = other.kill();
+            }
+        }
+    }
+
+    /// Tells a keeper of the lock when it is there, at once when it was there before the keeper.
+    async fn tell_lock(self: Arc<Self>, mut keeper: Stream) {
+        let why = tokio::select! {
+            why = self.lockout.locked() => why,
+            _ = keeper.next() => return,
+        };
+        if keeper.message(&BundleEvent::LockedOut(why)).await.is_ok() {
+            // A keeper that is gone asks again when it is back.
+            let _ = keeper.end().await;
         }
     }
 
@@ -104,6 +140,9 @@ impl Bundle {
                 Ok(BundleRequest::Events) => {
                     tokio::spawn(Arc::clone(self).tell(request.accept()));
                 }
+                Ok(BundleRequest::LockOut) => {
+                    tokio::spawn(Arc::clone(self).tell_lock(request.accept()));
+                }
                 Ok(BundleRequest::Question) => {
                     let bundle = Arc::clone(self);
                     tokio::spawn(async move { bundle.questions.serve(request.accept()).await });
@@ -126,6 +165,7 @@ impl Bundle {
                 Ok(BundleRequest::Routes(_)) => self.routes(request).await,
                 Ok(BundleRequest::Supervise(_)) => self.pass_on(request, bottle_supervise::NAME),
                 Ok(BundleRequest::Gate(_)) => self.pass_on(request, bottle_git_gate::NAME),
+                Ok(BundleRequest::Lock(_)) => request.refuse("daemons alone lock a bottle").await,
                 Err(error) => request.refuse(&error.to_string()).await,
             }
         }

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::{Channel, ChannelError, Side};
+use bottle_contract::lock_out::{HITS, LockOut};
 use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS, SUPERVISE_DOOR_PORTS};
-use bottle_contract::session::bundle::BundleEvent;
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
@@ -84,6 +85,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
         logs: config.logs.clone(),
         identity: config.identity,
         machine: config.machine,
+        lock_after: Some(HITS),
     };
     let mut started = vec![start(config, EGRESS, &egress)?];
     if let Some(folder) = &config.gate {
@@ -92,6 +94,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
             folder: folder.clone(),
             identity: config.identity,
             forward_seconds: FORWARD_SECONDS,
+            lock_after: Some(HITS),
         };
         started.push(start(config, GATE, &gate)?);
     }
@@ -152,6 +155,15 @@ impl Sidecar {
             Ok(Err(error)) => Err(format!("the {} daemon: {error}", self.name)),
             Err(_) => Err(format!("the {} daemon did not answer in time", self.name)),
         }
+    }
+
+    /// Has it lock itself, because another daemon did.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub(crate) async fn lock(&self, why: &LockOut) -> Result<BundleEvent, String> {
+        let request = serde_json::to_vec(&BundleRequest::Lock(why.clone()));
+        self.ask(request.map_err(|error| error.to_string())?.into()).await
     }
 
     /// Has it end by itself, and kills it if it does not.

@@ -14,7 +14,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bottle_bundle::{BundleConfig, Control, Door, Identity};
 use bottle_channel::{Channel, Side, Stream, rejoin};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon, LogLevel, Provision, Routes};
+use bottle_contract::credential::{Binding, Scheme};
+use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
+use bottle_contract::session::bundle::{
+    BundleEvent, BundleRequest, Credential, Daemon, LogLevel, Provision, Routes, SuperviseProvision,
+};
+use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_contract::session::{Hello, Role};
 use libtest_mimic::{Arguments, Trial};
 use nix::sys::signal::Signal;
@@ -29,6 +34,8 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments.get(1).map(String::as_str) {
         Some("__egress") => bottle_egress::run(),
+        Some("__git-gate") => bottle_git_gate::run(),
+        Some("__supervise") => bottle_supervise::run(),
         Some("__bundle") => {
             bottle_bundle::run(serde_json::from_str(&arguments[2]).expect("the configuration this test made"))
         }
@@ -42,6 +49,7 @@ fn trials() -> Vec<Trial> {
         trial("what_cannot_be_used_is_rejected_with_its_reason", rejected),
         trial("events_wait_for_the_next_keeper_and_the_door_goes_on", adopted),
         trial("a_dead_daemon_closes_its_door_and_the_keeper_is_told", daemon_dies),
+        trial("a_walk_locks_every_daemon_and_each_keeper_hears_of_it", walked),
         trial("a_dead_parent_takes_its_daemon_with_it", parent_dies),
         trial("both_processes_have_given_their_rights_up", hardened),
         trial("started_as_root_both_become_the_user_they_are_told", becomes_another_user),
@@ -85,8 +93,16 @@ impl Running {
     }
 
     fn start_with(identity: Option<Identity>, control: impl Fn(&Path) -> Control) -> Result<Self> {
+        Self::start_as(identity, control, |_, _| {})
+    }
+
+    fn start_as(
+        identity: Option<Identity>,
+        control: impl Fn(&Path) -> Control,
+        change: fn(&Path, &mut BundleConfig),
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        for name in ["door", "logs"] {
+        for name in ["door", "logs", "gate"] {
             let path = folder.path().join(name);
             std::fs::create_dir(&path)?;
             if let Some(Identity { uid, gid }) = identity {
@@ -95,7 +111,9 @@ impl Running {
         }
         // Closed to everyone else, as a keeper's is.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700))?;
-        let process = bundle(&config(folder.path(), identity, control(folder.path())))?.spawn()?;
+        let mut config = config(folder.path(), identity, control(folder.path()));
+        change(folder.path(), &mut config);
+        let process = bundle(&config)?.spawn()?;
         Ok(Self { folder, process })
     }
 
@@ -143,11 +161,16 @@ impl Running {
 
     /// What the proxy answers to a body in the clear.
     fn post(&self, body: &str) -> Result<String> {
-        let mut socket = StdUnixStream::connect(self.door(9099))?;
+        self.post_to(9099, "http://api.example.com/", "api.example.com", "text/plain", body)
+    }
+
+    /// What is answered at a port of the door.
+    fn post_to(&self, port: u16, to: &str, host: &str, kind: &str, body: &str) -> Result<String> {
+        let mut socket = StdUnixStream::connect(self.door(port))?;
         write!(
             socket,
-            "POST http://api.example.com/ HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: {}\r\n\
-             Connection: close\r\n\r\n",
+            "POST {to} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\nContent-Type: {kind}\r\n\
+             Accept: application/json, text/event-stream\r\nConnection: close\r\n\r\n",
             body.len()
         )?;
         socket.write_all(body.as_bytes())?;
@@ -316,6 +339,94 @@ async fn daemon_dies() -> Result<()> {
         ensure!(!running.door(port).exists(), "port {port} is still there");
     }
     ensure!(!daemon(&keeper).await?.up);
+    ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
+    Ok(())
+}
+
+/// A credential that the agent does not hold.
+const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
+
+/// A bundle with every daemon, whose proxy holds [`KEY`].
+async fn with_every_daemon() -> Result<(Running, Channel)> {
+    let control = |folder: &Path| Control::Socket { path: folder.join("bundle.sock") };
+    let running = Running::start_as(None, control, |folder, config| {
+        config.gate = Some(folder.join("gate"));
+        config.supervise = true;
+    })?;
+    let keeper = running.keeper().await?;
+    let yaml = "routes:\n- host: api.example.com\n  ports: [80]\n  dlp: {outbound_on_match: block}\n\
+                - host: key.example.com\n  auth: {scheme: Bearer, slot: key}\n";
+    let binding = Binding {
+        slot: "key".into(),
+        host: "key.example.com".into(),
+        scheme: Scheme::Bearer,
+        header: "authorization".into(),
+    };
+    let provision = Provision {
+        credentials: vec![Credential { binding, value: Some(KEY.into()) }],
+        ..Provision::of_routes("tested".parse()?, yaml.into())
+    };
+    let ready = ask(&keeper, &BundleRequest::Provision(Box::new(provision))).await?;
+    ensure!(matches!(ready, BundleEvent::Ready { .. }), "{ready:?}");
+    let repo = GateRepo {
+        name: "tool".parse()?,
+        url: "https://git.example.com/tool.git".into(),
+        key: GateKey::Token { token: KEY.into() },
+        refs: GateRefs::default(),
+        supervise: false,
+        stale_ok: false,
+    };
+    let gate = GateProvision {
+        slug: "tested".parse()?,
+        repos: vec![repo],
+        credentials: vec![KEY.into()],
+        known_secrets: Vec::new(),
+        rules: Vec::new(),
+        placeholders: Vec::new(),
+        upstream_roots: String::new(),
+        ask_seconds: None,
+    };
+    let open = ask(&keeper, &BundleRequest::Gate(Box::new(gate))).await?;
+    ensure!(open == BundleEvent::GateOpen, "{open:?}");
+    let supervise = SuperviseProvision { routes: Routes::first(yaml.into()), call_seconds: 1 };
+    let open = ask(&keeper, &BundleRequest::Supervise(supervise)).await?;
+    ensure!(open == BundleEvent::SuperviseOpen, "{open:?}");
+    Ok((running, keeper))
+}
+
+async fn walked() -> Result<()> {
+    let (running, keeper) = with_every_daemon().await?;
+    let push = || running.post_to(9420, "/tool.git/git-receive-pack", "git-gate", "x/y", "0000");
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list-egress-routes","arguments":{}}}"#;
+    let supervised = || running.post_to(9100, "/mcp", "supervise:9100", "application/json", call);
+    ensure!(!push()?.contains(SENTENCE) && supervised()?.contains("api.example.com"), "{}", supervised()?);
+    let mut early = keeper.open(&BundleRequest::LockOut).await?;
+    for number in 0..HITS {
+        let answer = running.post(&KEY[number..number + 16])?;
+        let reason = if number + 1 == HITS { "locked-out" } else { "secret-found" };
+        ensure!(answer.contains(&format!("x-bottle-reason: {reason}")), "{number}: {answer}");
+    }
+    let places = vec!["api.example.com".to_owned()];
+    let why = BundleEvent::LockedOut(LockOut { daemon: "egress".into(), hits: HITS, places });
+    ensure!(event(&mut early).await? == why);
+    // A flood of refusals pushes nothing of it out, and a keeper that comes later hears of it too.
+    drop(keeper);
+    for _ in 0..50 {
+        ensure!(running.ask("http://evil.example.org/")?.contains("x-bottle-reason: locked-out"));
+    }
+    let keeper = running.keeper().await?;
+    ensure!(ask(&keeper, &BundleRequest::LockOut).await? == why);
+    until("the others go on", || {
+        push().is_ok_and(|said| said.contains(SENTENCE))
+            && supervised().is_ok_and(|said| said.contains(SENTENCE))
+    })
+    .await?;
+    // Nothing that a keeper can say opens it again.
+    let BundleEvent::Rejected { .. } = ask(&keeper, &provision()).await? else { bail!("provisioned again") };
+    let routes =
+        Routes { revision: 2, ..Routes::first("routes:\n- host: api.example.com\n  ports: [80]\n".into()) };
+    ensure!(ask(&keeper, &BundleRequest::Routes(routes)).await? == BundleEvent::Live { revision: 2 });
+    ensure!(running.post("hello")?.contains("x-bottle-reason: locked-out"));
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     Ok(())
 }

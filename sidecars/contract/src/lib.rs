@@ -18,6 +18,7 @@
 //! proposal   what an agent may propose, and how it is laid over the live routes
 //! queue      what is asked of a person, and the answer
 //! audit      decisions as chained lines
+//! lock_out   when a bottle that guesses at credentials is stopped
 //! usage      what an answer of a model cost, in tokens
 //! dns        the resolver's answers
 //! terminal   what an agent writes, made fit for a person's terminal
@@ -33,6 +34,7 @@ pub mod canonical;
 pub mod credential;
 pub mod decide;
 pub mod dns;
+pub mod lock_out;
 pub mod names;
 pub mod proposal;
 pub mod queue;

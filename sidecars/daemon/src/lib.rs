@@ -8,10 +8,12 @@
 //! word by word. When the channel ends the process ends, and the kernel sees to it should it hang.
 
 mod door;
+mod lockout;
 mod memory;
 mod parent;
 mod role;
 
 pub use door::{BindError, Door, Listener, Socket};
+pub use lockout::Lockout;
 pub use parent::{Serve, serve};
 pub use role::{Confined, Confinement, run};

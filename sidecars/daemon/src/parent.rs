@@ -1,5 +1,7 @@
 //! The bundle's requests, one after the other, until it stops the daemon or is gone.
 
+use std::sync::Arc;
+
 use bottle_channel::{Channel, Request, Side, Stream};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_contract::session::{Hello, Role};
@@ -8,6 +10,7 @@ use bottle_queue::Questions;
 use tokio::net::UnixStream;
 
 use crate::door::Door;
+use crate::lockout::Lockout;
 use crate::memory::Memory;
 use crate::role::Confined;
 
@@ -31,6 +34,9 @@ pub trait Serve {
 
     /// What a person is asked.
     fn questions(&self) -> &Questions;
+
+    /// What locks it.
+    fn lockout(&self) -> &Arc<Lockout>;
 
     /// Hands over what it counted, until nobody listens. Not every daemon counts.
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
@@ -79,6 +85,13 @@ pub async fn serve<S: Serve>(confined: Confined, door: &Door, daemon: S) -> anyh
             Ok(BundleRequest::Usage) => {
                 tokio::spawn(daemon.usage(request.accept()));
             }
+            Ok(BundleRequest::LockOut) => {
+                tokio::spawn(report_lock(Arc::clone(daemon.lockout()), request.accept()));
+            }
+            Ok(BundleRequest::Lock(why)) => {
+                daemon.lockout().lock(why);
+                answer(request, BundleEvent::Locked).await;
+            }
             Ok(BundleRequest::Health) => answer(request, health(&daemon, &memory, &weaker)).await,
             Ok(asked) => {
                 let event = daemon.answer(asked).await;
@@ -91,6 +104,18 @@ pub async fn serve<S: Serve>(confined: Confined, door: &Door, daemon: S) -> anyh
         tracing::warn!(%error, "the door's sockets could not be removed");
     }
     Ok(())
+}
+
+/// Reports the lock when it is there, unless nobody waits for it any more.
+async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
+    let why = tokio::select! {
+        why = lockout.locked() => why,
+        _ = parent.next() => return,
+    };
+    if parent.message(&BundleEvent::LockedOut(why)).await.is_ok() {
+        // A parent that is gone has taken the bottle's door with it.
+        let _ = parent.end().await;
+    }
 }
 
 async fn answer(request: Request, event: BundleEvent) {

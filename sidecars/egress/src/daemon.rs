@@ -11,7 +11,7 @@ use bottle_channel::Stream;
 use bottle_contract::names::EGRESS_DOOR_PORTS;
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
-use bottle_daemon::{Confinement, Door, Serve};
+use bottle_daemon::{Confinement, Door, Lockout, Serve};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::{self, Held};
@@ -46,6 +46,8 @@ pub struct EgressConfig {
     /// Where the person's machine is, seen from here; none: this is it.
     #[serde(default)]
     pub machine: Option<IpAddr>,
+    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); none: it never is.
+    pub lock_after: Option<usize>,
 }
 
 /// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away.
@@ -104,6 +106,7 @@ struct EgressDaemon {
     backlog: Arc<Backlog>,
     questions: Questions,
     outbox: Arc<Outbox>,
+    lockout: Arc<Lockout>,
     egress: OnceLock<Arc<Egress>>,
 }
 
@@ -129,6 +132,10 @@ impl Serve for EgressDaemon {
 
     fn questions(&self) -> &Questions {
         &self.questions
+    }
+
+    fn lockout(&self) -> &Arc<Lockout> {
+        &self.lockout
     }
 
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
@@ -167,7 +174,8 @@ impl EgressDaemon {
     fn new(config: EgressConfig) -> Self {
         let backlog = Arc::new(Backlog::new(bounds::EVENTS));
         let outbox = Arc::new(Outbox::new(&config.logs, Arc::clone(&backlog)));
-        Self { config, backlog, questions: Questions::default(), outbox, egress: OnceLock::new() }
+        let lockout = Arc::new(Lockout::new(NAME, config.lock_after));
+        Self { config, backlog, questions: Questions::default(), outbox, lockout, egress: OnceLock::new() }
     }
 
     async fn provision(&self, provision: Provision) -> Result<BundleEvent, String> {
@@ -175,9 +183,9 @@ impl EgressDaemon {
             return Err("the egress daemon is provisioned already".to_owned());
         }
         let backlog = Arc::clone(&self.backlog);
-        let asked = (self.questions.clone(), Arc::clone(&self.outbox));
+        let own = (self.questions.clone(), Arc::clone(&self.outbox), Arc::clone(&self.lockout));
         let egress =
-            Egress::provision(provision, &self.config, backlog, asked).map_err(|error| error.to_string())?;
+            Egress::provision(provision, &self.config, backlog, own).map_err(|error| error.to_string())?;
         serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bottle_contract::credential::BadCredential;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::Provision;
+use bottle_daemon::Lockout;
 use bottle_queue::Questions;
 use bottle_scan::{BadRuleFile, KnownSecret, RuleFiles, TooLarge};
 use tokio::sync::Semaphore;
@@ -38,6 +39,9 @@ pub(crate) struct Egress {
     pub(crate) asking: Asking,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
+    pub(crate) lockout: Arc<Lockout>,
+    /// By the number of a known secret: whether it is a credential that the agent does not hold.
+    pub(crate) guarded: Vec<bool>,
     /// Places for requests under way.
     pub(crate) requests: Arc<Semaphore>,
 }
@@ -72,7 +76,7 @@ impl Egress {
         provision: Provision,
         config: &EgressConfig,
         backlog: Arc<Backlog>,
-        (questions, outbox): (Questions, Arc<Outbox>),
+        (questions, outbox, lockout): (Questions, Arc<Outbox>, Arc<Lockout>),
     ) -> Result<Arc<Self>, ProvisionError> {
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
@@ -87,15 +91,17 @@ impl Egress {
         let upstream = Upstream::new(dialer, Trust::in_roots(&provision.upstream_roots)?);
         let passwords = vault.passwords();
         let canary = provision.canary.as_ref().map(|canary| &canary.0);
-        let known = || provision.known_secrets.iter().map(|known| &known.0);
-        let secrets: Vec<&Secret> =
-            vault.values().chain(&passwords).chain(proxy).chain(canary).chain(known()).collect();
-        let unapprovable: Vec<KnownSecret<'_>> = vault
-            .known()
-            .map(|(_, known)| known)
-            .chain(proxy.into_iter().chain(canary).map(KnownSecret::new))
-            .collect();
-        let known: Vec<KnownSecret<'_>> = known().map(KnownSecret::new).collect();
+        let credentials: Vec<&Secret> = vault.values().chain(proxy).collect();
+        let held: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
+        let marked = || provision.marked.iter().map(|marked| &marked.0);
+        let guarded = credentials.iter().map(|secret| !held.contains(secret)).collect();
+        let in_vault = vault.known().map(|(_, known)| known);
+        let unapprovable: Vec<KnownSecret<'_>> =
+            in_vault.chain(proxy.into_iter().chain(canary).map(KnownSecret::new)).collect();
+        let known: Vec<KnownSecret<'_>> =
+            held.iter().copied().chain(marked()).map(KnownSecret::new).collect();
+        let others = passwords.iter().chain(canary).chain(held).chain(marked());
+        let secrets: Vec<&Secret> = credentials.into_iter().chain(others).collect();
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let inspector =
             Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
@@ -116,6 +122,8 @@ impl Egress {
             asking,
             outbox,
             reporter,
+            lockout,
+            guarded,
             requests,
         }))
     }

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bottle_contract::session::bundle::Provision;
-use bottle_daemon::Door;
+use bottle_daemon::{Door, Lockout};
 use bottle_queue::Questions;
 use tempfile::TempDir;
 
 use crate::bounds;
-use crate::daemon::EgressConfig;
+use crate::daemon::{EgressConfig, NAME};
 use crate::door::serve;
 use crate::egress::{Egress, ProvisionError};
 use crate::report::backlog::Backlog;
@@ -28,7 +28,12 @@ pub(crate) struct Opened {
 impl Opened {
     /// Provisions a door and opens it.
     pub(crate) async fn with(provision: Provision) -> Self {
-        let closed = Self::closed(provision);
+        Self::locking(provision, None).await
+    }
+
+    /// The same, and so many hits lock it.
+    pub(crate) async fn locking(provision: Provision, lock_after: Option<usize>) -> Self {
+        let closed = Self::closed(provision, lock_after);
         closed.open().await;
         closed
     }
@@ -36,7 +41,7 @@ impl Opened {
     /// The same, and names are looked up there.
     #[cfg(test)]
     pub(crate) async fn resolving(provision: Provision, server: std::net::SocketAddr) -> Self {
-        let mut closed = Self::closed(provision);
+        let mut closed = Self::closed(provision, None);
         let egress = Arc::get_mut(&mut closed.egress).expect("nobody else has it yet");
         let upstream = Arc::get_mut(&mut egress.upstream).expect("nor this");
         upstream.set_names(crate::upstream::names::Names::asking(server));
@@ -44,10 +49,11 @@ impl Opened {
         closed
     }
 
-    fn closed(provision: Provision) -> Self {
+    fn closed(provision: Provision, lock_after: Option<usize>) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let (backlog, questions) = (Arc::new(Backlog::new(bounds::EVENTS)), Questions::default());
-        let egress = provisioned(provision, folder.path(), &backlog, &questions).expect("provision");
+        let egress = provisioned(provision, folder.path(), &backlog, &questions, lock_after);
+        let egress = egress.expect("provision");
         Self { egress, backlog, questions, folder }
     }
 
@@ -62,11 +68,18 @@ pub(crate) fn provisioned(
     folder: &Path,
     backlog: &Arc<Backlog>,
     questions: &Questions,
+    lock_after: Option<usize>,
 ) -> Result<Arc<Egress>, ProvisionError> {
-    let config =
-        EgressConfig { door: door_in(folder), logs: folder.to_owned(), identity: None, machine: None };
+    let config = EgressConfig {
+        door: door_in(folder),
+        logs: folder.to_owned(),
+        identity: None,
+        machine: None,
+        lock_after,
+    };
     let outbox = Arc::new(Outbox::new(folder, Arc::clone(backlog)));
-    Egress::provision(provision, &config, Arc::clone(backlog), (questions.clone(), outbox))
+    let lockout = Arc::new(Lockout::new(NAME, lock_after));
+    Egress::provision(provision, &config, Arc::clone(backlog), (questions.clone(), outbox, lockout))
 }
 
 fn door_in(folder: &Path) -> Door {

@@ -15,7 +15,7 @@ use bottle_contract::names::{GATE_DOOR_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::gate::GateProvision;
-use bottle_daemon::{Confinement, Door, Listener, Serve};
+use bottle_daemon::{Confinement, Door, Listener, Lockout, Serve};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;
@@ -55,6 +55,8 @@ pub struct GateConfig {
     pub identity: Option<Identity>,
     /// Seconds that an upstream may take for a push.
     pub forward_seconds: u64,
+    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); none: it never is.
+    pub lock_after: Option<usize>,
 }
 
 /// [`GateConfig::forward_seconds`] of every bottle.
@@ -66,6 +68,9 @@ pub(crate) struct Gate {
     pub(crate) scanner: Scanner,
     pub(crate) passage: Arc<Passage>,
     pub(crate) questions: Questions,
+    pub(crate) lockout: Arc<Lockout>,
+    /// How many of the known secrets, from the first on, are credentials that the agent does not hold.
+    pub(crate) guarded: usize,
     /// How long a push waits for a person; none: nobody is asked.
     pub(crate) ask: Option<Duration>,
     /// How long an upstream may take for a push.
@@ -150,6 +155,7 @@ struct GateDaemon {
     config: GateConfig,
     passage: Arc<Passage>,
     questions: Questions,
+    lockout: Arc<Lockout>,
     gate: OnceLock<Arc<Gate>>,
 }
 
@@ -173,6 +179,10 @@ impl Serve for GateDaemon {
         &self.questions
     }
 
+    fn lockout(&self) -> &Arc<Lockout> {
+        &self.lockout
+    }
+
     fn up(&self) -> bool {
         self.gate.get().is_some()
     }
@@ -186,14 +196,16 @@ async fn tell_nothing(mut listener: Stream) {
 impl GateDaemon {
     fn new(config: GateConfig, passage: Passage) -> Self {
         let (questions, gate) = (Questions::default(), OnceLock::new());
-        Self { config, passage: Arc::new(passage), questions, gate }
+        let lockout = Arc::new(Lockout::new(NAME, config.lock_after));
+        Self { config, passage: Arc::new(passage), questions, lockout, gate }
     }
 
     async fn provision(&self, provision: GateProvision) -> Result<BundleEvent, String> {
         if self.gate.get().is_some() {
             return Err("the git gate is provisioned already".to_owned());
         }
-        let secrets: Vec<_> = provision.known_secrets.iter().map(|secret| &secret.0).collect();
+        let known = provision.credentials.iter().chain(&provision.known_secrets);
+        let secrets: Vec<_> = known.map(|secret| &secret.0).collect();
         let known = KnownSecrets::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
         let redactor = Redactor::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
@@ -213,6 +225,8 @@ impl GateDaemon {
                 .with_harmless(&provision.placeholders),
             passage: Arc::clone(&self.passage),
             questions: self.questions.clone(),
+            lockout: Arc::clone(&self.lockout),
+            guarded: provision.credentials.len(),
             ask: provision.ask_seconds.map(Duration::from_secs),
             forward: Duration::from_secs(self.config.forward_seconds),
             gits: Arc::new(Semaphore::new(GITS)),

@@ -21,6 +21,8 @@ pub(crate) struct Found {
     pub(crate) line: Option<u64>,
     /// A secret of this bottle: never to pass, whatever anybody says.
     pub(crate) known: bool,
+    /// The secret's number and what of the push matched, hashed: what a lock-out counts.
+    pub(crate) hit: Option<(usize, [u8; 32])>,
     /// What its author marked as harmless: `gitleaks:allow`, or `.gitleaksignore`.
     pub(crate) marked: Option<&'static str>,
     /// The same finding in the same place, when it is pushed again.
@@ -46,10 +48,13 @@ impl Place {
 }
 
 impl Found {
-    /// What the scanner found, with what its value is known again by.
+    /// What the scanner found, with what its value is known again by. Of a known secret no line is kept: where a match
+    /// begins tells how much of it matched.
     pub(crate) fn by_scanner(finding: &Finding, place: Place, value: &[u8]) -> Self {
         let known = finding.detector == Detector::KnownSecrets;
-        Self { known, ..Self::by_name(&finding.rule, &finding.preview, place, value) }
+        let hit = finding.secret.map(|secret| (secret, Sha256::digest(value).into()));
+        let place = if known { Place { line: None, ..place } } else { place };
+        Self { known, hit, ..Self::by_name(&finding.rule, &finding.preview, place, value) }
     }
 
     /// What a name tells, in these words.
@@ -62,7 +67,7 @@ impl Found {
         let (rule, preview) = (rule.to_owned(), words.to_owned());
         let Place { commit, place, line } = place;
         let fingerprint = hash.finalize().into();
-        Self { rule, preview, commit, place, line, known: false, marked: None, fingerprint }
+        Self { rule, preview, commit, place, line, known: false, hit: None, marked: None, fingerprint }
     }
 }
 

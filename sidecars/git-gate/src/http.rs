@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bottle_contract::lock_out;
 use bottle_daemon::Socket;
 use bytes::{Bytes, BytesMut};
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, EXPIRES, PRAGMA};
@@ -149,6 +150,7 @@ fn version<B>(request: &Request<B>) -> Option<&'static str> {
 
 async fn advertise(gate: &Gate, repo: &Repo, service: Service, version: Option<&'static str>) -> Answer {
     let refreshed = match service {
+        _ if gate.lockout.is_locked() => Err(lock_out::SENTENCE.to_owned()),
         Service::Fetch => repo.refresh_to_read(&gate.passage).await,
         Service::Push => repo.refresh(&gate.passage).await.map(drop),
     };
@@ -233,6 +235,10 @@ pub(crate) async fn patiently<T>(places: &Semaphore, next: impl Future<Output = 
 }
 
 async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: Request<Incoming>) -> Answer {
+    let result = format!("application/x-git-{}-result", service.word());
+    if gate.lockout.is_locked() {
+        return streamed(Either::Left(Full::new(refusal(service, lock_out::SENTENCE))), &result);
+    }
     let Ok(Ok(place)) = timeout(IDLE, Arc::clone(&gate.gits).acquire_owned()).await else {
         return says(StatusCode::SERVICE_UNAVAILABLE, "the git gate is busy; try again");
     };
@@ -282,7 +288,7 @@ async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: R
             repo.sweep();
         }
     });
-    streamed(Either::Right(Piped(body)), &format!("application/x-git-{}-result", service.word()))
+    streamed(Either::Right(Piped(body)), &result)
 }
 
 /// What the client of a service shows as the remote's word.

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_contract::lock_out;
 use bottle_contract::queue::{Answer, Status, Tool};
 use bottle_queue::question;
 use bottle_scan::Severity;
@@ -94,6 +95,7 @@ impl Push<'_> {
         let repo = self.repo;
         let updates = updates
             .ok_or_else(|| format!("the git gate takes at most {MOST_UPDATES} refs in a push; push fewer"))?;
+        self.locked_out()?;
         self.read_names(&*repo.upstream().await?, &updates)?;
         let mut turn = repo.pushing.lock().await;
         self.judge(&*repo.upstream().await?, &updates).await?;
@@ -101,6 +103,10 @@ impl Push<'_> {
             let reading =
                 read::read(&repo.git, &self.quarantine, &updates, &self.gate.scanner, &self.gate.passage);
             let reading = reading.await.map_err(|why| format!("the git gate refused the push: {why}"))?;
+            for (secret, value) in reading.found.iter().filter_map(|found| found.hit) {
+                self.count(secret, &value);
+            }
+            self.locked_out()?;
             let found = self.weigh(reading)?;
             if !found.is_empty() {
                 // Others push while a person thinks; after that the upstream is another one.
@@ -120,6 +126,11 @@ impl Push<'_> {
         let there = |update: &&Update| !upstream.refs.contains_key(&update.name);
         for update in updates.iter().filter(there) {
             let report = self.gate.scanner.scan(update.name.as_bytes());
+            for finding in &report.findings {
+                let value = &update.name.as_bytes()[finding.span.within(update.name.len())];
+                finding.secret.into_iter().for_each(|secret| self.count(secret, value));
+            }
+            self.locked_out()?;
             if report.worst() == Some(Severity::Block) {
                 return Err(
                     "the git gate refused the push: the name of a ref holds what looks like a secret; \
@@ -129,6 +140,18 @@ impl Push<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Counts a hit on a credential that the agent does not hold.
+    fn count(&self, secret: usize, value: &[u8]) {
+        if secret < self.gate.guarded {
+            self.gate.lockout.hit(secret, value, &self.repo.name);
+        }
+    }
+
+    /// Refuses every push while the bottle is locked.
+    fn locked_out(&self) -> Result<(), String> {
+        if self.gate.lockout.is_locked() { Err(lock_out::SENTENCE.to_owned()) } else { Ok(()) }
     }
 
     /// The rules over refs.
@@ -164,6 +187,9 @@ impl Push<'_> {
         found.retain(|found| found.known || !repo.approved(&found.fingerprint));
         if found.iter().any(|found| found.known) {
             found.retain(|found| found.known);
+            // Marks say which lines a match touches, and repeats how many of a file's guesses match.
+            found.iter_mut().for_each(|found| found.marked = None);
+            found.dedup_by(|next, kept| (&next.commit, &next.place) == (&kept.commit, &kept.place));
             let next = "a secret of this bottle never passes; take it out of every commit, and push again";
             return Err(refused(&found, more, next));
         }
@@ -231,6 +257,8 @@ impl Push<'_> {
     /// The same push to upstream, all or nothing.
     async fn forward(&mut self, updates: &[Update]) -> Result<(), String> {
         let repo = self.repo;
+        // It may have waited for long.
+        self.locked_out()?;
         // Whoever pushed may have gone away meanwhile; then nothing is to be pushed any more.
         if self.tell.write_all(b"there\n").await.is_err() {
             return Err("who pushed is gone".to_owned());

@@ -9,7 +9,7 @@ use bottle_channel::Stream;
 use bottle_contract::names::{SUPERVISE_DOOR_PORTS, SUPERVISE_PORT};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
-use bottle_daemon::{Confinement, Door, Listener, Serve};
+use bottle_daemon::{Confinement, Door, Listener, Lockout, Serve};
 use bottle_harden::identity::Identity;
 use bottle_harden::syscalls;
 use bottle_queue::Questions;
@@ -58,6 +58,7 @@ fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
 struct SuperviseDaemon {
     config: SuperviseConfig,
     questions: Questions,
+    lockout: Arc<Lockout>,
     proposals: OnceLock<Arc<Proposals>>,
 }
 
@@ -87,6 +88,10 @@ impl Serve for SuperviseDaemon {
         &self.questions
     }
 
+    fn lockout(&self) -> &Arc<Lockout> {
+        &self.lockout
+    }
+
     fn up(&self) -> bool {
         self.proposals.get().is_some()
     }
@@ -99,11 +104,13 @@ async fn tell_nothing(mut listener: Stream) {
 
 impl SuperviseDaemon {
     fn new(config: SuperviseConfig) -> Self {
-        Self { config, questions: Questions::default(), proposals: OnceLock::new() }
+        let lockout = Arc::new(Lockout::new(NAME, None));
+        Self { config, questions: Questions::default(), lockout, proposals: OnceLock::new() }
     }
 
     async fn open(&self, provision: &SuperviseProvision) -> Result<BundleEvent, String> {
-        let proposals = Arc::new(Proposals::new(self.questions.clone(), &provision.routes)?);
+        let proposals =
+            Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), &provision.routes)?);
         let waits = Duration::from_secs(provision.call_seconds);
         let listener = Listener::bind(&self.config.door, SUPERVISE_PORT).await;
         let listener = listener.map_err(|error| format!("supervise's {error}"))?;

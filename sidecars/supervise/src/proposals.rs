@@ -10,6 +10,7 @@ use bottle_contract::proposal::{self, Proposal, ProposalError};
 use bottle_contract::queue::{Answer, Id, MAX_TEXT, Tool};
 use bottle_contract::route::{Form, RouteTable, parse_routes};
 use bottle_contract::session::bundle::Routes;
+use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 
@@ -29,6 +30,7 @@ pub(crate) struct Current {
 /// Everything that was asked by one bottle.
 pub(crate) struct Proposals {
     questions: Questions,
+    lockout: Arc<Lockout>,
     live: RwLock<Arc<Current>>,
     asked: Mutex<VecDeque<Asked>>,
 }
@@ -78,9 +80,14 @@ impl Proposals {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub(crate) fn new(questions: Questions, routes: &Routes) -> Result<Self, String> {
+    pub(crate) fn new(questions: Questions, lockout: Arc<Lockout>, routes: &Routes) -> Result<Self, String> {
         let live = RwLock::new(Arc::new(read(routes)?));
-        Ok(Self { questions, live, asked: Mutex::default() })
+        Ok(Self { questions, lockout, live, asked: Mutex::default() })
+    }
+
+    /// Whether the bottle is locked: then nothing that is allowed leaves it either.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.lockout.is_locked()
     }
 
     /// These routes are live now.
@@ -159,8 +166,9 @@ mod tests {
     fn proposals() -> Proposals {
         let yaml = "routes:\n- host: open.example\n- host: key.example\n  matches: [{methods: [GET]}]\n  \
                     auth: {scheme: Bearer, slot: s}\n";
-        Proposals::new(Questions::default(), &Routes { revision: 2, ..Routes::first(yaml.to_owned()) })
-            .expect("routes")
+        let routes = Routes { revision: 2, ..Routes::first(yaml.to_owned()) };
+        let lockout = Arc::new(Lockout::new("supervise", None));
+        Proposals::new(Questions::default(), lockout, &routes).expect("routes")
     }
 
     fn propose(proposals: &Proposals, text: &str, revision: Option<u64>) -> Result<Proposed, Unasked> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_contract::lock_out;
 use bottle_contract::queue::{Answer, Id, Scope, Status, Tool};
 use bottle_contract::route::shown;
 use rmcp::model::{
@@ -175,6 +176,7 @@ impl ServerHandler for Server {
         let call = Call::read(&request.name, request.arguments)
             .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
         let said = match call {
+            _ if self.proposals.is_locked() => json!({"status": "refused", "message": lock_out::SENTENCE}),
             Call::List => self.routes(),
             Call::Check(id) => self.decision(&id, &context).await?,
             Call::Propose { tool, proposal, why, revision } => {

@@ -40,6 +40,8 @@ pub enum Reason {
     InjectionFound,
     /// The budget is spent.
     BudgetSpent,
+    /// The bottle is locked ([`crate::lock_out`]): nothing leaves it any more.
+    LockedOut,
     /// Upstream is down or too slow (502).
     UpstreamUnreachable,
     /// Upstream's certificate does not hold (502).
@@ -68,6 +70,7 @@ impl Reason {
             Self::AddressForbidden => "address-forbidden",
             Self::InjectionFound => "injection-found",
             Self::BudgetSpent => "budget-spent",
+            Self::LockedOut => "locked-out",
             Self::UpstreamUnreachable => "upstream-unreachable",
             Self::UpstreamUntrusted => "upstream-untrusted",
         }
@@ -94,6 +97,7 @@ impl Reason {
             Self::AddressForbidden => "the host leads to a forbidden address",
             Self::InjectionFound => "the answer tries to take over its reader",
             Self::BudgetSpent => "the budget is spent",
+            Self::LockedOut => "the bottle is locked",
             Self::UpstreamUnreachable => "the host could not be reached",
             Self::UpstreamUntrusted => "the host's certificate does not hold",
         }

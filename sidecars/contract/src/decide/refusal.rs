@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Reason;
 use super::git::Denied;
 use crate::canonical::Ambiguous;
+use crate::lock_out;
 use crate::names::{HTTP_PORT, HTTPS_PORT};
 use crate::route::Route;
 
@@ -122,6 +123,12 @@ impl Refusal {
              `dlp.outbound_on_match` in the route.",
         );
         refusal
+    }
+
+    /// A request of a bottle that is locked. The same for every request, whatever is in it.
+    #[must_use]
+    pub fn locked_out(host: &str) -> Self {
+        Self::new(Reason::LockedOut, host, lock_out::SENTENCE.to_owned())
     }
 
     /// An answer that cannot be handed to the bottle, because the door cannot read it.

@@ -11,6 +11,7 @@ use super::gate::GateProvision;
 use super::guest::SecretText;
 use crate::credential::Binding;
 use crate::decide::Reason;
+use crate::lock_out::LockOut;
 use crate::names::Slug;
 use crate::queue::{Id, Question};
 use crate::usage::Usage;
@@ -40,6 +41,10 @@ pub enum BundleRequest {
     /// What answers of models cost: [`BundleEvent::Used`] again and again, each answered by one [`Written`]
     /// when it is on disk. What was not comes again, to whoever asks next.
     Usage,
+    /// Waits until the bottle is locked: [`BundleEvent::LockedOut`], at once where it is locked already.
+    LockOut,
+    /// From the bundle to its daemons alone: another daemon locked the bottle. Answers [`BundleEvent::Locked`].
+    Lock(LockOut),
     /// Asks every daemon. Answers [`BundleEvent::Health`].
     Health,
     /// Closes the door and ends every daemon. Answers [`BundleEvent::Stopped`] first.
@@ -56,9 +61,12 @@ pub struct Provision {
     pub routes: Routes,
     /// Credentials, each bound to its place for the life of the bundle.
     pub credentials: Vec<Credential>,
-    /// Values that are known secrets though nothing injects them (environment); the redactor masks them in
+    /// Values that are known secrets and that the agent holds (environment); the redactor masks them in
     /// every log line, and none leaves unless a person says so.
     pub known_secrets: Vec<SecretText>,
+    /// The same for values that the user marked as secret and that nothing gave to the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub marked: Vec<SecretText>,
     /// The person's own rules for what may not leave. They were read before anything started; a daemon reads them
     /// again, and takes none that it cannot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,6 +106,7 @@ impl Provision {
             routes: Routes::first(yaml),
             credentials: Vec::new(),
             known_secrets: Vec::new(),
+            marked: Vec::new(),
             rules: Vec::new(),
             placeholders: Vec::new(),
             canary: None,
@@ -209,6 +218,10 @@ pub enum LogLevel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleEvent {
+    /// See [`BundleRequest::LockOut`].
+    LockedOut(LockOut),
+    /// See [`BundleRequest::Lock`].
+    Locked,
     /// Every daemon listens and holds its secrets.
     Ready {
         /// The CA certificate the bottle has to trust, PEM. Its key was made in the egress daemon and

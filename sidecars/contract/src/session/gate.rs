@@ -14,7 +14,11 @@ pub struct GateProvision {
     pub slug: Slug,
     /// The only repositories there are.
     pub repos: Vec<GateRepo>,
-    /// Values that never leave in a push: every secret of the launch.
+    /// Credentials of the launch that the agent does not hold. None ever leaves in a push, and who tries again and
+    /// again is locked out ([`crate::lock_out`]).
+    #[serde(default)]
+    pub credentials: Vec<SecretText>,
+    /// Every other secret of the launch: they never leave in a push either.
     pub known_secrets: Vec<SecretText>,
     /// See [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

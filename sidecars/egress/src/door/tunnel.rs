@@ -104,10 +104,17 @@ async fn opened(egress: Arc<Egress>, hello: Hello, way: Way) -> io::Result<()> {
 /// told to the keeper only.
 async fn unopened(egress: &Egress, hello: Hello, target: &Target) -> io::Result<()> {
     let asked = Asked::of_connection(&target.host, target.port);
+    if let Some(refusal) = egress.locked_out(&target.host) {
+        egress.reporter.refused(&asked, &refusal);
+        return Ok(());
+    }
     match egress.upstream.dialer().tcp(target).await {
         Ok(upstream) => {
             egress.reporter.passed_unopened(&asked);
-            bridge(hello.unopened(), upstream).await.map(drop)
+            tokio::select! {
+                passed = bridge(hello.unopened(), upstream) => passed.map(drop),
+                _ = egress.lockout.locked() => Ok(()),
+            }
         }
         Err(error) => {
             egress.reporter.refused(&asked, &error.refusal());

@@ -17,6 +17,7 @@ use super::headers;
 use super::messages::Messages;
 use crate::bounds;
 use crate::door::bridge;
+use crate::egress::Egress;
 use crate::upstream::pool::Upstream;
 use crate::upstream::{Target, UpstreamError};
 
@@ -45,12 +46,12 @@ pub(crate) async fn send(
 }
 
 /// Sends a request that asks for a WebSocket. The bottle sees 101 only after upstream said so; from
-/// there on messages go both ways, each judged where the route wants that, until one has ended.
+/// there on messages go both ways, each judged where the route wants that, until one has ended or the bottle is locked.
 ///
 /// # Errors
 /// [`UpstreamError`], saying which step failed.
 pub(crate) async fn websocket(
-    upstream: &Arc<Upstream>,
+    egress: &Arc<Egress>,
     target: &Target,
     mut outgoing: Outgoing,
     bottle: OnUpgrade,
@@ -63,18 +64,21 @@ pub(crate) async fn websocket(
         outgoing.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     let request = outgoing.into_request(target)?;
-    let mut response = upstream.send_alone(target, request).await?;
+    let mut response = egress.upstream.send_alone(target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(towards_bottle(response));
     }
     let other = hyper::upgrade::on(&mut response);
-    let read = messages.is_some();
+    let (read, lockout) = (messages.is_some(), Arc::clone(&egress.lockout));
     tokio::spawn(async move {
         let Ok((bottle, other)) = tokio::try_join!(bottle, other) else { return };
         match messages {
             Some(messages) => messages.relay(bottle, other).await,
             // How it ended is for its two ends to know.
-            None => drop(bridge(TokioIo::new(bottle), TokioIo::new(other)).await),
+            None => tokio::select! {
+                _ = bridge(TokioIo::new(bottle), TokioIo::new(other)) => {}
+                _ = lockout.locked() => {}
+            },
         }
     });
     let (mut parts, _) = response.into_parts();

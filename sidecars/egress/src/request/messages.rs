@@ -71,6 +71,7 @@ impl Messages {
         let ended = tokio::select! {
             ended = self.pass(Way::Out, from_bottle, &mut to_upstream) => ended,
             ended = self.pass(Way::Back, from_upstream, &mut to_bottle) => ended,
+            _ = self.egress.lockout.locked() => Some(self.refuse(Reason::LockedOut, "")),
         };
         // How it ended is for both ends to know; who is gone hears nothing.
         let close = || Message::Close(ended.clone());
@@ -125,6 +126,12 @@ impl Messages {
         let mut looked = looked;
         let approved: Vec<Finding> = looked.plain.iter().filter(known).cloned().collect();
         looked.plain.retain(|finding| !approved.contains(finding));
+        if way == Way::Out {
+            let new = looked.plain.iter().filter(|finding| finding.span.end > seen);
+            let hits = new.map(|finding| (finding, &view[finding.span.within(view.len())]));
+            let packed = looked.packed.iter().map(|finding| (finding, text));
+            hits.chain(packed).for_each(|(finding, text)| self.egress.count(finding, text, &self.asked.host));
+        }
         view.drain(..view.len().saturating_sub(VIEW));
         let new = looked.plain.iter().filter(|finding| finding.span.end > seen).chain(&looked.packed);
         for finding in new {
@@ -147,7 +154,10 @@ impl Messages {
     }
 
     fn refuse(&self, reason: Reason, words: &str) -> CloseFrame {
-        let refusal = Refusal::later(reason, &self.asked.host, words);
+        let refusal = match reason {
+            Reason::LockedOut => Refusal::locked_out(&self.asked.host),
+            reason => Refusal::later(reason, &self.asked.host, words),
+        };
         self.egress.reporter.refused(&self.asked, &refusal);
         CloseFrame { code: CloseCode::Policy, reason: reason.as_str().into() }
     }

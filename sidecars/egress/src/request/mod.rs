@@ -18,6 +18,7 @@ mod facts;
 mod forward;
 mod headers;
 mod held;
+mod hits;
 mod inbound;
 pub(crate) mod messages;
 mod once;
@@ -67,7 +68,15 @@ pub(crate) async fn handle(
     }
     let turn = once::turn(&egress, &current, &way, &parts);
     let table = turn.as_ref().map_or(&current.table, Turn::table);
-    let judged = Judging { egress: &egress, table, way: &way }.judge(&mut parts, body).await;
+    let judging = Judging { egress: &egress, table, way: &way };
+    let judged = match judging.locked_out(&parts) {
+        Some(refused) => Err(refused),
+        // What is in a request may be what locks the bottle.
+        None => match (judging.judge(&mut parts, body).await, judging.locked_out(&parts)) {
+            (_, Some(refused)) => Err(refused),
+            (judged, None) => judged,
+        },
+    };
     let refused = match judged {
         Ok((permit, cargo)) => {
             if let Some(turn) = turn {
@@ -102,6 +111,10 @@ async fn forwarded(
     let Ok(place) = place else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, &target.host, "the door is closing"));
     };
+    // It may have waited for its place for long.
+    if let Some(refusal) = egress.locked_out(&target.host) {
+        return Err(refusal);
+    }
     let query = path_and_query.split_once('?').map(|(_, query)| query.to_owned());
     let mut stripped = exchange.stripped(&parts.headers);
     stripped.extend(stripped_keys.iter().map(|key| format!("?{key}")));
@@ -116,7 +129,7 @@ async fn forwarded(
     let body = telling.request(&headers, hidden.as_ref(), body);
     let outgoing = Outgoing { method: parts.method, path_and_query, headers, body };
     let sent = if websocket {
-        forward::websocket(&egress.upstream, &target, outgoing, upgrade, messages).await
+        forward::websocket(egress, &target, outgoing, upgrade, messages).await
     } else {
         forward::send(&egress.upstream, &target, outgoing).await
     };

@@ -97,6 +97,7 @@ impl Judging<'_> {
     pub(super) async fn judge(&self, parts: &mut Parts, body: Arriving) -> Result<(Permit, Cargo), Refused> {
         let permit = self.decided(parts, &Findings::none())?;
         let (head, in_head) = look_at_head(self.egress, &permit, parts);
+        self.egress.count_in_head(&head, &in_head, &permit.asked.host);
         self.spare_the_body(&permit, parts, &head, &in_head)?;
         let Some(scanner) = self.egress.inspector.outbound(&permit.dlp).filter(|_| !body.is_end_stream())
         else {
@@ -105,8 +106,22 @@ impl Judging<'_> {
         };
         let held = Held::read(&self.egress.spools, scanner, &parts.headers, body).await;
         let (held, in_body) = held.map_err(|error| unheld(&permit, &error))?;
+        self.egress.count_in_body(&held, &in_body, &permit.asked.host).await;
         let found = Found { head, in_head, held: Some(held), in_body };
         self.weighed(permit, parts, found, None).await
+    }
+
+    /// The refusal of any request, while the bottle is locked.
+    pub(super) fn locked_out(&self, parts: &Parts) -> Option<Refused> {
+        if !self.egress.lockout.is_locked() {
+            return None;
+        }
+        let asked = match self.decided(parts, &Findings::none()) {
+            Ok(permit) => permit.asked,
+            Err(refused) => refused.0,
+        };
+        let refusal = self.egress.locked_out(&asked.host)?;
+        Some(Box::new((asked, refusal)))
     }
 
     /// Stages 1 to 6 by what was found so far.

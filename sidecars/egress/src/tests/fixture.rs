@@ -44,11 +44,20 @@ pub(super) struct Wanted {
     pub(super) more_routes: &'static str,
     pub(super) log: LogLevel,
     pub(super) change: fn(&mut Provision),
+    /// Hits that lock it; none: it is never locked.
+    pub(super) lock_after: Option<usize>,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { site: Site::named(&[SITE]), route: "", more_routes: "", log: LogLevel::Off, change: |_| {} }
+        Self {
+            site: Site::named(&[SITE]),
+            route: "",
+            more_routes: "",
+            log: LogLevel::Off,
+            change: |_| {},
+            lock_after: None,
+        }
     }
 }
 
@@ -65,7 +74,7 @@ impl DoorFixture {
         let yaml = routes(port, wanted.route, wanted.more_routes);
         let mut provision = provision(yaml, site.ca_pem(), wanted.log);
         (wanted.change)(&mut provision);
-        Self::provisioned(provision, site).await
+        Self::around(Opened::locking(provision, wanted.lock_after).await, site).await
     }
 
     /// A door with these routes alone, to sites under these roots.

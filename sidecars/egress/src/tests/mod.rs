@@ -9,6 +9,7 @@ mod decisions;
 mod forged;
 mod hostile;
 mod leaving;
+mod lock_out;
 mod network;
 mod once;
 mod oracle;

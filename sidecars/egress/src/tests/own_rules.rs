@@ -79,8 +79,13 @@ async fn a_door_takes_no_rules_that_it_cannot_read() {
     let rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
     let provision = Provision { rules, ..opened::provision("routes: []\n") };
     let folder = tempfile::tempdir().expect("folder");
-    let refused =
-        opened::provisioned(provision, folder.path(), &Arc::new(Backlog::new(8)), &Questions::default());
+    let refused = opened::provisioned(
+        provision,
+        folder.path(),
+        &Arc::new(Backlog::new(8)),
+        &Questions::default(),
+        None,
+    );
     let said = refused.err().expect("refused").to_string();
     assert!(said.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{said}");
 }

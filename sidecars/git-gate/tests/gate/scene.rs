@@ -31,6 +31,9 @@ pub(crate) const TOKEN: &str = "AKIAQWERTYUIOPASDFG2";
 /// A secret of the bottle's.
 pub(crate) const SECRET: &str = "correct-horse-battery-staple";
 
+/// A credential that the agent does not hold.
+pub(crate) const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
+
 /// Where a push goes.
 pub(crate) const RECEIVE: &str = "/tool.git/git-receive-pack";
 
@@ -47,6 +50,8 @@ pub(crate) struct Scene {
     pub(crate) gate: Option<Ends>,
     /// Seconds that a push upstream may take.
     pub(crate) forward: u64,
+    /// Hits that lock the bottle; none: nothing does.
+    pub(crate) lock_after: Option<usize>,
     /// What the gate is started by, where it is not itself.
     pub(crate) within: Vec<String>,
     /// Roots of https.
@@ -81,6 +86,7 @@ impl Scene {
             sshd: Some(sshd),
             gate: None,
             forward: FORWARD_SECONDS,
+            lock_after: None,
             within: Vec::new(),
             roots: String::new(),
         })
@@ -114,8 +120,13 @@ impl Scene {
         let door = Door::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
         // One before it ends first.
         drop(self.gate.take());
-        let config =
-            GateConfig { door, folder: self.at("gate"), identity: None, forward_seconds: self.forward };
+        let config = GateConfig {
+            door,
+            folder: self.at("gate"),
+            identity: None,
+            forward_seconds: self.forward,
+            lock_after: self.lock_after,
+        };
         let (ours, theirs) = StdUnixStream::pair()?;
         let own = std::env::current_exe()?.display().to_string();
         let mut line = self.within.iter().map(String::as_str).chain([own.as_str()]);
@@ -133,6 +144,7 @@ impl Scene {
         let provision = BundleRequest::Gate(Box::new(GateProvision {
             slug: "a-1".parse()?,
             repos: vec![self.repo(change)?],
+            credentials: vec![SecretText::from(KEY)],
             known_secrets: vec![SecretText::from(SECRET)],
             rules: vec![RuleFile {
                 name: "acme.toml".to_owned(),

@@ -1,0 +1,150 @@
+//! Counts hits on secrets that the agent does not hold, and locks the daemon at the bound
+//! ([`bottle_contract::lock_out`]).
+//!
+//! ```text
+//! hit ─► seen before? ─► counted ─► bound? ─► locked ─► the bundle ─► every other daemon, the keeper
+//!                                               ▲                      │
+//!                                               └──────── lock ◄───────┘
+//! ```
+//! One counter for the whole daemon: neither connections nor hosts have their own, and nothing that comes from the
+//! bottle takes a hit back. Nothing unlocks it; the run's end does.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bottle_contract::lock_out::LockOut;
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+/// The lock of one daemon, and what it counts before.
+#[derive(Debug)]
+pub struct Lockout {
+    daemon: &'static str,
+    /// None: nothing is counted, and only [`Self::lock`] locks.
+    bound: Option<usize>,
+    counted: Mutex<Counted>,
+    /// The same as `why`, for a look that costs nothing.
+    locked: AtomicBool,
+    why: watch::Sender<Option<LockOut>>,
+}
+
+/// Never more of either than the bound.
+#[derive(Debug, Default)]
+struct Counted {
+    hits: HashSet<[u8; 32]>,
+    places: BTreeSet<String>,
+}
+
+impl Lockout {
+    /// Locks at `bound` different hits; none: never by itself.
+    #[must_use]
+    pub fn new(daemon: &'static str, bound: Option<usize>) -> Self {
+        let (counted, locked, why) = (Mutex::default(), AtomicBool::new(false), watch::Sender::new(None));
+        Self { daemon, bound, counted, locked, why }
+    }
+
+    /// Counts a hit on the secret with this number: `text` is what matched, `place` where it was to go. The same text
+    /// of the same secret is one hit, however often and wherever it comes.
+    pub fn hit(&self, secret: usize, text: &[u8], place: &str) {
+        let Some(bound) = self.bound else { return };
+        let hit = Sha256::new().chain_update(secret.to_le_bytes()).chain_update(text).finalize().into();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        // Past the bound there is nothing left to count.
+        if counted.hits.len() >= bound || !counted.hits.insert(hit) {
+            return;
+        }
+        counted.places.insert(place.to_owned());
+        if counted.hits.len() == bound {
+            let places = counted.places.iter().cloned().collect();
+            self.lock(LockOut { daemon: self.daemon.to_owned(), hits: bound, places });
+        }
+    }
+
+    /// Locks it. The first reason stays.
+    pub fn lock(&self, why: LockOut) {
+        self.locked.store(true, Ordering::SeqCst);
+        self.why.send_if_modified(|first| {
+            let unlocked = first.is_none();
+            first.get_or_insert(why);
+            unlocked
+        });
+    }
+
+    /// Whether it is locked: then nothing more may leave.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.locked.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it is.
+    pub async fn locked(&self) -> LockOut {
+        let mut why = self.why.subscribe();
+        loop {
+            if let Some(why) = why.borrow_and_update().clone() {
+                return why;
+            }
+            if why.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn why(lockout: &Lockout) -> Option<LockOut> {
+        lockout.why.borrow().clone()
+    }
+
+    #[tokio::test]
+    async fn different_hits_count_wherever_they_come_and_the_same_ones_once() {
+        let lockout = Lockout::new("egress", Some(3));
+        for place in ["a.example", "b.example", "a.example"].repeat(50) {
+            lockout.hit(0, b"the same text", place);
+        }
+        lockout.hit(1, b"the same text", "c.example");
+        assert!(!lockout.is_locked() && why(&lockout).is_none());
+        let waiting = lockout.locked();
+        lockout.hit(0, b"another text", "b.example");
+        assert!(lockout.is_locked());
+        let places = ["a.example", "b.example", "c.example"].map(str::to_owned).into();
+        let first = LockOut { daemon: "egress".to_owned(), hits: 3, places };
+        assert_eq!(waiting.await, first);
+        // What comes after changes nothing: neither hits nor another daemon's word.
+        lockout.hit(0, b"a third text", "d.example");
+        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 9, places: Vec::new() });
+        assert_eq!(lockout.locked().await, first);
+    }
+
+    #[test]
+    fn without_a_bound_only_another_one_locks_it() {
+        let lockout = Lockout::new("egress", None);
+        (0..10_000_usize).for_each(|number| lockout.hit(0, &number.to_le_bytes(), "a.example"));
+        assert!(!lockout.is_locked());
+        lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 5, places: Vec::new() });
+        assert!(lockout.is_locked());
+    }
+
+    proptest! {
+        #[test]
+        fn it_locks_at_the_bound_of_different_hits_and_keeps_no_more(
+            bound in 1_usize..8,
+            hits in prop::collection::vec((0_usize..3, 0_u8..6), 0..60),
+        ) {
+            let lockout = Lockout::new("egress", Some(bound));
+            let mut different = HashSet::new();
+            for (secret, text) in hits {
+                lockout.hit(secret, &[text], "a.example");
+                different.insert((secret, text));
+                prop_assert_eq!(lockout.is_locked(), different.len() >= bound);
+            }
+            let counted = lockout.counted.lock().expect("no panic");
+            prop_assert!(counted.hits.len() <= bound && counted.places.len() <= bound);
+        }
+    }
+}

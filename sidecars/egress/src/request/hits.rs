@@ -1,0 +1,51 @@
+//! Hits on credentials that the agent does not hold: each is counted before its verdict, whatever the route does
+//! with it (deny, redact, ask), and enough of them lock the bottle.
+
+use bottle_contract::decide::Refusal;
+use bottle_scan::Finding;
+use sha2::{Digest, Sha256};
+
+use super::held::Held;
+use crate::egress::Egress;
+use crate::inspect::Seen;
+use crate::inspect::head::Head;
+
+impl Egress {
+    /// Counts a finding that was to go to `host`, if it is a hit; `text` is what it spans.
+    pub(crate) fn count(&self, finding: &Finding, text: &[u8], host: &str) {
+        if let Some(secret) = self.guarded(finding) {
+            self.lockout.hit(secret, text, &self.reporter.masked(host));
+        }
+    }
+
+    /// The same for the head of a request.
+    pub(super) fn count_in_head(&self, head: &Head, found: &[Finding], host: &str) {
+        found.iter().for_each(|finding| self.count(finding, head.said(finding), host));
+    }
+
+    /// The same for a body. A hit in what is packed inside it, which has no place in the text, counts once for each
+    /// body; so does one in a body that is too long to be read again.
+    pub(super) async fn count_in_body(&self, held: &Held, found: &Seen, host: &str) {
+        if !found.all().any(|finding| self.guarded(finding).is_some()) {
+            return;
+        }
+        let text = held.text().await;
+        let whole =
+            text.as_ref().map_or_else(|| rand::random::<[u8; 32]>(), |text| Sha256::digest(text).into());
+        for finding in &found.plain {
+            let said = text.as_ref().map_or(&whole[..], |text| &text[finding.span.within(text.len())]);
+            self.count(finding, said, host);
+        }
+        found.packed.iter().for_each(|finding| self.count(finding, &whole, host));
+    }
+
+    /// The refusal of everything that is to go to `host`, while the bottle is locked.
+    pub(crate) fn locked_out(&self, host: &str) -> Option<Refusal> {
+        self.lockout.is_locked().then(|| Refusal::locked_out(host))
+    }
+
+    /// The number of the credential that was found, when the agent does not hold it.
+    fn guarded(&self, finding: &Finding) -> Option<usize> {
+        finding.secret.filter(|secret| self.guarded.get(*secret) == Some(&true))
+    }
+}
