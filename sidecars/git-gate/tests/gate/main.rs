@@ -11,6 +11,7 @@
 //! ends      clients, gates and upstreams that end in the middle
 //! wrong     what is wrong is a sentence
 //! people    a person decides
+//! within    a gate started by root, in a view of the files of its own
 //! clients   other clients than git, and an upstream over https
 //! ```
 
@@ -22,6 +23,7 @@ mod protocol;
 mod pushes;
 mod scene;
 mod secrets;
+mod within;
 mod wrong;
 
 use std::process::ExitCode;
@@ -73,6 +75,8 @@ fn trials() -> Vec<Trial> {
         trial("a_full_disk_is_a_sentence", wrong::full),
         trial("a_person_decides_once_and_the_retry_passes", people::asked),
         trial("what_a_person_let_pass_lets_nothing_else_pass", people::beside),
+        trial("started_by_root_it_outlives_a_new_passwd", within::replaced),
+        trial("as_any_user_it_outlives_a_new_passwd", within::replaced_for_a_user),
         trial("submodules_go_through_the_gate", clients::submodules),
         trial("libgit2_goes_through_the_gate", clients::libgit2),
         trial("an_upstream_over_https_takes_a_token", clients::https),

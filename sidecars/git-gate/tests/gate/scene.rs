@@ -18,6 +18,7 @@ use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Door;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
+use bottle_harden::identity::Identity;
 use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -52,6 +53,8 @@ pub(crate) struct Scene {
     pub(crate) forward: u64,
     /// Hits that lock the bottle; none: nothing does.
     pub(crate) lock_after: Option<usize>,
+    /// Whom the gate becomes; for tests that root runs.
+    pub(crate) identity: Option<Identity>,
     /// What the gate is started by, where it is not itself.
     pub(crate) within: Vec<String>,
     /// Roots of https.
@@ -87,6 +90,7 @@ impl Scene {
             gate: None,
             forward: FORWARD_SECONDS,
             lock_after: None,
+            identity: None,
             within: Vec::new(),
             roots: String::new(),
         })
@@ -117,13 +121,16 @@ impl Scene {
     /// Starts a gate for the repository.
     pub(crate) async fn open(&mut self, change: impl FnOnce(&mut GateRepo)) -> Result<()> {
         fs::create_dir_all(self.at("gate"))?;
+        if let Some(Identity { uid, gid }) = self.identity {
+            std::os::unix::fs::chown(self.at("gate"), Some(uid), Some(gid))?;
+        }
         let door = Door::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
         // One before it ends first.
         drop(self.gate.take());
         let config = GateConfig {
             door,
             folder: self.at("gate"),
-            identity: None,
+            identity: self.identity,
             forward_seconds: self.forward,
             lock_after: self.lock_after,
         };
