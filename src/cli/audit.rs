@@ -1,6 +1,7 @@
 //! `bottle audit`: what was decided for bottles, and whether the record of it is whole.
 
 use bottle_contract::audit::Record;
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use clap::Subcommand;
 
@@ -128,6 +129,9 @@ fn words(entry: &Entry) -> (&'static str, String) {
             (status(answer), format!("{tool}{scope}, routes {revision}: {gains}{}", because(reason)))
         }
         Entry::Spent { proposal } => ("spent", format!("what {} allowed for one request", proposal.short())),
+        Entry::LockedOut(LockOut { hits, places, .. }) => {
+            ("locked", format!("{hits} different parts of credentials on their way to {}", places.join(", ")))
+        }
         Entry::Live { revision, .. } => ("live", format!("routes {revision}")),
         Entry::Failed { revision, why, .. } => ("failed", format!("routes {revision}: {why}")),
     }

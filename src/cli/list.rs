@@ -126,6 +126,10 @@ fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
         ("running", Some(mode), None) => format!("{} ({mode})", ink.green("running")),
         (status, ..) => ink.yellow(status),
     };
+    let status = match &bottle.locked {
+        Some(_) => format!("{status}, {}", ink.red("locked")),
+        None => status,
+    };
     let status = match bottle.pending {
         0 => status,
         1 => format!("{status}, {}", ink.yellow("1 question")),
@@ -171,6 +175,7 @@ fn of_record(record: Record, status: Option<&'static str>) -> ActiveBottle {
     ActiveBottle {
         slug: record.slug.to_string(),
         services: if runs { record.services } else { Vec::new() },
+        locked: record.locked.filter(|_| runs),
         label: record.label,
         color: record.color,
         agent: Some(record.agent.to_string()),
@@ -197,6 +202,7 @@ fn unreadable(slug: String, status: &'static str, problem: String) -> ActiveBott
         started_at: None,
         pending: 0,
         services: Vec::new(),
+        locked: None,
         problem: Some(problem),
     }
 }

@@ -1,6 +1,7 @@
 //! The JSON that scripts rely on. Fields are only ever added.
 
 use bottle_contract::decide::Reason;
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::session::guest::{Attempt, Reach};
 use bottle_queue::{Pending, State};
 use jiff::Timestamp;
@@ -29,6 +30,8 @@ pub(crate) struct ActiveBottle {
     pub(crate) pending: u32,
     /// What guards its door, while it runs.
     pub(crate) services: Vec<Service>,
+    /// Why nothing leaves it any more, while it runs.
+    pub(crate) locked: Option<LockOut>,
     /// Why nothing more is known of it, when its record cannot be read.
     pub(crate) problem: Option<String>,
 }

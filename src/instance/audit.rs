@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bottle_contract::audit::{self, Head, Record};
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Scope, Status, Tool};
 use jiff::Timestamp;
@@ -75,6 +76,9 @@ pub enum Entry {
         /// The question.
         proposal: Id,
     },
+    /// The bottle guessed at credentials that its agent does not hold, and was locked: until its run ends nothing
+    /// leaves it.
+    LockedOut(LockOut),
     /// They are not, and the question waits on.
     Failed {
         /// The question.

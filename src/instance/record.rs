@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::session::guest::Exit;
 use jiff::{SignedDuration, Timestamp};
@@ -78,6 +79,9 @@ pub struct Record {
     /// What guards its door, as it was last known to the keeper.
     #[serde(default)]
     pub services: Vec<Service>,
+    /// Why it is locked, once it is: nothing leaves it any more.
+    #[serde(default)]
+    pub locked: Option<LockOut>,
     /// How the agent ended, once it has.
     #[serde(default)]
     pub agent_exit: Option<Exit>,

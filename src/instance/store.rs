@@ -535,6 +535,7 @@ mod tests {
             deploy_keys: Vec::new(),
             learn: false,
             services: Vec::new(),
+            locked: None,
             agent_exit: None,
             manifest_hash: String::new(),
         }

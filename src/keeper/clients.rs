@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bottle_channel::{Channel, Incoming, Request, Side, Stream, splice};
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::session::guest::GuestRequest;
 use bottle_contract::session::{Hello, Role};
 use bottle_queue::Asker;
@@ -40,6 +41,8 @@ pub(super) enum Command {
     Detach,
     /// Note that a service at the door ended, or without a name all of them.
     ServiceDown(Option<String>),
+    /// Note that the bottle is locked.
+    LockedOut(LockOut),
     /// Make a snapshot.
     Commit {
         /// Is told how it goes.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bottle_channel::Channel;
 use bottle_contract::authority;
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
@@ -80,6 +81,14 @@ impl Decisions {
             && let Err(why) = self.0.send(routes.clone()).await
         {
             tracing::warn!("the routes of revision {} are not live: {why}", routes.revision);
+        }
+    }
+
+    /// The bottle was locked.
+    pub(super) async fn locked_out(&self, why: LockOut) {
+        let by = why.daemon.clone();
+        if let Err(error) = self.0.write(&by, Entry::LockedOut(why)).await {
+            tracing::warn!("that the bottle is locked is not in the audit: {error}");
         }
     }
 

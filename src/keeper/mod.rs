@@ -378,6 +378,7 @@ fn record_of(plan: &Plan, host: &Host) -> Record {
         deploy_keys: Vec::new(),
         learn: plan.learn,
         services: Vec::new(),
+        locked: None,
         agent_exit: None,
         manifest_hash: plan.manifest_hash.clone(),
     }

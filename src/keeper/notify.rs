@@ -10,7 +10,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bottle_contract::lock_out::LockOut;
+use bottle_contract::names::Slug;
 use bottle_contract::queue::Proposal;
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
@@ -57,17 +60,33 @@ impl Notifier {
         Self { host: Arc::new(host.clone()), room: Arc::new(Semaphore::new(MOST)) }
     }
 
-    /// Tells of it, and waits for nothing.
+    /// Tells of a question, and waits for nothing.
     pub(super) fn tell(&self, proposal: &Proposal) {
+        let words = format!("{} {}", proposal.bottle_slug, proposal.tool.deed());
+        self.tell_all(serde_json::to_vec(proposal), words, "`bottle supervise` answers it");
+    }
+
+    /// Tells that the bottle is locked, and waits for nothing.
+    pub(super) fn tell_lock(&self, slug: &Slug, why: &LockOut) {
+        let event = json!({"event": "locked-out", "bottle_slug": slug, "lock_out": why});
+        self.tell_all(
+            serde_json::to_vec(&event),
+            format!("{slug} is locked: it guessed at credentials"),
+            "`bottle list` shows it",
+        );
+    }
+
+    /// Hands `stdin` to the user's own command, and our own `words` and next `step` to the desktop.
+    fn tell_all(&self, stdin: serde_json::Result<Vec<u8>>, words: String, step: &'static str) {
         let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
-            tracing::warn!("nobody was told of {}: too much is being told already", proposal.id);
+            tracing::warn!("nobody was told that {words}: too much is being told already");
             return;
         };
-        let (host, proposal) = (Arc::clone(&self.host), proposal.clone());
+        let host = Arc::clone(&self.host);
         tokio::spawn(async move {
             let _place = place;
             // Read anew: they may have changed since the bottle was started.
-            for telling in tellings(&host, &proposal) {
+            for telling in tellings(&host, stdin.ok(), &words, step) {
                 if let Err(why) = told(&host, telling).await {
                     tracing::warn!("{why}");
                 }
@@ -77,7 +96,7 @@ impl Notifier {
 }
 
 /// Everybody who is to be told.
-fn tellings(host: &Host, proposal: &Proposal) -> Vec<Telling> {
+fn tellings(host: &Host, stdin: Option<Vec<u8>>, words: &str, step: &str) -> Vec<Telling> {
     let command = match Settings::load(host) {
         Ok(settings) => settings.notify,
         Err(error) => {
@@ -85,20 +104,17 @@ fn tellings(host: &Host, proposal: &Proposal) -> Vec<Telling> {
             None
         }
     };
-    let own = command.and_then(|words| {
-        let stdin = serde_json::to_vec(proposal).ok()?;
-        Some(Telling { argv: words.into_iter().map(OsString::from).collect(), stdin })
-    });
-    own.into_iter().chain(desktop(host, proposal)).collect()
+    let own = command
+        .zip(stdin)
+        .map(|(words, stdin)| Telling { argv: words.into_iter().map(OsString::from).collect(), stdin });
+    own.into_iter().chain(desktop(host, words, step)).collect()
 }
 
 /// A word on the desktop, where there is one: all of it is ours, and nothing an agent's.
-fn desktop(host: &Host, proposal: &Proposal) -> Option<Telling> {
+fn desktop(host: &Host, words: &str, step: &str) -> Option<Telling> {
     let program = on_path(host, DESKTOP).filter(|_| has_session_bus(host))?;
-    let words = format!("{} {}", proposal.bottle_slug, proposal.tool.deed());
-    let argv = [program.as_os_str(), OsStr::new("--app-name=bottle"), OsStr::new("--"), OsStr::new(&words)];
-    let mut argv = argv.map(OsStr::to_owned).to_vec();
-    argv.push("`bottle supervise` answers it".into());
+    let argv = [program.as_os_str(), OsStr::new("--app-name=bottle"), OsStr::new("--")];
+    let argv = argv.into_iter().chain([OsStr::new(words), OsStr::new(step)]).map(OsStr::to_owned).collect();
     Some(Telling { argv, stdin: Vec::new() })
 }
 
@@ -134,7 +150,7 @@ async fn told(host: &Host, telling: Telling) -> Result<(), String> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("`{shown}` cannot be started to tell of a question: {error}"))?;
+        .map_err(|error| format!("`{shown}` cannot be started to notify you: {error}"))?;
     let group = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
     let mut input = child.stdin.take();
     let run = async {
@@ -146,16 +162,14 @@ async fn told(host: &Host, telling: Telling) -> Result<(), String> {
     };
     match tokio::time::timeout(WITHIN, run).await {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("`{shown}`, which tells of a question, ended with {status}")),
-        Ok(Err(error)) => Err(format!("`{shown}`, which tells of a question, was lost: {error}")),
+        Ok(Ok(status)) => Err(format!("`{shown}`, which notifies you, ended with {status}")),
+        Ok(Err(error)) => Err(format!("`{shown}`, which notifies you, was lost: {error}")),
         Err(_) => {
             if let Some(group) = group {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
             }
             let seconds = WITHIN.as_secs();
-            Err(format!(
-                "`{shown}`, which tells of a question, did not end within {seconds} s and was killed"
-            ))
+            Err(format!("`{shown}`, which notifies you, did not end within {seconds} s and was killed"))
         }
     }
 }
@@ -171,10 +185,10 @@ fn environment(host: &Host) -> BTreeMap<OsString, OsString> {
 
 #[cfg(test)]
 mod tests {
-    use bottle_contract::queue::{Id, Tool};
-    use jiff::Timestamp;
-
     use super::*;
+
+    const WORDS: &str = "demo asks for hosts";
+    const STEP: &str = "`bottle supervise` answers it";
 
     fn host(home: &Path, env: &[(&str, &str)]) -> Host {
         let env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -188,19 +202,6 @@ mod tests {
         }
     }
 
-    fn proposal() -> Proposal {
-        Proposal {
-            id: Id::of([1; 16]),
-            bottle_slug: "demo".parse().expect("slug"),
-            tool: Tool::EgressAllow,
-            proposed_file: "- host: a.example\n".to_owned(),
-            justification: "<b>\u{1b}[2J --urgency=critical".to_owned(),
-            arrival_timestamp: Timestamp::UNIX_EPOCH,
-            revision: None,
-            expires_at: Timestamp::UNIX_EPOCH,
-        }
-    }
-
     #[test]
     fn a_desktop_is_told_in_our_words_where_there_is_one() {
         let home = tempfile::tempdir().expect("home");
@@ -209,19 +210,19 @@ mod tests {
         let program = bin.join(DESKTOP);
         let (path, runtime) = (bin.to_str().expect("text"), home.path().to_str().expect("text"));
         let with_bus = host(home.path(), &[("PATH", path), ("DBUS_SESSION_BUS_ADDRESS", "unix:path=/x")]);
-        assert_eq!(desktop(&with_bus, &proposal()), None, "there is no such program");
+        assert_eq!(desktop(&with_bus, WORDS, STEP), None, "there is no such program");
         std::fs::write(&program, "").expect("written");
-        assert_eq!(desktop(&with_bus, &proposal()), None, "it is no program");
+        assert_eq!(desktop(&with_bus, WORDS, STEP), None, "it is no program");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).expect("mode");
-        let telling = desktop(&with_bus, &proposal()).expect("a word");
+        let telling = desktop(&with_bus, WORDS, STEP).expect("a word");
         let words = ["--app-name=bottle", "--", "demo asks for hosts", "`bottle supervise` answers it"];
         assert_eq!(telling.argv[0], program);
         assert_eq!(telling.argv[1..], words);
         assert!(telling.stdin.is_empty());
         let without = host(home.path(), &[("PATH", path), ("XDG_RUNTIME_DIR", runtime)]);
-        assert_eq!(desktop(&without, &proposal()), None, "there is no session");
+        assert_eq!(desktop(&without, WORDS, STEP), None, "there is no session");
         let _bus = std::os::unix::net::UnixListener::bind(home.path().join("bus")).expect("socket");
-        assert!(desktop(&without, &proposal()).is_some());
+        assert!(desktop(&without, WORDS, STEP).is_some());
     }
 
     #[test]

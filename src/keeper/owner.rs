@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bottle_channel::{Channel, Stream};
+use bottle_contract::lock_out::LockOut;
 use bottle_contract::names::{NEVER_LISTED, Slug};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
@@ -93,6 +94,14 @@ impl Owned<'_> {
             offer: Mutex::default(),
         });
         tokio::spawn(clients::accept(listener, shared.clone()));
+        let lock = Lock {
+            slug: slug.clone(),
+            known: self.claim.record().locked.is_some(),
+            decisions: decisions.clone(),
+            notifier: Notifier::new(self.host),
+        };
+        // It ends with the bundle: a bottle may be locked in its last moment.
+        tokio::spawn(lock.hear(bundle.clone(), shared.clone()));
         let hearing = tokio::spawn(hear_bundle(bundle.clone(), shared.clone(), decisions));
         let asking = tokio::spawn(questions::carry(bundle.clone(), shared.clone()));
         let counting = tokio::spawn(usage::carry(
@@ -221,6 +230,7 @@ impl Watch<'_> {
                 let _ = told.send(answer).await;
             }
             Command::ServiceDown(name) => self.note_down(name.as_deref()),
+            Command::LockedOut(why) => self.note_locked(why),
             Command::Stop { .. } | Command::Detach | Command::FirstGone => {}
         }
     }
@@ -232,6 +242,13 @@ impl Watch<'_> {
             record.services.iter_mut().filter(|service| down(service)).for_each(|service| service.up = false);
         });
         if let Err(error) = noted {
+            tracing::warn!("cannot write the bottle's record: {error}");
+        }
+    }
+
+    /// For whoever lists the bottle, and for the next keeper.
+    fn note_locked(&self, why: LockOut) {
+        if let Err(error) = self.claim.update(|record| record.locked = Some(why)) {
             tracing::warn!("cannot write the bottle's record: {error}");
         }
     }
@@ -301,6 +318,41 @@ impl Watch<'_> {
 async fn serve_first(first: First, shared: Arc<Shared>) {
     clients::serve(first.channel, first.incoming, shared.clone()).await;
     let _ = shared.commands.send(Command::FirstGone).await;
+}
+
+/// What happens when the bundle says that the bottle is locked.
+struct Lock {
+    slug: Slug,
+    /// Whether an earlier keeper was told.
+    known: bool,
+    decisions: Decisions,
+    notifier: Notifier,
+}
+
+impl Lock {
+    /// Waits for it, tells the user once, and everybody who attaches.
+    async fn hear(self, bundle: Channel, shared: Arc<Shared>) {
+        let Ok(mut lock) = bundle.open(&BundleRequest::LockOut).await else { return };
+        let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
+        shared.notices.tell(Notice::LockedOut(locked_words(&self.slug, &why)));
+        if self.known {
+            return;
+        }
+        self.decisions.locked_out(why.clone()).await;
+        self.notifier.tell_lock(&self.slug, &why);
+        let _ = shared.commands.send(Command::LockedOut(why)).await;
+    }
+}
+
+/// What the user has to know of a lock.
+fn locked_words(slug: &Slug, why: &LockOut) -> String {
+    let LockOut { daemon, hits, places } = why;
+    format!(
+        "{slug} is locked: {hits} different parts of credentials that its agent does not hold were on their way to \
+         {}, as {daemon} saw. Nothing leaves it any more. `bottle stop {slug}` ends this run; \
+         `bottle resume {slug}` or a new start is not locked",
+        places.join(", ")
+    )
 }
 
 /// Turns what the bundle reports into notices, until it is gone.

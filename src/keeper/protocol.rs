@@ -216,6 +216,8 @@ pub enum Notice {
         /// Its name.
         id: Id,
     },
+    /// The bottle is locked; the sentence says why, and what the user can do.
+    LockedOut(String),
     /// Anything else worth a line.
     Warning(String),
 }

@@ -54,6 +54,7 @@ mod homes;
 mod host_keys;
 mod image_files;
 mod images;
+mod lock_out;
 mod logs;
 mod looking;
 mod manifests;

@@ -39,6 +39,8 @@ pub(crate) struct Aside {
     pub(crate) asked: u64,
     /// Those of them that wait.
     pub(crate) waiting: usize,
+    /// Whether the bottle is locked.
+    pub(crate) locked: bool,
 }
 
 /// What was heard so far.
@@ -51,6 +53,7 @@ pub(crate) struct End {
     pub(crate) ended: Option<Ended>,
     refused: BTreeMap<(String, &'static str), u64>,
     more: u64,
+    locked: Option<String>,
     words: Vec<String>,
     asked: u64,
     waiting: BTreeMap<Id, Tool>,
@@ -93,7 +96,7 @@ impl Drop for Watch {
 impl End {
     /// The summary for a person who could not be told meanwhile.
     pub(crate) fn summary(&self) -> Vec<String> {
-        let mut lines = self.words.clone();
+        let mut lines: Vec<String> = self.locked.iter().chain(&self.words).cloned().collect();
         lines.extend(match self.waiting.len() {
             0 => None,
             1 => Some("a question waits for you: `bottle supervise`".to_owned()),
@@ -121,8 +124,10 @@ impl End {
         let refused = self.refused.values().sum::<u64>() + self.more;
         let refusals = (refused > 0).then(|| format!("{refused} refused"));
         let words = (!self.words.is_empty()).then(|| "the door needs you".to_owned());
-        let words = words.into_iter().chain(waiting).chain(refusals).collect::<Vec<_>>().join(", ");
-        Aside { words, asked: self.asked, waiting: self.waiting.len() }
+        let locked = self.locked.as_ref().map(|_| "locked".to_owned());
+        let words =
+            locked.into_iter().chain(words).chain(waiting).chain(refusals).collect::<Vec<_>>().join(", ");
+        Aside { words, asked: self.asked, waiting: self.waiting.len(), locked: self.locked.is_some() }
     }
 
     fn note(&mut self, notice: Notice) {
@@ -142,6 +147,7 @@ impl End {
                 }
             }
             Notice::Settled { id } => drop(self.waiting.remove(&id)),
+            Notice::LockedOut(words) => self.locked = Some(words),
             Notice::DoorDown(words) | Notice::Warning(words) if self.words.len() < REMEMBERED => {
                 self.words.push(words);
             }
@@ -155,6 +161,8 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
     while let Ok(event) = stream.receive::<KeeperEvent>().await {
         let mut end = heard.lock().unwrap_or_else(PoisonError::into_inner);
         match (event, live) {
+            // Not even `--quiet` hides it.
+            (KeeperEvent::Notice(Notice::LockedOut(words)), Some(output)) => output.warn(words),
             (KeeperEvent::Notice(notice), Some(output)) => {
                 line(&notice).into_iter().for_each(|it| output.note(it))
             }
@@ -185,7 +193,7 @@ fn line(notice: &Notice) -> Option<String> {
             )
         }
         Notice::Settled { .. } => return None,
-        Notice::DoorDown(words) | Notice::Warning(words) => words.clone(),
+        Notice::LockedOut(words) | Notice::DoorDown(words) | Notice::Warning(words) => words.clone(),
     })
 }
 
@@ -233,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn that_the_bottle_is_locked_comes_first_and_is_never_crowded_out() {
+        let mut end = End::default();
+        (0..100).for_each(|number| end.note(Notice::Warning(number.to_string())));
+        end.note(refused("a.example"));
+        end.note(Notice::LockedOut("demo is locked".to_owned()));
+        assert_eq!(end.summary()[0], "demo is locked");
+        let aside = end.aside();
+        assert!(aside.locked && aside.words == "locked, the door needs you, 1 refused", "{aside:?}");
+    }
+
+    #[test]
     fn a_question_is_said_as_long_as_it_waits() {
         let mut end = End::default();
         let id = |number| Id::of([number; 16]);
@@ -248,7 +267,7 @@ mod tests {
             assert_eq!(end.aside().words, words);
             assert_eq!(end.summary(), summary);
         }
-        assert_eq!(end.aside(), Aside { words: String::new(), asked: 2, waiting: 0 });
+        assert_eq!(end.aside(), Aside { asked: 2, ..Aside::default() });
         (0..100).for_each(|number| end.note(asked(number)));
         assert_eq!(end.aside().words, format!("{REMEMBERED} questions"));
     }

@@ -44,7 +44,14 @@ pub(crate) async fn run(
             screen = Some(raw);
             let shared = session.pass.title;
             let titled = title.zip(session.aside);
-            let titled = titled.map(|(title, aside)| Titled { title, aside, rung: 0, marked: false, shared });
+            let titled = titled.map(|(title, aside)| Titled {
+                title,
+                aside,
+                rung: 0,
+                locked: false,
+                marked: false,
+                shared,
+            });
             let typed =
                 async { if watch_only { watch(detach).await } else { type_keys(detach, &sender).await } };
             tokio::select! {
@@ -73,6 +80,8 @@ struct Titled {
     aside: watch::Receiver<Aside>,
     /// Questions that the bell rang for.
     rung: u64,
+    /// Whether it rang for a lock.
+    locked: bool,
     /// Whether something is said.
     marked: bool,
     /// Whether the title may be the agent's own, which then comes back behind ours.
@@ -134,11 +143,12 @@ async fn changed(titled: &mut Option<Titled>) -> Aside {
 }
 
 impl Titled {
-    /// What the terminal is sent for it: a bell for a question, and the title, or the one that was there before.
+    /// What the terminal is sent for it: a bell for a question or a lock, and the title, or the one that was there before.
     fn say(&mut self, aside: &Aside, screen: &RawTerminal) -> Vec<u8> {
         let mut bytes = Vec::new();
         // What was asked and answered before we came rings no more.
-        if aside.asked > std::mem::replace(&mut self.rung, aside.asked) && aside.waiting > 0 {
+        let asks = aside.asked > std::mem::replace(&mut self.rung, aside.asked) && aside.waiting > 0;
+        if asks || (aside.locked && !std::mem::replace(&mut self.locked, true)) {
             bytes.push(BELL);
         }
         let marks = !aside.words.is_empty();

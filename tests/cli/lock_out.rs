@@ -1,0 +1,145 @@
+//! A bottle that guesses at a credential is stopped, and its user hears of it: on the Linux backend, with curl.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bottle_contract::lock_out::HITS;
+use bottle_test_support::home::TestHome;
+use bottle_test_support::server;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::home::run;
+
+/// How long a bottle may take to get somewhere on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A credential that the agent does not hold.
+const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
+
+/// Guesses at it piece by piece, each of them right; the reason of each answer, or its status.
+const WALK: &str = "i=0; while [ $i -lt 12 ]; do curl -s -D - -o /dev/null -H \"x-guess: ${K:$i:16}\" \
+    http://api.site.example/open | tr -d '\\r' | sed -n -e 's/^x-bottle-reason: //p' -e 's/^HTTP[^ ]* 200.*/passed/p'; \
+    i=$((i+1)); done";
+
+/// A home whose bottle `walks` may ask one site, and holds [`KEY`] for another. Its agent does `script`.
+fn home(test: &str, script: &str) -> Result<Option<TestHome>> {
+    let mut home = TestHome::new()?;
+    if !home.runs(test, "linux")? {
+        return Ok(None);
+    }
+    let site = server::says_yes(Ipv4Addr::LOCALHOST.into())?;
+    let script = home.write("project/script", &format!("K={KEY}\n{script}\n"))?;
+    let script = std::fs::read_to_string(script)?.replace('\'', "''").replace('\n', "\n\n      ");
+    home.bottle(
+        "walks",
+        &format!(
+            "---\nbackend: linux\nagent_provider:\n  template: command\n  command:\n    - bash\n    - -c\n    - '{script}'\n\
+             egress:\n  log: 1\n  routes:\n  - host: '*.site.example'\n    ports: [80]\n    connect_to: \"{site}\"\n  \
+             - host: key.example\n    auth: {{scheme: Bearer, token_ref: WALK_KEY}}\n---\n"
+        ),
+    )?;
+    home.agent("walks", "---\nbottle: walks\n---\n")?;
+    home.env("WALK_KEY", KEY);
+    Ok(Some(home))
+}
+
+fn bash(home: &TestHome, script: &str) -> Result<String> {
+    let script = format!("K={KEY}; {script}");
+    let mut program = home.program(["exec", "one", "--", "bash", "-c", &script])?;
+    Ok(program.deadline(PATIENCE).run()?.expect_code(0).stdout)
+}
+
+fn walked() -> String {
+    let line = |number: usize| if number + 1 < HITS { "secret-found\n" } else { "locked-out\n" };
+    (0..12).map(line).collect()
+}
+
+fn listed(home: &TestHome) -> Result<Value> {
+    Ok(run(home, &["list", "--json"])?.expect_code(0).json()?[0].clone())
+}
+
+/// What the audit has of locks.
+fn locks(home: &TestHome) -> Result<Vec<Value>> {
+    let _ = run(home, &["audit", "verify", "one"])?.expect_code(0);
+    let audit = run(home, &["audit", "show", "one", "--json"])?.expect_code(0).json()?;
+    let all = audit.as_array().context("lines")?.iter();
+    Ok(all.filter(|line| line["entry"]["what"] == "locked-out").cloned().collect())
+}
+
+fn until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !done()? {
+        ensure!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_walking_agent_is_stopped_and_its_user_is_told() -> Result<()> {
+    let Some(home) = home("a walking agent", &format!("{WALK}; bottle-ask routes; sleep 2"))? else {
+        return Ok(());
+    };
+    let told = home.outside("told");
+    let notify = home.write("notify", &format!("#!/bin/sh\ncat > {}\n", told.display()))?;
+    std::fs::set_permissions(&notify, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    home.write("home/.bottle/settings.yml", &format!("supervise: {{notify: '{}'}}\n", notify.display()))?;
+    let start = ["start", "walks", "--label", "one", "--yes"];
+    let outcome = home.program(start)?.deadline(PATIENCE).run()?;
+    ensure!(outcome.stdout.starts_with(&walked()), "{outcome:?}");
+    ensure!(outcome.stdout.contains("This bottle is locked"), "bottle-ask: {}", outcome.stdout);
+    let line = "one is locked: 5 different parts of credentials that its agent does not hold were on their way to \
+                api.site.example, as egress saw";
+    ensure!(outcome.stderr.contains(line), "{}", outcome.stderr);
+    ensure!(!outcome.stderr.contains(&KEY[..16]), "{}", outcome.stderr);
+    let locks = locks(&home)?;
+    ensure!(locks.len() == 1 && locks[0]["by"] == "egress", "{locks:?}");
+    let entry = &locks[0]["entry"];
+    ensure!(
+        entry["hits"].as_u64() == u64::try_from(HITS).ok() && entry["places"][0] == "api.site.example",
+        "{entry}"
+    );
+    until("the user's own command hears of it", || Ok(told.exists() && std::fs::metadata(&told)?.len() > 0))?;
+    let told: Value = serde_json::from_str(&std::fs::read_to_string(told)?)?;
+    ensure!(told["event"] == "locked-out" && told["bottle_slug"] == "one", "{told}");
+    Ok(())
+}
+
+#[test]
+fn a_lock_outlives_keepers_and_ends_with_the_run() -> Result<()> {
+    let Some(home) = home("a locked bottle", "sleep 600")? else { return Ok(()) };
+    let start = ["start", "walks", "--detach", "--label", "one", "-q", "--yes"];
+    let _ = home.program(start)?.deadline(PATIENCE).run()?.expect_code(0);
+    ensure!(bash(&home, "curl -s -o /dev/null -w '%{http_code}' http://api.site.example/open")? == "200");
+    ensure!(listed(&home)?["locked"].is_null());
+    ensure!(bash(&home, WALK)? == walked());
+    until("it is listed as locked", || Ok(listed(&home)?["locked"]["daemon"] == "egress"))?;
+    let table = run(&home, &["list"])?.expect_code(0).stdout;
+    ensure!(table.contains("locked"), "{table}");
+    // The next keeper knows it too, and writes it down no second time.
+    let keeper = listed_keeper(&home)?;
+    kill_process(keeper, Signal::KILL)?;
+    let still = "curl -s http://api.site.example/open";
+    ensure!(bash(&home, still)?.contains("locked-out"));
+    ensure!(listed_keeper(&home)? != keeper && listed(&home)?["locked"]["daemon"] == "egress");
+    ensure!(locks(&home)?.len() == 1);
+    // Its end ends the lock.
+    let _ = bash(&home, "echo kept > note")?;
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    let resume = ["resume", "one", "--detach", "-q", "--yes"];
+    let _ = home.program(resume)?.deadline(PATIENCE).run()?.expect_code(0);
+    ensure!(bash(&home, "curl -s -o /dev/null -w '%{http_code}' http://api.site.example/open")? == "200");
+    ensure!(listed(&home)?["locked"].is_null());
+    let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    Ok(())
+}
+
+/// The keeper of the bottle `one`.
+fn listed_keeper(home: &TestHome) -> Result<Pid> {
+    let record = std::fs::read_to_string(home.bottle_home().join("state/one/metadata.json"))?;
+    let record: Value = serde_json::from_str(&record)?;
+    let keeper = record["keeper"].as_str().and_then(|keeper| keeper.split(':').next()?.parse().ok());
+    keeper.and_then(Pid::from_raw).context("a keeper")
+}
