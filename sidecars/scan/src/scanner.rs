@@ -47,7 +47,7 @@ pub struct Scanner {
 pub struct Report {
     /// In the order of their places.
     pub findings: Vec<Finding>,
-    /// There were more than [`MOST_FINDINGS`], and the rest was not kept.
+    /// There were more than [`MOST_FINDINGS`], and the rest was not kept; known secrets come before all others.
     pub more: bool,
 }
 
@@ -294,8 +294,14 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         }
         if self.findings.len() < MOST_FINDINGS {
             self.findings.push(finding);
-        } else {
-            self.more = true;
+            return;
+        }
+        self.more = true;
+        // Whoever counts hits on secrets must miss none behind a heap of something else.
+        if finding.secret.is_some()
+            && let Some(other) = self.findings.iter_mut().find(|other| other.secret.is_none())
+        {
+            *other = finding;
         }
     }
 

@@ -150,8 +150,15 @@ impl Inspector {
 }
 
 /// What was found and where, for a person: the first of it, and how many more.
+///
+/// Of a known secret it says that one is in the request, and nothing else: where its match begins, or how many
+/// guesses of a request match, would answer many questions at once.
 pub(crate) fn described<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
-    let mut blocks = found.filter(|(finding, _)| finding.severity == Severity::Block);
+    let blocks: Vec<_> = found.filter(|(finding, _)| finding.severity == Severity::Block).collect();
+    if let Some((known, _)) = blocks.iter().find(|(finding, _)| finding.secret.is_some()) {
+        return format!("{} in the request", known.preview);
+    }
+    let mut blocks = blocks.into_iter();
     let Some((first, place)) = blocks.next() else { return String::new() };
     match blocks.count() {
         0 => format!("{} in {place}", first.preview),

@@ -274,6 +274,7 @@ impl Judging<'_> {
         }
         let again = self.decided(parts, &Findings::none())?;
         let (head, in_head) = look_at_head(self.egress, &again, parts);
+        self.egress.count_in_head(&head, &in_head, &again.asked.host);
         left.extend(self.egress.inspector.weighed(in_head.iter()));
         let in_body = if left.is_empty() { Seen::default() } else { found.in_body };
         let words = words(&head, &in_head, &in_body, &parts.headers);

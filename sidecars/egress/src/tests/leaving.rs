@@ -324,7 +324,7 @@ async fn the_log_says_what_was_found_and_never_its_value() {
         lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(
         (&lines[0]["verdict"], &lines[0]["found"]),
-        (&"redacted".into(), &"a secret of this bottle in the body".into())
+        (&"redacted".into(), &"a secret of this bottle in the request".into())
     );
     assert_eq!((&lines[1]["verdict"], &lines[1]["reason"]), (&"refused".into(), &"secret-found".into()));
 }

@@ -11,7 +11,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tokio_tungstenite::tungstenite::Message;
 
-use super::client::{TestBody, get, http1, http2, read, tunnel};
+use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
 use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
 
 /// The credential of the route, which the agent does not hold.
@@ -135,6 +135,40 @@ async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
         assert_eq!(sent(&door, SITE, request).await.0, 403);
     }
     is_locked(&door).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hits_behind_a_heap_of_something_else_count() {
+    let door = door(REDACT, Some(HITS)).await;
+    let junk: String = (0..1100).map(|number| format!("ghp_{number:036}\n")).collect();
+    let parts: Vec<&str> = (0..HITS).map(|number| part(KEY, number * 8)).collect();
+    let (_, reason) = sent(&door, SITE, post(SITE, format!("{junk}{}", parts.join("\n--\n")))).await;
+    assert_eq!(reason.as_deref(), Some("locked-out"));
+    assert!(door.site.visits().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
+    let door = door(BLOCK, None).await;
+    let mut said = Vec::new();
+    for request in [
+        get(SITE, &format!("/v1?q={}", part(KEY, 0))),
+        get(SITE, &format!("/v1/{KEY}")),
+        Request::get("/v1")
+            .header("host", SITE)
+            .header("x-a", part(KEY, 3))
+            .body(no_body())
+            .expect("request"),
+        post(SITE, format!("{} glpat-Xk3Vw9QzR7tYp2LmNb5c", part(KEY, 1))),
+        post(SITE, format!("{}\n--\n{}\n--\n{KEY}", part(KEY, 0), part(KEY, 20))),
+    ] {
+        let (status, body) =
+            read(http1(&door, SITE).await.send_request(request).await.expect("answer")).await;
+        let mut body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        body["id"].take();
+        said.push((status, body));
+    }
+    assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,12 +11,14 @@
 //! ends      clients, gates and upstreams that end in the middle
 //! wrong     what is wrong is a sentence
 //! people    a person decides
+//! lock_out  guesses at credentials: what their verdict says, and where they end
 //! within    a gate started by root, in a view of the files of its own
 //! clients   other clients than git, and an upstream over https
 //! ```
 
 mod clients;
 mod ends;
+mod lock_out;
 mod moves;
 mod people;
 mod protocol;
@@ -75,6 +77,10 @@ fn trials() -> Vec<Trial> {
         trial("a_full_disk_is_a_sentence", wrong::full),
         trial("a_person_decides_once_and_the_retry_passes", people::asked),
         trial("what_a_person_let_pass_lets_nothing_else_pass", people::beside),
+        trial("a_walk_locks_the_gate_and_its_verdicts_say_nothing_more", lock_out::walked),
+        trial("a_verdict_says_the_same_however_much_of_a_secret_matches", lock_out::verdicts),
+        trial("what_another_daemon_says_locks_pushes_and_fetches", lock_out::told),
+        trial("no_spelling_of_its_address_pushes_unread", protocol::spellings),
         trial("started_by_root_it_outlives_a_new_passwd", within::replaced),
         trial("as_any_user_it_outlives_a_new_passwd", within::replaced_for_a_user),
         trial("submodules_go_through_the_gate", clients::submodules),

@@ -189,6 +189,82 @@ pub(crate) async fn addresses() -> Result<()> {
     Ok(())
 }
 
+/// Addresses by which some server takes a push: each is the gate's own push, which is read, or none at all.
+pub(crate) async fn spellings() -> Result<()> {
+    let (scene, _) = with_body().await?;
+    let made = scene.shell(
+        "cd clone; git checkout -q origin/main; echo $SECRET > g; git add .; git commit -qm x; git rev-parse HEAD; \
+         git rev-list --objects --no-object-names origin/main..HEAD | git pack-objects -q --stdout > ../secret",
+    )?;
+    let secret = fs::read(scene.at("secret"))?;
+    let body = [head(&[format!("{ZERO} {} refs/heads/x", made.trim())]), secret].concat();
+    let before = scene.upstream()?;
+    scene.shell("git ls-remote -q $GATE")?;
+    let read = scene.post(RECEIVE, "", &body)?;
+    ensure!(read.starts_with("HTTP/1.1 200") && read.contains("never passes"), "{read}");
+    for path in [
+        "/tool.git/git-receive-pack/",
+        "/tool.git/git-receive-pack//",
+        "/tool.git//git-receive-pack",
+        "//tool.git/git-receive-pack",
+        "/tool.git/./git-receive-pack",
+        "/tool.git/x/../git-receive-pack",
+        "/tool.git/git-receive-pack/.",
+        "/tool.git/git-receive-pack/..;/",
+        "/tool.git/git-receive-pack;x=1",
+        "/tool.git/git-receive-pack?",
+        "/tool.git/git-receive-pack?service=git-upload-pack",
+        "/tool.git/git-receive-pack#x",
+        "/tool.git/git-receive-pack%2f",
+        "/tool.git/git-receive-pack%20",
+        "/tool.git/%67it-receive-pack",
+        "/tool.git/git%2Dreceive%2Dpack",
+        "/tool.git/GIT-RECEIVE-PACK",
+        "/TOOL.git/git-receive-pack",
+        "/tool.GIT/git-receive-pack",
+        "/tool/git-receive-pack",
+        "/tool/git-receive-pack/",
+        "/tool.git.git/git-receive-pack",
+        "/tool.git/info/refs/git-receive-pack",
+        "http://git-gate:9420/tool.git/git-receive-pack",
+        "http://git-gate:9420/tool.git/git-receive-pack/",
+    ] {
+        for headers in ["", "Content-Type: application/x-git-receive-pack-request\r\n"] {
+            let answer = scene.post(path, headers, &body)?;
+            let refused = ["HTTP/1.1 404", "HTTP/1.1 400"].iter().any(|status| answer.starts_with(status));
+            ensure!(refused || answer.contains("never passes"), "{path}: {answer}");
+            ensure!(!answer.contains("ok refs/heads/x"), "{path}: {answer}");
+        }
+    }
+    // Lists of refs for a push under other addresses: the gate's own, or none.
+    for query in [
+        "info/refs/?service=git-receive-pack",
+        "info/refs//?service=git-receive-pack",
+        "info/refs%2f?service=git-receive-pack",
+        "info//refs?service=git-receive-pack",
+        "info/refs;?service=git-receive-pack",
+        "info/refs?Service=git-receive-pack",
+        "info/refs?service=git-receive-pack/",
+        "info/refs?service=git-receive-pack%20",
+        "info/refs?service=git%2Dreceive%2Dpack",
+        "info/refs?x=1&service=git-receive-pack",
+        "info/refs?service=git-upload-pack&service=git-receive-pack",
+    ] {
+        let mut socket = connect((scene.address, 9420))?;
+        let end = "Host: git-gate\r\nConnection: close\r\n\r\n";
+        write!(socket, "GET /tool.git/{query} HTTP/1.1\r\n{end}")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        let none = ["404", "403"].iter().any(|status| answer.starts_with(&format!("HTTP/1.1 {status}")));
+        ensure!(none || answer.contains("# service=git-"), "{query}: {answer}");
+    }
+    // What was sent by other addresses than a push's own never came to a receive-pack.
+    ensure!(scene.upstream()? == before, "something got upstream");
+    let kept = scene.shell("ls gate/tool.git/objects")?;
+    ensure!(!kept.contains("incoming"), "{kept}");
+    Ok(())
+}
+
 /// Addresses that a git or an ssh could take for something to run.
 pub(crate) async fn injected() -> Result<()> {
     let mut scene = Scene::new()?;

@@ -67,7 +67,7 @@ pub(crate) async fn attacks() -> Result<()> {
         (
             "behind more than anybody can be told",
             "python3 -c \"import hashlib\nfor i in range(1100): print('ghp_' + hashlib.sha256(b'%d' % i).hexdigest()[:36])\" > f; echo $SECRET >> f; git add .; git commit -qm x",
-            "f holds more that looks like a secret than can be told",
+            "never passes",
         ),
         (
             "a commit with a harmless one in its place",

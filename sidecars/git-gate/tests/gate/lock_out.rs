@@ -1,0 +1,124 @@
+//! Guesses at credentials: what a verdict says of them, and where they end.
+
+use anyhow::{Result, ensure};
+use bottle_channel::Channel;
+use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
+
+use crate::scene::{KEY, SECRET, Scene};
+
+const LOCKED: &str = "This bottle is locked";
+
+fn any_topic(repo: &mut bottle_contract::session::gate::GateRepo) {
+    repo.refs.allow = Some(vec!["refs/heads/**".into()]);
+}
+
+/// A script that pushes a commit of its own which is made so.
+fn pushed(make: &str) -> String {
+    format!("cd clone; git checkout -q origin/main; {make}; git push origin HEAD:refs/heads/topic/x")
+}
+
+async fn ask(channel: &Channel, request: &BundleRequest) -> Result<BundleEvent> {
+    Ok(channel.open(request).await?.receive().await?)
+}
+
+fn channel(scene: &Scene) -> Result<&Channel> {
+    scene.channel.as_ref().ok_or_else(|| anyhow::anyhow!("no channel"))
+}
+
+fn is_locked(scene: &Scene) -> Result<()> {
+    scene.refused(&pushed("git commit -q --allow-empty -m harmless"), &[SENTENCE])?;
+    scene.refused("cd clone; git fetch origin", &[SENTENCE])?;
+    scene.refused("git clone $GATE another", &[SENTENCE])?;
+    // A push whose list of refs was there before.
+    let answer = scene.post("/tool.git/git-receive-pack", "", b"0000")?;
+    ensure!(answer.contains(LOCKED) && answer.contains("unpack refused"), "{answer}");
+    let answer = scene.post("/tool.git/git-upload-pack", "", b"0000")?;
+    ensure!(answer.contains(LOCKED), "{answer}");
+    Ok(())
+}
+
+pub(crate) async fn walked() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.lock_after = Some(HITS);
+    scene.open(any_topic).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    // What the agent holds, and one guess that is repeated, lock nothing.
+    for number in 0..HITS + 1 {
+        let held = &SECRET[..SECRET.len() - number];
+        scene
+            .refused(&pushed(&format!("echo {held} > f; git add .; git commit -qm x")), &["never passes"])?;
+        let guess = &KEY[..16];
+        let again = format!("echo {number} > g; echo {guess} > f; git add .; git commit -qm x");
+        scene.refused(&pushed(&again), &["never passes"])?;
+    }
+    let part = |number: usize| &KEY[number..number + 16];
+    let makes = [
+        format!("git commit -q --allow-empty -m 'm {}'", part(1)),
+        format!("echo x > {}; git add .; git commit -qm x", part(2)),
+        format!("echo {} | gzip > f; git add .; git commit -qm x", part(3)),
+    ];
+    ensure!(makes.len() + 2 == HITS, "one hit was there before, and the last one follows");
+    for make in makes {
+        scene.refused(&pushed(&make), &["remote: the git gate refused the push", "never passes"])?;
+    }
+    let last = format!("cd clone; git push origin HEAD:refs/heads/topic/{}", part(4));
+    scene.refused(&last, &[&format!("remote: {SENTENCE}")])?;
+    let why = LockOut { daemon: "git-gate".into(), hits: HITS, places: vec!["tool".into()] };
+    ensure!(ask(channel(&scene)?, &BundleRequest::LockOut).await? == BundleEvent::LockedOut(why));
+    is_locked(&scene)
+}
+
+pub(crate) async fn told() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene.open(any_topic).await?;
+    scene.shell("git clone -q $GATE clone")?;
+    let why = LockOut { daemon: "egress".into(), hits: HITS, places: vec!["a.example".into()] };
+    ensure!(ask(channel(&scene)?, &BundleRequest::Lock(why)).await? == BundleEvent::Locked);
+    is_locked(&scene)
+}
+
+/// The same sentence for twelve characters and for all of them, for one guess in a file and for many, wherever it
+/// begins and ends, and whatever marks stand beside it.
+pub(crate) async fn verdicts() -> Result<()> {
+    let mut scene = Scene::new()?;
+    scene
+        .open(|repo| {
+            any_topic(repo);
+            repo.supervise = true;
+        })
+        .await?;
+    scene.shell("git clone -q $GATE clone")?;
+    let file = |text: &str| format!("printf '{text}' > f; git add .; git commit -qm x");
+    let letters = |text: &str| text.chars().map(|letter| format!("{letter}\\n")).collect::<String>();
+    let mut said = Vec::new();
+    for text in [
+        KEY[..16].to_owned(),
+        KEY.to_owned(),
+        format!("a line\\nanother\\n{}", &KEY[3..19]),
+        format!("{}\\n---\\n{}\\n---\\n{}", &KEY[..16], &KEY[20..36], &KEY[10..30]),
+        letters(&KEY[..14]),
+        letters(&KEY[..30]),
+        format!("{} gitleaks:allow", &KEY[..16]),
+        format!("x gitleaks:allow\\n{}", letters(&KEY[..20])),
+        format!("AKIAQWERTYUIOPASDFG2 {}", &KEY[..16]),
+        format!("{0}\\n{0}\\n{0}", &KEY[..16]),
+    ] {
+        let verdict = scene.refused(&pushed(&file(&text)), &["never passes"])?;
+        let lines = verdict.lines().filter(|line| line.starts_with("remote: "));
+        // The commit is another one each time.
+        let plain = lines.map(|line| match line.split_once(" in commit ") {
+            Some((before, after)) => format!("{before} in commit {}", after.get(12..).unwrap_or_default()),
+            None => line.trim_end().to_owned(),
+        });
+        said.push((text, plain.collect::<Vec<_>>()));
+    }
+    for (text, verdict) in &said {
+        ensure!(*verdict == said[0].1, "{text}: {verdict:?} is not {:?}", said[0].1);
+    }
+    // Names of files too: which of them, and how long it is, is where the match begins.
+    let name = |name: &str| format!("touch {name}; git add .; git commit -qm x");
+    let one = scene.refused(&pushed(&name(&KEY[..16])), &["the name of a file"])?;
+    ensure!(!one.contains("characters"), "{one}");
+    Ok(())
+}
