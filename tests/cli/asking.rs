@@ -474,7 +474,7 @@ fn a_new_question_is_told_wherever_the_person_is() -> Result<()> {
     }
     home.write("home/.bottle/settings.yml", "supervise: {notify: /no/such/program}\n")?;
     let (asks, id) = ask(&home, "api.site.example")?;
-    wait_for_log(&home, "`/no/such/program` cannot be started to tell of a question")?;
+    wait_for_log(&home, "`/no/such/program` cannot be started to notify you")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
     let _ = answer(asks)?.expect_code(1);
     Ok(())
