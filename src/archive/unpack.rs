@@ -2,7 +2,8 @@
 //!
 //! The stream is the agent's to write, so it is taken for hostile. It is unpacked into a fresh folder, for the
 //! caller to move into place when it is whole. Only files, folders and links are made; every parent is a
-//! folder made here, never a link; a link may not lead out of the copy; no bits but rwx are set.
+//! folder made here, never a link; a link may not lead out of the copy; no bits but rwx are set. Holes of a file stay
+//! holes, and the disk does not get full.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
@@ -10,8 +11,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use bottle_guest::archive::{Member, Members, What};
+use bottle_guest::archive::{Content, Member, Members, What};
 use bottle_scan::Redactor;
+
+use super::Room;
 
 /// Names of what was left out that are told one by one.
 const TOLD: usize = 20;
@@ -22,7 +25,8 @@ const MASKED_MAX: u64 = 64 << 20;
 /// What may be unpacked, and how.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// The most bytes of all files together; a file that goes beyond is left out.
+    /// The most bytes of all files together; a file that goes beyond is left out. Whatever the rules, what the disk has
+    /// free is the bound ([`Room`]): beyond it is an error.
     pub(crate) most: Option<u64>,
     /// Masks secrets in every file.
     pub(crate) mask: Option<Redactor>,
@@ -44,7 +48,7 @@ pub(crate) struct Unpacked {
 /// # Errors
 /// When the archive is broken, breaks off or goes beyond a bound, or the disk cannot be written.
 pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::Result<Unpacked> {
-    let mut unpacker = Unpacker::new(root, rules);
+    let mut unpacker = Unpacker::new(root, rules, Room::below(root)?);
     let mut archive = tar::Archive::new(archive);
     let mut members = Members::new(archive.entries()?);
     while let Some(mut member) = members.next()? {
@@ -56,6 +60,7 @@ pub(crate) fn unpack(root: &Path, archive: &mut dyn Read, rules: &Rules) -> io::
 struct Unpacker<'a> {
     root: &'a Path,
     rules: &'a Rules,
+    room: Room,
     folders: HashSet<PathBuf>,
     /// The first path component; all entries share it.
     top: Option<PathBuf>,
@@ -66,8 +71,9 @@ struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    fn new(root: &'a Path, rules: &'a Rules) -> Self {
-        Self { root, rules, folders: HashSet::new(), top: None, bytes: 0, files: 0, skipped: Vec::new() }
+    fn new(root: &'a Path, rules: &'a Rules, room: Room) -> Self {
+        let (folders, skipped) = (HashSet::new(), Vec::new());
+        Self { root, rules, room, folders, top: None, bytes: 0, files: 0, skipped }
     }
 
     fn member(&mut self, member: &mut Member<'_, impl Read>) -> io::Result<()> {
@@ -90,10 +96,14 @@ impl<'a> Unpacker<'a> {
         match &member.what {
             What::Folder => self.folder(inside),
             What::File => {
-                let (size, mode) = (member.content.size(), member.mode);
-                if !self.has_room_for(size) || !self.parents(inside)? {
+                // A file that is masked is written whole.
+                let masked = self.rules.mask.is_some();
+                let size = if masked { member.content.size() } else { member.content.stored() };
+                let mode = member.mode;
+                if !self.may_take(size) || !self.parents(inside)? {
                     return Ok(false);
                 }
+                self.room.take(size)?;
                 let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&target)?;
                 self.fill(&mut file, &mut member.content)?;
                 file.set_permissions(fs::Permissions::from_mode(mode | 0o600))?;
@@ -105,6 +115,7 @@ impl<'a> Unpacker<'a> {
                 if !stays_within(inside, link) || !self.parents(inside)? {
                     return Ok(false);
                 }
+                self.room.take(0)?;
                 std::os::unix::fs::symlink(link, &target)?;
                 Ok(true)
             }
@@ -112,16 +123,13 @@ impl<'a> Unpacker<'a> {
         }
     }
 
-    fn has_room_for(&self, size: u64) -> bool {
+    fn may_take(&self, size: u64) -> bool {
         let room = self.rules.most.is_none_or(|most| size <= most.saturating_sub(self.bytes));
         room && (self.rules.mask.is_none() || size <= MASKED_MAX)
     }
 
-    fn fill(&self, file: &mut File, content: &mut impl Read) -> io::Result<()> {
-        let Some(mask) = &self.rules.mask else {
-            io::copy(content, file)?;
-            return Ok(());
-        };
+    fn fill(&self, file: &mut File, content: &mut Content<'_, impl Read>) -> io::Result<()> {
+        let Some(mask) = &self.rules.mask else { return content.copy_to(file) };
         // Whole: a secret that is cut in two is not found.
         let mut bytes = Vec::new();
         content.take(MASKED_MAX).read_to_end(&mut bytes)?;
@@ -144,6 +152,7 @@ impl<'a> Unpacker<'a> {
         if !self.parents(inside)? || self.root.join(inside).symlink_metadata().is_ok() {
             return Ok(false);
         }
+        self.room.take(0)?;
         fs::create_dir(self.root.join(inside))?;
         self.folders.insert(inside.to_owned());
         Ok(true)

@@ -36,14 +36,9 @@ pub(super) async fn give_back(guest: &Channel, folder: &Path, paths: &[String]) 
 }
 
 fn pack(copied: &Path, name: &Path, out: &mut dyn Write) -> io::Result<()> {
-    let mut archive = tar::Builder::new(out);
-    archive.follow_symlinks(false);
-    if copied.is_dir() {
-        archive.append_dir_all(name, copied)?;
-    } else {
-        archive.append_path_with_name(copied, name)?;
-    }
-    archive.finish()
+    let mut builder = tar::Builder::new(out);
+    archive::append_all(&mut builder, copied, name)?;
+    builder.finish()
 }
 
 /// Whether any of these paths holds a file.

@@ -160,7 +160,7 @@ fn append(archive: &mut tar::Builder<&mut dyn Write>, path: &Path, inside: &Path
     if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
         return Ok(());
     }
-    match archive.append_path_with_name(path, inside) {
+    match archive::append(archive, path, inside) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(named(path, &error)),
         done => done,
     }

@@ -1,7 +1,7 @@
 //! What an agent plants where the host reads later: in copies, conversations, its repository, its snapshots.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -155,6 +155,70 @@ fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
         scene.end(agent)?;
     }
     Ok(())
+}
+
+/// How long a file is, and how much of a disk it takes, in bytes.
+fn lengths(path: &Path) -> Result<(u64, u64)> {
+    let metadata = fs::metadata(path).with_context(|| path.display().to_string())?;
+    Ok((metadata.len(), metadata.blocks() * 512))
+}
+
+#[test]
+fn a_file_of_holes_takes_no_room_on_either_side() -> Result<()> {
+    let Some(scene) = Scene::new("a sparse file")? else { return Ok(()) };
+    for agent in ["host", "imaged"] {
+        scene.start(agent, agent)?;
+        let made = "cd /workspace; truncate -s 1T big || truncate -s 1G big; \
+                    printf end | dd of=big bs=1 seek=1000000 conv=notrunc 2>/dev/null; stat -c %s big";
+        let length: u64 = scene.shell(agent, made, &[])?.stdout.trim().parse()?;
+        let out = scene.home.outside(&format!("big-{agent}"));
+        scene.done(&["cp", &format!("{agent}:big"), &out.display().to_string()])?;
+        let (long, taken) = lengths(&out)?;
+        ensure!(long == length && taken < 1 << 20, "{agent}: {long} long, {taken} on disk");
+        let mut end = [0; 3];
+        fs::File::open(&out)?.read_exact_at(&mut end, 1_000_000)?;
+        ensure!(&end == b"end");
+        scene.done(&["cp", &out.display().to_string(), &format!("{agent}:back")])?;
+        let back =
+            scene.shell(agent, "cd /workspace; stat -c '%s %b' back; cmp -n 2000000 big back", &[])?.stdout;
+        let (long, blocks) = back.trim().split_once(' ').context("two numbers")?;
+        ensure!(long.parse::<u64>()? == length && blocks.parse::<u64>()? < 2048, "{agent}: {back}");
+        scene.end(agent)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_that_the_disk_has_no_room_for_says_so_and_leaves_nothing() -> Result<()> {
+    let test = "a copy without room";
+    let Some(scene) = Scene::new(test)? else { return Ok(()) };
+    scene.start("host", "host")?;
+    scene.shell("host", "cd /workspace; mkdir many; head -c 30000000 /dev/urandom >many/big", &[])?;
+    scene.shell("host", "cd /workspace; mkdir few; for n in $(seq 6000); do : >few/$n; done", &[])?;
+    let disk = scene.home.outside("disk");
+    fs::create_dir(&disk)?;
+    for folder in ["many", "few"] {
+        let script = "mount -t tmpfs -o size=20m,nr_inodes=20000 disk \"$0\" || exit 77; \
+                      \"$@\"; code=$?; ls -A \"$0\"; exit $code";
+        let own =
+            scene.home.program(["cp", &format!("host:{folder}"), &disk.display().to_string()])?.command();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&disk).arg(own.get_program()).args(own.get_args());
+        command.env_clear();
+        for (name, value) in own.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        let outcome = command.output()?;
+        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        if outcome.status.code() == Some(77) || said.contains("unshare") {
+            skip::aloud(test, &"no small disk can be made here");
+            break;
+        }
+        let words = "it takes more than is free there: 20.00 MiB, of which 1.00 MiB stay free";
+        ensure!(outcome.status.code() == Some(1) && said.contains(words), "{folder}: {said}");
+        ensure!(outcome.stdout.is_empty(), "{folder}: something was left: {outcome:?}");
+    }
+    scene.end("host")
 }
 
 #[test]

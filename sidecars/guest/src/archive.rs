@@ -4,12 +4,17 @@
 //! The library would read a long name of any length into memory; here the extension headers are read as
 //! what they are, each with a bound, and everything that is not needed is refused.
 
+mod sparse;
+
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use tar::{Entries, Entry, EntryType};
+
+use self::sparse::Map;
+pub use self::sparse::{Content, append_file};
 
 /// Folders within folders, each an open descriptor while a tree is read; deeper trees are no one's work.
 pub const MAX_DEPTH: usize = 128;
@@ -25,6 +30,9 @@ const ATTRIBUTE: &[u8] = b"SCHILY.xattr.";
 
 /// The most members of an archive.
 const MAX_MEMBERS: usize = 1_000_000;
+
+/// The most bytes of all names and headers of an archive: who unpacks one keeps the names of its folders.
+const MAX_NAMES: u64 = 256 << 20;
 
 /// What a member is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +62,7 @@ pub struct Member<'a, R: Read> {
     /// Extended attributes, by name.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
     /// A file's bytes.
-    pub content: Entry<'a, R>,
+    pub content: Content<'a, R>,
 }
 
 impl<R: Read> Member<'_, R> {
@@ -71,13 +79,15 @@ impl<R: Read> Member<'_, R> {
 pub struct Members<'a, R: Read> {
     entries: Entries<'a, R>,
     seen: usize,
+    /// Bytes of names and headers.
+    names: u64,
 }
 
 impl<'a, R: Read> Members<'a, R> {
     /// `entries` must be fresh.
     #[must_use]
     pub fn new(entries: Entries<'a, R>) -> Self {
-        Self { entries: entries.raw(true), seen: 0 }
+        Self { entries: entries.raw(true), seen: 0, names: 0 }
     }
 
     /// The next member; `None` at the end of the archive.
@@ -93,7 +103,17 @@ impl<'a, R: Read> Members<'a, R> {
             if self.seen > MAX_MEMBERS {
                 return Err(io::Error::other(format!("the archive has more than {MAX_MEMBERS} members")));
             }
-            match entry.header().entry_type() {
+            let kind = entry.header().entry_type();
+            let header = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader);
+            // A name of the header itself is counted as that of one.
+            self.names += if header { entry.size() } else { 100 };
+            if self.names > MAX_NAMES {
+                return Err(io::Error::other(format!(
+                    "the archive has more than {} MiB of names",
+                    MAX_NAMES >> 20
+                )));
+            }
+            match kind {
                 EntryType::GNULongName => said.name = Some(long_name(&mut entry)?),
                 EntryType::GNULongLink => said.link = Some(long_name(&mut entry)?),
                 EntryType::XHeader => said.extend(&mut entry)?,
@@ -112,16 +132,45 @@ struct Said {
     name: Option<PathBuf>,
     link: Option<PathBuf>,
     attributes: Vec<(Vec<u8>, Vec<u8>)>,
+    holes: Holes,
 }
 
-fn member<R: Read>(entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::Result<Member<'_, R>> {
+/// What is said of a file's holes in an extended header.
+#[derive(Default)]
+struct Holes {
+    /// Of form 1.0, whose map stands before the bytes.
+    major: bool,
+    /// Of form 0.1.
+    map: Option<Vec<u8>>,
+    /// How long the file is.
+    size: Option<u64>,
+}
+
+impl Holes {
+    /// Where the pieces of the file stand; none of one without holes.
+    fn map(self, entry: &mut Entry<'_, impl Read>, kind: EntryType) -> io::Result<Option<Map>> {
+        let stored = entry.size();
+        let missing = || io::Error::other("a sparse file does not say how long it is");
+        if kind == EntryType::GNUSparse {
+            let header = entry.header().as_gnu().ok_or_else(missing)?;
+            return Map::of_header(header, stored).map(Some);
+        }
+        match (self.major, self.map) {
+            (true, _) => Map::read(entry, self.size.ok_or_else(missing)?, stored).map(Some),
+            (false, Some(map)) => Map::of_text(&map, self.size.ok_or_else(missing)?, stored).map(Some),
+            (false, None) => Ok(None),
+        }
+    }
+}
+
+fn member<R: Read>(mut entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::Result<Member<'_, R>> {
     let header = entry.header();
     let name = match said.name {
         Some(name) => name,
         None => PathBuf::from(OsString::from_vec(header.path_bytes().into_owned())),
     };
     let what = match kind {
-        EntryType::Regular | EntryType::Continuous => What::File,
+        EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => What::File,
         EntryType::Directory => What::Folder,
         EntryType::Symlink | EntryType::Link => {
             let short = || header.link_name_bytes().map(|name| OsString::from_vec(name.into_owned()).into());
@@ -132,7 +181,12 @@ fn member<R: Read>(entry: Entry<'_, R>, kind: EntryType, said: Said) -> io::Resu
     };
     let mode = header.mode()? & 0o777;
     let mtime = header.mtime()?;
-    Ok(Member { name, what, mode, mtime, attributes: said.attributes, content: entry })
+    let map = match what {
+        What::File => said.holes.map(&mut entry, kind).map_err(|error| about(&name, error))?,
+        _ => None,
+    };
+    let content = Content::new(entry, map);
+    Ok(Member { name, what, mode, mtime, attributes: said.attributes, content })
 }
 
 fn place(name: &Path) -> io::Result<PathBuf> {
@@ -182,6 +236,17 @@ impl Said {
             match key {
                 b"path" => self.name = value(),
                 b"linkpath" => self.link = value(),
+                b"GNU.sparse.name" => self.name = value(),
+                b"GNU.sparse.major" if said == b"1" => self.holes.major = true,
+                b"GNU.sparse.minor" if said == b"0" => {}
+                b"GNU.sparse.map" => self.holes.map = Some(said.to_vec()),
+                b"GNU.sparse.realsize" | b"GNU.sparse.size" => {
+                    let size = std::str::from_utf8(said).ok().and_then(|size| size.parse().ok());
+                    self.holes.size = Some(size.ok_or_else(sparse_otherwise)?);
+                }
+                // It says the same as the map.
+                b"GNU.sparse.numblocks" => {}
+                key if key.starts_with(b"GNU.sparse.") => return Err(sparse_otherwise()),
                 b"size" => return Err(io::Error::other("the archive gives a size in an extended header")),
                 key => {
                     if let Some(name) = key.strip_prefix(ATTRIBUTE) {
@@ -192,6 +257,10 @@ impl Said {
         }
         Ok(())
     }
+}
+
+fn sparse_otherwise() -> io::Error {
+    io::Error::other("the archive has a sparse file in a form that is not read")
 }
 
 /// The next `LENGTH KEY=VALUE\n` of an extended header. The length counts all of it: a value may hold anything.

@@ -92,14 +92,10 @@ async fn copy_in(
 }
 
 fn pack(from: &Path, name: &str, out: &mut dyn Write) -> io::Result<()> {
-    let mut archive = tar::Builder::new(out);
-    archive.follow_symlinks(false);
-    if from.is_dir() {
-        archive.append_dir_all(name, from)?;
-    } else {
-        archive.append_path_with_name(from, name)?;
-    }
-    archive.finish()
+    let mut builder = tar::Builder::new(out);
+    // What is named is what it leads to; nothing below is followed.
+    archive::append_all(&mut builder, &from.canonicalize()?, Path::new(name))?;
+    builder.finish()
 }
 
 /// Says how much was written, and of how much where it is one file.

@@ -60,7 +60,7 @@ fn make<R: Read>(top: &OwnedFd, member: &mut Member<'_, R>, place: &Path) -> io:
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
             let file = open_beneath(&parent, &name, flags, Mode::from_raw_mode(0o600))?;
             let mut file = File::from(file);
-            io::copy(&mut member.content, &mut file)?;
+            member.content.copy_to(&mut file)?;
             fchmod(&file, Mode::from_raw_mode(member.mode))?;
             set_time(&file, member.mtime)?;
         }

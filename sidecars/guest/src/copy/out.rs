@@ -1,7 +1,7 @@
 //! A tree becomes an archive.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fst
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-use crate::archive::{MAX_DEPTH, about};
+use crate::archive::{MAX_DEPTH, about, append_file};
 use crate::rooted::{open_beneath, open_in_root};
 
 /// Opened without waiting: a named pipe would block until somebody writes.
@@ -107,9 +107,7 @@ fn add_link<W: Write>(
 fn add_file<W: Write>(archive: &mut Builder<W>, file: OwnedFd, stat: &Stat, name: &Path) -> io::Result<()> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     let mut header = header(EntryType::Regular, stat, size);
-    // The header's size is a promise: a file that grows is cut, one that shrinks is filled up.
-    let content = File::from(file).chain(io::repeat(0)).take(size);
-    archive.append_data(&mut header, name, content)
+    append_file(archive, &mut header, name, File::from(file))
 }
 
 /// The tree's own facts, without its owners: ids of a bottle mean nothing outside.

@@ -63,7 +63,9 @@ impl Container {
             let name = member.place().map_err(damaged)?;
             let place = match member.what {
                 What::File => {
-                    let (start, size) = (member.content.raw_file_position(), member.content.size());
+                    let size = member.content.size();
+                    let start = member.content.position();
+                    let start = start.ok_or_else(|| damaged(io::Error::other("a part of it has holes")))?;
                     if start.checked_add(size).is_none_or(|end| end > length) {
                         return Err(BadImage::refused(format!("is cut short: {name:?} is not all there")));
                     }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use tar::EntryType;
 
 use super::BadImage;
+use crate::archive::Room;
 use crate::backend::local::layers;
 
 /// More files than any image has, in all of its layers.
@@ -35,9 +36,6 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// The attributes by which overlay file systems remember what was removed.
 const OVERLAY: &[u8] = b"user.overlay.";
 
-/// Copied at once.
-const BUFFER: usize = 128 << 10;
-
 /// Where devices are, which a bottle has of its own.
 const DEVICES: &str = "dev";
 
@@ -48,6 +46,8 @@ pub(super) struct Tree {
     folders: BTreeMap<PathBuf, (Mode, u64)>,
     files: usize,
     bytes: u64,
+    /// Of the disk.
+    room: Room,
 }
 
 /// What a layer has brought so far.
@@ -82,7 +82,8 @@ impl Tree {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let top =
             rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| BadImage::Disk(error.into()))?;
-        Ok(Self { top, folders: BTreeMap::new(), files: 0, bytes: 0 })
+        let room = Room::below(folder).map_err(BadImage::Disk)?;
+        Ok(Self { top, folders: BTreeMap::new(), files: 0, bytes: 0, room })
     }
 
     /// The top.
@@ -109,6 +110,7 @@ impl Tree {
             if self.files > FILES_MAX {
                 return Err(BadImage::refused(format!("has more than {FILES_MAX} files")));
             }
+            self.room.take(member.content.stored()).map_err(BadImage::Disk)?;
             self.member(&mut member, &mut brought)?;
         }
         Ok(())
@@ -157,7 +159,7 @@ impl Tree {
             }
             What::File => {
                 at.clear()?;
-                self.bytes += member.content.size();
+                self.bytes = self.bytes.saturating_add(member.content.stored());
                 at.make_file(member)
             }
             What::Link(target) => {
@@ -349,11 +351,12 @@ impl At<'_> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(self.parent, self.name, flags, Mode::RUSR | Mode::WUSR);
         let mut file = File::from(file.map_err(|error| self.failed(error))?);
-        let size = member.content.size();
-        let copied = copy(&mut member.content, &mut file, self.place)?;
-        if copied != size {
-            return Err(hostile(self.place, "is cut short"));
-        }
+        member.content.copy_to(&mut file).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => hostile(self.place, "is cut short"),
+            // What the disk says has a number of its own; what the archive says has none.
+            _ if error.raw_os_error().is_some() => BadImage::at(self.place, error),
+            _ => hostile(self.place, &format!("cannot be read: {error}")),
+        })?;
         set_attributes(&file, member, self.place)?;
         fchmod(&file, Mode::from_raw_mode(member.mode)).map_err(|error| self.failed(error))?;
         futimens(&file, &times(member.mtime)).map_err(|error| self.failed(error))
@@ -418,21 +421,6 @@ fn hostile(place: &Path, why: &str) -> BadImage {
 }
 
 /// The two sides fail for reasons of their own.
-fn copy(from: &mut impl Read, to: &mut File, place: &Path) -> Result<u64, BadImage> {
-    let mut buffer = vec![0; BUFFER];
-    let mut copied = 0;
-    loop {
-        let read = match from.read(&mut buffer) {
-            Ok(0) => return Ok(copied),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(hostile(place, &format!("cannot be read: {error}"))),
-        };
-        to.write_all(&buffer[..read]).map_err(|error| BadImage::at(place, error))?;
-        copied += read as u64;
-    }
-}
-
 /// `user.*`, as a person could set them. Others are the system's, and lend rights or mean nothing here.
 fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, place: &Path) -> Result<(), BadImage> {
     for (name, value) in &member.attributes {

@@ -1,0 +1,465 @@
+//! Files with holes: a hole takes no room in an archive, and none where it is unpacked.
+//!
+//! Written in the form that POSIX archives have for it since GNU tar 1.15.91 ("GNU.sparse" 1.0: a map of the pieces
+//! stands before them); read in that form, in the one before (0.1), and in the old one of GNU tar as far as its
+//! header alone says where the pieces are.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::fs::{SeekFrom as Find, seek};
+use rustix::io::Errno;
+use tar::{Builder, Entry, GnuHeader, Header};
+
+use super::about;
+
+/// The most pieces of one file; 16 bytes of memory each. What is torn further is sent as one piece from there on.
+const MAX_PIECES: usize = 100_000;
+
+/// A block of an archive, in bytes.
+const BLOCK: usize = 512;
+
+/// Bytes that are copied at once.
+const BUFFER: usize = 128 * 1024;
+
+/// Bytes that follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    at: u64,
+    length: u64,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.at.saturating_add(self.length)
+    }
+}
+
+/// Where a file's bytes stand in it; between them are holes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Map {
+    pieces: Vec<Piece>,
+    /// Of the whole file.
+    size: u64,
+}
+
+impl Map {
+    /// In order, apart, within the file, and as many bytes as there are.
+    fn checked(pieces: Vec<Piece>, size: u64, stored: u64) -> io::Result<Self> {
+        let mut end = 0;
+        for piece in &pieces {
+            let apart = piece.at >= end && piece.at.checked_add(piece.length).is_some_and(|end| end <= size);
+            if !apart {
+                return Err(damaged());
+            }
+            end = piece.end();
+        }
+        let bytes: u64 = pieces.iter().map(|piece| piece.length).sum();
+        // What no file can be long is refused before anybody seeks there.
+        if bytes != stored || i64::try_from(size).is_err() {
+            return Err(damaged());
+        }
+        Ok(Self { pieces, size })
+    }
+
+    /// From the header of GNU tar's old form, which has room for four.
+    ///
+    /// # Errors
+    /// When there are more, or it is damaged.
+    pub(super) fn of_header(header: &GnuHeader, stored: u64) -> io::Result<Self> {
+        if header.is_extended() {
+            return Err(io::Error::other(
+                "a sparse file of more than four pieces is read in the POSIX form only",
+            ));
+        }
+        let said = header.sparse.iter().filter(|piece| !piece.is_empty());
+        let pieces = said.map(|piece| Ok(Piece { at: piece.offset()?, length: piece.length()? }));
+        Self::checked(pieces.collect::<io::Result<_>>()?, header.real_size()?, stored)
+    }
+
+    /// From what form 0.1 has in an extended header: `AT,LENGTH,AT,LENGTH`.
+    ///
+    /// # Errors
+    /// When it is damaged.
+    pub(super) fn of_text(text: &[u8], size: u64, stored: u64) -> io::Result<Self> {
+        let numbers = text.split(|byte| *byte == b',').filter(|number| !number.is_empty());
+        let numbers: Vec<u64> = numbers.map(number).collect::<io::Result<_>>()?;
+        Self::of_numbers(&numbers, size, stored)
+    }
+
+    /// From what form 1.0 has before the bytes: a count, and as many pairs, a number a line, filled up to a block.
+    ///
+    /// # Errors
+    /// When it is damaged, or has too many pieces.
+    pub(super) fn read(from: &mut impl Read, size: u64, stored: u64) -> io::Result<Self> {
+        let (mut numbers, mut line, mut read) = (Vec::new(), Vec::new(), 0);
+        let mut wanted = None;
+        while wanted.is_none_or(|wanted| numbers.len() < wanted) {
+            let mut block = [0; BLOCK];
+            from.read_exact(&mut block)?;
+            read += BLOCK as u64;
+            for byte in block {
+                if wanted.is_some_and(|wanted| numbers.len() == wanted) {
+                    break;
+                }
+                if byte != b'\n' {
+                    line.push(byte);
+                    if line.len() > 20 {
+                        return Err(damaged());
+                    }
+                    continue;
+                }
+                let said = number(&line)?;
+                line.clear();
+                if wanted.is_some() {
+                    numbers.push(said);
+                    continue;
+                }
+                let count = usize::try_from(said).ok().filter(|count| *count <= MAX_PIECES);
+                wanted = Some(2 * count.ok_or_else(too_many)?);
+            }
+        }
+        Self::of_numbers(&numbers, size, stored.checked_sub(read).ok_or_else(damaged)?)
+    }
+
+    fn of_numbers(numbers: &[u64], size: u64, stored: u64) -> io::Result<Self> {
+        if numbers.len() % 2 != 0 || numbers.len() > 2 * MAX_PIECES {
+            return Err(damaged());
+        }
+        let pieces = numbers.chunks_exact(2).map(|pair| Piece { at: pair[0], length: pair[1] });
+        Self::checked(pieces.collect(), size, stored)
+    }
+
+    /// The pieces of a file that is `size` bytes long; none where it has no hole, or its file system knows none.
+    fn of_file(file: &File, size: u64) -> io::Result<Option<Self>> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut at = 0;
+        while at < size {
+            let start = match seek(file.as_fd(), Find::Data(at)) {
+                Ok(start) if start < size => start,
+                // Beyond it is nothing but a hole.
+                Ok(_) | Err(Errno::NXIO) => break,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+            let last = pieces.len() + 1 == MAX_PIECES;
+            let end = match seek(file.as_fd(), Find::Hole(start)) {
+                Ok(end) if !last => end.min(size),
+                Ok(_) | Err(Errno::NXIO) => size,
+                Err(error) => return Err(error.into()),
+            };
+            if end > start {
+                pieces.push(Piece { at: start, length: end - start });
+            }
+            at = end.max(start + 1);
+        }
+        let whole = size == 0 || pieces == [Piece { at: 0, length: size }];
+        Ok((!whole).then_some(Self { pieces, size }))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.length).sum()
+    }
+
+    /// As form 1.0 has it before the bytes.
+    fn text(&self) -> Vec<u8> {
+        use std::fmt::Write;
+        let mut text = format!("{}\n", self.pieces.len());
+        for Piece { at, length } in &self.pieces {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{at}\n{length}\n");
+        }
+        let mut text = text.into_bytes();
+        text.resize(text.len().next_multiple_of(BLOCK), 0);
+        text
+    }
+}
+
+fn number(digits: &[u8]) -> io::Result<u64> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or_else(damaged)
+}
+
+fn damaged() -> io::Error {
+    io::Error::other("the map of a sparse file is damaged")
+}
+
+fn too_many() -> io::Error {
+    io::Error::other(format!("a sparse file has more than {MAX_PIECES} pieces"))
+}
+
+/// A file's bytes. Read, its holes are zeros; written to a file with [`Content::copy_to`] they stay holes.
+pub struct Content<'a, R: Read> {
+    entry: Entry<'a, R>,
+    map: Option<Map>,
+    /// Where reading is: the piece, and the place in the file.
+    next: usize,
+    at: u64,
+}
+
+impl<'a, R: Read> Content<'a, R> {
+    pub(super) fn new(entry: Entry<'a, R>, map: Option<Map>) -> Self {
+        Self { entry, map, next: 0, at: 0 }
+    }
+
+    /// How long the file is, holes counted, in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.map.as_ref().map_or(self.entry.size(), |map| map.size)
+    }
+
+    /// How many bytes of it are there: what it takes where holes take nothing.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.map.as_ref().map_or(self.entry.size(), Map::bytes)
+    }
+
+    /// Where its bytes begin in the archive, which has them in one piece; none for a file with holes.
+    #[must_use]
+    pub fn position(&self) -> Option<u64> {
+        self.map.is_none().then(|| self.entry.raw_file_position())
+    }
+
+    /// Writes it to a new file.
+    ///
+    /// # Errors
+    /// When the archive breaks off, or the file cannot be written.
+    pub fn copy_to(&mut self, file: &mut File) -> io::Result<()> {
+        let whole = [Piece { at: 0, length: self.size() }];
+        let pieces = self.map.as_ref().map_or(&whole[..], |map| &map.pieces);
+        let mut buffer = vec![0; usize::try_from(self.stored()).unwrap_or(BUFFER).min(BUFFER)];
+        for piece in pieces {
+            file.seek(SeekFrom::Start(piece.at))?;
+            let mut left = piece.length;
+            while left > 0 {
+                let most = usize::try_from(left).unwrap_or(BUFFER).min(buffer.len());
+                let read = match self.entry.read(&mut buffer[..most]) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    read => read?,
+                };
+                file.write_all(&buffer[..read])?;
+                left -= read as u64;
+            }
+        }
+        file.set_len(self.map.as_ref().map_or(whole[0].length, |map| map.size))
+    }
+}
+
+impl<R: Read> Read for Content<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(map) = &self.map else { return self.entry.read(buffer) };
+        while map.pieces.get(self.next).is_some_and(|piece| piece.end() <= self.at) {
+            self.next += 1;
+        }
+        let piece = map.pieces.get(self.next);
+        let inside = piece.is_some_and(|piece| piece.at <= self.at);
+        let end = piece.map_or(map.size, |piece| if inside { piece.end() } else { piece.at });
+        let left = usize::try_from(end - self.at).unwrap_or(usize::MAX).min(buffer.len());
+        let buffer = &mut buffer[..left];
+        let read = if inside {
+            self.entry.read(buffer)?
+        } else {
+            buffer.fill(0);
+            left
+        };
+        if read == 0 && left > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// Adds a file of `header`'s facts, which is that long: one that grows meanwhile is cut, one that shrinks is filled
+/// up. Its holes stay holes.
+///
+/// # Errors
+/// When it cannot be read, or the archive not be written.
+pub fn append_file<W: Write>(
+    archive: &mut Builder<W>,
+    header: &mut Header,
+    name: &Path,
+    file: File,
+) -> io::Result<()> {
+    let size = header.size()?;
+    let Some(map) = Map::of_file(&file, size).map_err(|error| about(name, error))? else {
+        let mut file = file;
+        file.rewind()?;
+        return archive.append_data(header, name, file.chain(io::repeat(0)).take(size));
+    };
+    let length = size.to_string();
+    archive.append_pax_extensions([
+        ("GNU.sparse.major", &b"1"[..]),
+        ("GNU.sparse.minor", b"0"),
+        ("GNU.sparse.realsize", length.as_bytes()),
+    ])?;
+    let text = map.text();
+    header.set_size(text.len() as u64 + map.bytes());
+    let bytes = Pieces { file, left: map.pieces.into_iter(), length: 0 };
+    archive.append_data(header, name, io::Cursor::new(text).chain(bytes))
+}
+
+/// The bytes of a file's pieces, one after the other.
+struct Pieces {
+    file: File,
+    left: std::vec::IntoIter<Piece>,
+    /// Of the piece that is read.
+    length: u64,
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.length == 0 {
+            let Some(piece) = self.left.next() else { return Ok(0) };
+            self.file.seek(SeekFrom::Start(piece.at))?;
+            self.length = piece.length;
+        }
+        let length = usize::try_from(self.length).unwrap_or(BUFFER).min(buffer.len());
+        let buffer = &mut buffer[..length];
+        let mut read = self.file.read(buffer)?;
+        if read == 0 {
+            // It became shorter meanwhile.
+            buffer.fill(0);
+            read = length;
+        }
+        self.length -= read as u64;
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Members, What};
+    use super::*;
+
+    /// A file with these bytes at these places.
+    fn file(pieces: &[(u64, &[u8])], size: u64) -> File {
+        let mut file = tempfile::tempfile().expect("file");
+        for (at, bytes) in pieces {
+            file.seek(SeekFrom::Start(*at)).expect("seek");
+            file.write_all(bytes).expect("write");
+        }
+        file.set_len(size).expect("length");
+        file
+    }
+
+    fn archived(file: File) -> Vec<u8> {
+        let mut builder = Builder::new(Vec::new());
+        let mut header = Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(file.metadata().expect("metadata").len());
+        append_file(&mut builder, &mut header, Path::new("file"), file).expect("archived");
+        builder.into_inner().expect("archive")
+    }
+
+    fn whole(mut file: File) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        file.rewind().expect("rewind");
+        file.read_to_end(&mut bytes).expect("read");
+        bytes
+    }
+
+    fn first<T>(
+        archive: &[u8],
+        take: impl FnOnce(&mut Content<'_, &[u8]>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut archive = tar::Archive::new(archive);
+        let mut members = Members::new(archive.entries()?);
+        let mut member = members.next()?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        assert_eq!(member.what, What::File);
+        take(&mut member.content)
+    }
+
+    #[test]
+    fn a_file_of_a_tebibyte_is_some_blocks() {
+        let archive = archived(file(&[(1 << 39, b"middle")], 1 << 40));
+        assert!(archive.len() < 64 << 10, "{}", archive.len());
+        let mut copy = tempfile::tempfile().expect("file");
+        first(&archive, |content| {
+            assert_eq!(content.size(), 1 << 40);
+            assert!(content.stored() < 64 << 10);
+            assert_eq!(content.position(), None);
+            content.copy_to(&mut copy)
+        })
+        .expect("copied");
+        let metadata = copy.metadata().expect("metadata");
+        assert_eq!(metadata.len(), 1 << 40);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&metadata) < 1000, "its holes are holes");
+        let mut middle = [0; 6];
+        std::os::unix::fs::FileExt::read_exact_at(&copy, &mut middle, 1 << 39).expect("read");
+        assert_eq!(&middle, b"middle");
+    }
+
+    #[test]
+    fn maps_that_lie_are_refused() {
+        for (text, size, stored, good) in [
+            ("0,5,10,5", 20, 10, true),
+            ("", 20, 0, true),
+            ("0,5,10,5", 20, 11, false),
+            ("10,5,0,5", 20, 10, false),
+            ("0,5,3,5", 20, 10, false),
+            ("0,5,18,5", 20, 10, false),
+            ("0,5,10", 20, 5, false),
+            ("0,-5", 20, 5, false),
+            ("18446744073709551615,5", u64::MAX, 5, false),
+            ("0,5", u64::MAX, 5, false),
+        ] {
+            assert_eq!(Map::of_text(text.as_bytes(), size, stored).is_ok(), good, "{text}");
+        }
+        for map in
+            ["1\n0\n5\n", "100001\n", "x\n", "1\n0\n99999999999999999999999\n", "18446744073709551615\n"]
+        {
+            let mut block = map.as_bytes().to_vec();
+            block.resize(BLOCK, 0);
+            let good = map.starts_with("1\n0\n5");
+            assert_eq!(
+                Map::read(&mut block.as_slice(), 10, BLOCK as u64 + 5).is_ok(),
+                good && block.len() == BLOCK,
+                "{map}"
+            );
+        }
+        assert!(Map::read(&mut &b"1\n0\n"[..], 10, 5).is_err(), "cut short");
+    }
+
+    /// The old form, as GNU tar and the library write it: four pieces are read, more are refused.
+    #[test]
+    fn the_old_form_is_read_as_far_as_its_header_goes() {
+        for (count, good) in [(2_u64, true), (9, false)] {
+            let pieces: Vec<(u64, &[u8])> = (0..count).map(|at| (at << 20, &b"bytes"[..])).collect();
+            let mut sparse = file(&pieces, count << 20);
+            let mut builder = Builder::new(Vec::new());
+            builder.append_file("file", &mut sparse).expect("archived");
+            let archive = builder.into_inner().expect("archive");
+            let mut read = Vec::new();
+            let came = first(&archive, |content| content.read_to_end(&mut read));
+            assert_eq!(came.is_ok(), good, "{count}: {came:?}");
+            if good {
+                assert_eq!(read, whole(sparse));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_read_and_what_is_written_is_the_file(
+            pieces in proptest::collection::vec((0_u64..300_000, proptest::collection::vec(any::<u8>(), 1..200)), 0..6),
+            rest in 0_u64..100_000,
+        ) {
+            let end = pieces.iter().map(|(at, bytes)| at + bytes.len() as u64).max().unwrap_or(0);
+            let pieces: Vec<(u64, &[u8])> = pieces.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect();
+            let own = file(&pieces, end + rest);
+            let archive = archived(own.try_clone().expect("clone"));
+            let own = whole(own);
+            let mut read = Vec::new();
+            first(&archive, |content| content.read_to_end(&mut read)).expect("read");
+            prop_assert_eq!(&read, &own);
+            let mut copy = tempfile::tempfile().expect("file");
+            first(&archive, |content| content.copy_to(&mut copy)).expect("copied");
+            prop_assert_eq!(whole(copy), own);
+        }
+    }
+}
