@@ -1,21 +1,26 @@
 //! `bottle diff`: what changed in a bottle's workspace.
 
+use std::path::PathBuf;
+
+use bottle_channel::Channel;
 use bottle_contract::names::Slug;
 
 use super::completions;
 use super::connect::connect;
 use super::error::CliError;
 use super::exit;
-use super::git::{Inside, Repository};
-use super::output::{Ink, Output, inert};
+use super::git::{Compared, Inside, LeftOut, ObjectId, Repository, Scratch};
+use super::output::{Ink, Output, inert, one_line};
+use super::progress;
 use super::pull::running;
 use super::shapes;
 use crate::host::Host;
+use crate::instance::record::Record;
 
 /// Show what changed in a bottle's workspace: commits, changes and new files in one
 ///
 /// Since the commit that your repository is at, as far as the bottle knows it; else since the bottle's own last
-/// commit.
+/// commit. It is your git that compares, with no attribute or setting of the bottle's.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Diff {
     /// The bottle, as `bottle list` names it
@@ -32,26 +37,19 @@ impl Diff {
     async fn show(&self, host: &Host, output: &Output) -> Result<u8, CliError> {
         let record = running(host, &self.slug).await?;
         let channel = connect(host, &self.slug).await?;
-        let workspace = Inside { channel: &channel, slug: &self.slug }.workspace().await?;
-        let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
-        // Without a repository here the bottle's own last commit is what is compared with.
-        let here = match Repository::around(host, folder).await {
-            Ok(Some(repository)) => repository.head().await?,
-            Ok(None) | Err(_) => None,
-        };
-        let left = match (&here, &workspace.head) {
-            (Some(here), Some(_)) => workspace.left(here).await?,
-            _ => None,
-        };
-        let base = left.or_else(|| workspace.head.clone());
-        let said = workspace.diff(base.as_ref()).await?;
-        let text = String::from_utf8_lossy(&said.output);
+        let comparing = async |_| self.compare(host, &record, &channel, output).await;
+        let compared = progress::shown("comparing", "nothing was changed", output, comparing).await?;
+        let Compared { base, diff, committed, left_out } = compared;
+        let (text, aside) = (String::from_utf8_lossy(&diff.bytes), String::from_utf8_lossy(&committed.bytes));
+        let cut = diff.cut || committed.cut;
         if output.json {
+            say_left_out(&left_out, output);
             output.print_json(&shapes::Difference {
                 slug: self.slug.to_string(),
-                base: base.map(|base| base.as_str().to_owned()),
+                base: base.commit.map(|base| base.as_str().to_owned()),
                 diff: text.into_owned(),
-                cut: said.cut,
+                committed: aside.into_owned(),
+                cut,
             })?;
             return Ok(exit::DONE);
         }
@@ -60,10 +58,76 @@ impl Diff {
         } else {
             output.print(&shown(&text, output.ink()))?;
         }
-        if said.cut {
+        if !aside.is_empty() {
+            output.warn("the last commit in the bottle, which `bottle pull` takes, has this otherwise:");
+            output.print(&shown(&aside, output.ink()))?;
+        }
+        say_left_out(&left_out, output);
+        if cut {
             output.warn("there is more than is shown; `bottle pull` takes what was committed");
         }
         Ok(exit::DONE)
+    }
+
+    async fn compare(
+        &self,
+        host: &Host,
+        record: &Record,
+        channel: &Channel,
+        output: &Output,
+    ) -> Result<Compared, CliError> {
+        let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
+        // Without a repository here the bottle's own last commit is what is compared with.
+        let own = Repository::around(host, folder).await.ok().flatten();
+        let head = match &own {
+            Some(own) => own.head().await?,
+            None => None,
+        };
+        let workspace = Inside { channel, slug: &self.slug }.workspace().await;
+        let like = head.clone().or_else(|| workspace.as_ref().ok()?.head.clone());
+        let scratch = Scratch::beside(host, own.as_ref(), like.as_ref()).await?;
+        let fetched = match workspace {
+            Ok(_) => scratch.fetch(&self.slug).await,
+            Err(error) => Err(error),
+        };
+        let tip = match fetched {
+            Ok(tip) => tip,
+            // The files are there all the same, and so is what they began as.
+            Err(error) if record.copied_cwd && head.is_some() => {
+                output.warn(format!("without the bottle's history: {}", inert(&error.message)));
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let base = scratch.base(head.as_ref(), tip.as_ref(), record.copied_cwd).await?;
+        if base.is_own && base.commit != head {
+            let commit = base.commit.as_ref().map_or("", ObjectId::as_str);
+            output.note(format!(
+                "since {}, where the bottle's history left yours",
+                &commit[..commit.len().min(12)]
+            ));
+        }
+        scratch.compare(channel, &self.slug, own.as_ref(), base, tip.as_ref()).await
+    }
+}
+
+/// Names what was not compared: the agent chose it.
+fn say_left_out(left_out: &LeftOut, output: &Output) {
+    let name = |path: &PathBuf| one_line(&path.display().to_string());
+    let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+    let mut ignored: Vec<String> =
+        left_out.ignored.iter().map(|(path, count)| format!("{} ({})", name(path), files(*count))).collect();
+    if left_out.more_ignored > 0 {
+        ignored.push(format!("{} more", files(left_out.more_ignored)));
+    }
+    if !ignored.is_empty() {
+        output.warn(format!("left out by ignore rules that are not yours: {}", ignored.join(", ")));
+    }
+    for (path, why) in &left_out.places {
+        output.warn(format!("{} was not compared: {why}", name(path)));
+    }
+    if left_out.more > 0 {
+        output.warn(format!("{} more places were not compared", left_out.more));
     }
 }
 
@@ -81,5 +145,6 @@ fn shown(text: &str, ink: Ink) -> String {
             _ => shown,
         }
     };
-    text.lines().map(line).collect::<Vec<_>>().join("\n")
+    // A carriage return before the end of a line is a change too.
+    text.strip_suffix('\n').unwrap_or(text).split('\n').map(line).collect::<Vec<_>>().join("\n")
 }

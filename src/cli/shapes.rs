@@ -121,6 +121,8 @@ pub(crate) struct Difference {
     pub(crate) base: Option<String>,
     /// A unified diff.
     pub(crate) diff: String,
+    /// A unified diff from the same commit to the bottle's last one, of files that the workspace has otherwise.
+    pub(crate) committed: String,
     /// Whether there is more.
     pub(crate) cut: bool,
 }

@@ -204,3 +204,107 @@ fn a_pull_that_is_left_changes_no_branch_and_can_be_done_again() -> Result<()> {
     assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, "more\n");
     Ok(())
 }
+
+/// A git of the agent's own that shows what the agent wants shown, for these of its commands.
+const LIAR: &str = "mkdir -p ~/.local/bin; printf '#!/bin/sh\\nfor word; do case $word in \
+     diff|status) exit 0;; esac; done\\nPATH=${PATH#*:} exec git \"$@\"\\n' >~/.local/bin/git; \
+     chmod +x ~/.local/bin/git";
+
+/// What an agent may do so that a change of its does not show, and what shows all the same.
+const DISGUISES: [(&str, &str, &[&str]); 12] = [
+    ("a git that shows nothing", LIAR, &["+evil", "b/added"]),
+    (
+        "attributes of the workspace",
+        "printf '* -diff\\n* binary\\n* linguist-generated export-ignore\\n' >.gitattributes",
+        &["+evil", "+added"],
+    ),
+    ("attributes of the repository", "echo '* -diff' >.git/info/attributes", &["+evil", "+added"]),
+    (
+        "attributes of the configuration",
+        "echo '* -diff' >/tmp/a; git config core.attributesFile /tmp/a",
+        &["+evil", "+added"],
+    ),
+    (
+        "a clean filter",
+        "git config filter.x.clean 'echo one'; echo 'code filter=x' >.git/info/attributes",
+        &["+evil"],
+    ),
+    (
+        "a keyword that is folded",
+        "echo 'added ident' >.gitattributes; echo '$Id: evil $' >added",
+        &["+$Id: evil $"],
+    ),
+    ("an index that takes it for unchanged", "git update-index --assume-unchanged code", &["+evil"]),
+    ("an index that skips it", "git update-index --skip-worktree code", &["+evil"]),
+    ("names that are left out", "printf 'added\\n' >.git/info/exclude", &["+added"]),
+    (
+        "a repository in the repository",
+        "mkdir -p sub; mv added sub; cd sub; git init -q; git add -A; git commit -qm x",
+        &["b/sub/added", "+added"],
+    ),
+    (
+        "another history",
+        "git checkout -q --orphan other; git add -A; git commit -qm other",
+        &["+evil", "+added"],
+    ),
+    ("no history", "rm -rf .git", &["+evil", "+added"]),
+];
+
+/// `diff` is read before something is taken out, so nothing of the agent's says what it shows: neither its git nor
+/// what that one goes by.
+#[test]
+fn no_change_is_hidden_by_what_the_agent_lays_beside_it() -> Result<()> {
+    let Some(home) = with_a_copy("no_change_is_hidden_by_what_the_agent_lays_beside_it")? else {
+        return Ok(());
+    };
+    inside(&home, "cp -a /workspace /tmp/begin")?;
+    let mut hidden = Vec::new();
+    for (what, script, shown) in DISGUISES {
+        inside(
+            &home,
+            &format!(
+                "rm -rf ~/.local/bin/git; cd /; find /workspace -mindepth 1 -delete; cp -a /tmp/begin/. /workspace; \
+                 cd /workspace; echo evil >>code; echo added >added; {script}"
+            ),
+        )?;
+        let diff = run(&home, &["diff", "one"])?;
+        if diff.code != 0 || shown.iter().any(|words| !diff.stdout.contains(words)) {
+            hidden.push(format!("{what}: {}", diff.transcript()));
+        }
+    }
+    assert!(hidden.is_empty(), "{}", hidden.join("\n"));
+    Ok(())
+}
+
+/// What a pull brings and the workspace does not have shows too, and what is not compared is named.
+#[test]
+fn a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out() -> Result<()> {
+    let test = "a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out";
+    let Some(home) = with_a_copy(test)? else { return Ok(()) };
+    inside(&home, "echo evil >>code; git commit -qam more; git show HEAD~1:code >code")?;
+    let diff = run(&home, &["diff", "one"])?.expect_code(0);
+    assert!(
+        diff.stdout.contains("+evil") && diff.stderr.contains("`bottle pull` takes"),
+        "{}",
+        diff.transcript()
+    );
+    inside(
+        &home,
+        "echo evil >>code; printf 'x\\r\\n' >ended; mkdir hidden; touch hidden/one hidden/two; \
+         printf 'hidden\\n.gitignore\\n' >.gitignore; \
+         mkdir -p sub; cd sub; git init -q; touch file; cd ..; truncate -s 1T long",
+    )?;
+    let diff = run(&home, &["diff", "one"])?.expect_code(0);
+    let words =
+        ["hidden (2 files)", ".gitignore (1 file)", "sub/.git was not compared", "long was not compared"];
+    for words in words {
+        assert!(diff.stderr.contains(words), "{words}: {}", diff.transcript());
+    }
+    assert!(diff.stdout.contains("+x\\r") && diff.stdout.contains("b/sub/file"), "{}", diff.transcript());
+    assert!(!diff.stderr.contains("`bottle pull` takes"), "{}", diff.transcript());
+    let none = std::fs::read_dir(std::env::temp_dir())?.all(|entry| {
+        entry.is_ok_and(|entry| !entry.file_name().to_string_lossy().starts_with("bottle-diff-"))
+    });
+    assert!(none, "the folder of the comparison is gone");
+    Ok(())
+}

@@ -3,11 +3,12 @@
 //! It gets an environment of its own: no person's or system's configuration (which could send the fetch
 //! elsewhere), no prompt, no hook, and one transport, which is [`super::pipe`].
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use bottle_contract::names::Slug;
-use tokio::process::Command;
 
 use super::{ObjectId, as_it_is, pipe};
 use crate::cli::error::{CliError, Kind};
@@ -36,10 +37,13 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 /// What is said of a failed git: its last words.
 const LAST_WORDS: usize = 2000;
 
+/// What git says where the other side has no such reference.
+pub(super) const NO_SUCH_REFERENCE: &str = "couldn't find remote ref";
+
 /// A repository of the person's.
 pub(crate) struct Repository<'a> {
-    host: &'a Host,
-    folder: PathBuf,
+    pub(super) host: &'a Host,
+    pub(super) folder: PathBuf,
 }
 
 /// What a fetch came to.
@@ -75,6 +79,20 @@ impl<'a> Repository<'a> {
         Err(CliError::failed(format!("git cannot use {}: {words}", folder.display())))
     }
 
+    /// Where git keeps a part of it, which need not be there.
+    ///
+    /// # Errors
+    /// When git does not say.
+    pub(super) async fn place_of(&self, part: &str) -> Result<PathBuf, CliError> {
+        let found = self.git(&["rev-parse", "--git-path", part]).await?;
+        let path = found.stdout.strip_suffix(b"\n").filter(|path| found.status.success() && !path.is_empty());
+        let path = path.ok_or_else(|| {
+            CliError::failed(format!("git cannot use {}: {}", self.folder.display(), last_words(&found)))
+        })?;
+        let place = self.folder.join(OsStr::from_bytes(path));
+        std::path::absolute(place).map_err(|error| CliError::failed(error.to_string()))
+    }
+
     /// What is checked out.
     pub(crate) async fn head(&self) -> Result<Option<ObjectId>, CliError> {
         self.resolve("HEAD").await
@@ -98,6 +116,26 @@ impl<'a> Repository<'a> {
         };
         let target = format!("refs/heads/bottle/{slug}");
         let before = self.resolve(&target).await?;
+        self.fetch_as(slug, &source, &target).await?.map_err(|words| explain(&words, slug, branch))?;
+        let after = self.resolve(&target).await?;
+        let after = after.ok_or_else(|| {
+            CliError::failed(format!("git fetched, and bottle/{slug} is not there"))
+                .hint("something else removed it meanwhile; pull again")
+        })?;
+        let commits = self.count(&after).await?;
+        Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
+    }
+
+    /// Fetches one reference of the bottle's repository into one here. Within, the last words of a git that failed.
+    ///
+    /// # Errors
+    /// When there is no git.
+    pub(super) async fn fetch_as(
+        &self,
+        slug: &Slug,
+        source: &str,
+        target: &str,
+    ) -> Result<Result<(), String>, CliError> {
         let mut command = self.command();
         command.env("GIT_SSH_COMMAND", self.transport()?).env("GIT_SSH_VARIANT", "simple");
         command.env(pipe::SLUG, slug.as_str()).env("BOTTLE_HOME", &self.host.home);
@@ -111,16 +149,7 @@ impl<'a> Repository<'a> {
         command.args(["--no-auto-maintenance", "--refmap=", "--upload-pack=git-upload-pack"]);
         command.args(["ssh://bottle/workspace", &format!("{source}:{target}")]);
         let fetched = run(command).await?;
-        if !fetched.status.success() {
-            return Err(explain(&last_words(&fetched), slug, branch));
-        }
-        let after = self.resolve(&target).await?;
-        let after = after.ok_or_else(|| {
-            CliError::failed(format!("git fetched, and bottle/{slug} is not there"))
-                .hint("something else removed it meanwhile; pull again")
-        })?;
-        let commits = self.count(&after).await?;
-        Ok(Fetched { branch: format!("bottle/{slug}"), before, after, commits })
+        Ok(if fetched.status.success() { Ok(()) } else { Err(last_words(&fetched)) })
     }
 
     /// Our own program, quoted for the shell that git hands it to.
@@ -143,7 +172,7 @@ impl<'a> Repository<'a> {
             .hint("write it as `git branch` in the bottle shows it"))
     }
 
-    async fn resolve(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
+    pub(super) async fn resolve(&self, name: &str) -> Result<Option<ObjectId>, CliError> {
         let name = format!("{name}^{{commit}}");
         let found = self.git(&["rev-parse", "--quiet", "--verify", "--end-of-options", &name]).await?;
         let text = String::from_utf8_lossy(&found.stdout).into_owned();
@@ -163,17 +192,18 @@ impl<'a> Repository<'a> {
             .map_err(|_| CliError::failed(format!("git cannot count commits: {}", last_words(&counted))))
     }
 
-    async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
+    pub(super) async fn git(&self, arguments: &[&str]) -> Result<Output, CliError> {
         let mut command = self.command();
         command.args(arguments);
         run(command).await
     }
 
-    fn command(&self) -> Command {
+    /// A git with nothing said yet.
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new("git");
         command.env_clear();
         for name in INHERITED {
-            command.envs(self.host.env.get(std::ffi::OsStr::new(name)).map(|value| (name, value)));
+            command.envs(self.host.env.get(OsStr::new(name)).map(|value| (name, value)));
         }
         command
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -190,20 +220,25 @@ impl<'a> Repository<'a> {
 }
 
 async fn run(mut command: Command) -> Result<Output, CliError> {
+    command.stdin(Stdio::null());
+    let mut command = tokio::process::Command::from(command);
     // Ends with us: nobody would take what it fetched for done.
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    command.output().await.map_err(|error| {
-        let failed = CliError::failed(format!("cannot run git: {error}"));
-        if error.kind() == std::io::ErrorKind::NotFound {
-            failed.hint("install git on this machine")
-        } else {
-            failed
-        }
-    })
+    command.kill_on_drop(true);
+    command.output().await.map_err(|error| not_run(&error))
+}
+
+/// There is no git, or none that can be run.
+pub(super) fn not_run(error: &std::io::Error) -> CliError {
+    let failed = CliError::failed(format!("cannot run git: {error}"));
+    if error.kind() == std::io::ErrorKind::NotFound {
+        failed.hint("install git on this machine")
+    } else {
+        failed
+    }
 }
 
 /// What a git complained of, of which a part may come from inside.
-fn last_words(output: &Output) -> String {
+pub(super) fn last_words(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim();
     let from = said.char_indices().rev().nth(LAST_WORDS).map_or(0, |(at, _)| at);
@@ -212,7 +247,7 @@ fn last_words(output: &Output) -> String {
 
 fn explain(words: &str, slug: &Slug, branch: Option<&str>) -> CliError {
     let state = |message: String| CliError::new(Kind::State, message);
-    if words.contains("couldn't find remote ref") {
+    if words.contains(NO_SUCH_REFERENCE) {
         return match branch {
             Some(branch) => state(format!("there is no branch {branch:?} in the bottle"))
                 .about("--branch")

@@ -1,6 +1,5 @@
 //! Commands in the bottle whose output is read here: never trusted, always bounded.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bottle_channel::{Channel, Event};
@@ -12,7 +11,7 @@ use crate::cli::connect::{lost, open_guest};
 use crate::cli::error::{CliError, Kind};
 use crate::cli::exit;
 
-/// How long one command may take; a large workspace is hashed whole for a first diff.
+/// How long one command may take.
 const WITHIN: Duration = Duration::from_secs(300);
 
 /// The most that is read of one output.
@@ -24,12 +23,6 @@ const COMPLAINTS: usize = 4096;
 /// Branches of a workspace that are looked at.
 const BRANCHES: usize = 1000;
 
-/// The empty tree, which every repository knows, by its kind of names.
-const EMPTY_TREES: [&str; 2] = [
-    "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
-    "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
-];
-
 /// A bottle to run commands in.
 pub(crate) struct Inside<'a> {
     pub(crate) channel: &'a Channel,
@@ -40,9 +33,7 @@ pub(crate) struct Inside<'a> {
 /// What a command came to.
 pub(crate) struct Said {
     code: u8,
-    pub(crate) output: Vec<u8>,
-    /// Whether there was more than is read.
-    pub(crate) cut: bool,
+    output: Vec<u8>,
     complaints: Vec<u8>,
 }
 
@@ -65,7 +56,7 @@ impl<'a> Inside<'a> {
     /// # Errors
     /// A sentence when git is not there, or the workspace is none.
     pub(crate) async fn workspace(self) -> Result<Workspace<'a>, CliError> {
-        let found = self.git(&["rev-parse", "--git-dir"], &[]).await?;
+        let found = self.git(&["rev-parse", "--git-dir"]).await?;
         if found.code == exit::NOT_FOUND {
             return Err(self.no_git());
         }
@@ -78,26 +69,20 @@ impl<'a> Inside<'a> {
             };
             return Err(CliError::new(Kind::State, message).about(self.slug).hint(as_it_is(self.slug)));
         }
-        let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"], &[]).await?;
+        let head = self.git(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).await?;
         let head = if head.code == 0 { ObjectId::parse(&head.text()) } else { None };
         Ok(Workspace { inside: self, head })
     }
 
-    async fn git(&self, arguments: &[&str], env: &[(&str, &str)]) -> Result<Said, CliError> {
+    async fn git(&self, arguments: &[&str]) -> Result<Said, CliError> {
         let mut argv = vec!["git", "--no-pager", "-C", WORKSPACE];
         argv.extend(arguments);
-        self.run(&argv, env).await
-    }
-
-    async fn run(&self, argv: &[&str], env: &[(&str, &str)]) -> Result<Said, CliError> {
-        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let mut env: BTreeMap<String, String> = env.iter().map(owned).collect();
-        env.insert("LC_ALL".to_owned(), "C".to_owned());
+        let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
         // A look writes nothing, or it would count as a change of the work.
-        env.insert("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned());
+        let env = [("LC_ALL", "C"), ("GIT_OPTIONAL_LOCKS", "0")];
         let process = Process {
-            argv: argv.iter().map(ToString::to_string).collect(),
-            env,
+            argv: argv.clone(),
+            env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             cwd: None,
             terminal: None,
             stdin: false,
@@ -113,12 +98,11 @@ impl<'a> Inside<'a> {
 
     async fn to_its_end(&self, process: Process) -> Result<Said, CliError> {
         let mut stream = open_guest(self.channel, GuestRequest::Exec(process)).await?;
-        let mut said = Said { code: 0, output: Vec::new(), cut: false, complaints: Vec::new() };
+        let mut said = Said { code: 0, output: Vec::new(), complaints: Vec::new() };
         while let Some(event) = stream.next().await {
             match event {
                 Event::Data { fd: STDOUT, bytes } => {
                     let room = MOST - said.output.len();
-                    said.cut |= bytes.len() > room;
                     said.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
                 }
                 Event::Data { fd: STDERR, bytes } => {
@@ -158,7 +142,7 @@ pub(crate) fn as_it_is(slug: &Slug) -> String {
 impl Workspace<'_> {
     /// Files that are changed or new and in no commit.
     pub(crate) async fn uncommitted(&self) -> Result<usize, CliError> {
-        let said = self.expect(&["status", "--porcelain", "-z", "--no-renames"], &[]).await?;
+        let said = self.expect(&["status", "--porcelain", "-z", "--no-renames"]).await?;
         Ok(said.output.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).count())
     }
 
@@ -166,48 +150,12 @@ impl Workspace<'_> {
     pub(crate) async fn tips(&self) -> Result<Vec<ObjectId>, CliError> {
         let count = format!("--count={BRANCHES}");
         let arguments = ["for-each-ref", &count, "--format=%(objectname)", "refs/heads", "refs/stash"];
-        let said = self.expect(&arguments, &[]).await?;
+        let said = self.expect(&arguments).await?;
         Ok(said.text().lines().filter_map(ObjectId::parse).collect())
     }
 
-    /// Where the workspace's history left this commit, when it knows it.
-    pub(crate) async fn left(&self, commit: &ObjectId) -> Result<Option<ObjectId>, CliError> {
-        let said = self.inside.git(&["merge-base", commit.as_str(), "HEAD"], &[]).await?;
-        Ok(if said.code == 0 { ObjectId::parse(&said.text()) } else { None })
-    }
-
-    /// Everything that changed since `base`: commits, changes and new files in one, ignored ones left out.
-    pub(crate) async fn diff(&self, base: Option<&ObjectId>) -> Result<Said, CliError> {
-        // An index of its own: the agent's is not touched.
-        let index = format!("/tmp/.bottle-diff-{}", std::process::id());
-        let env = [("GIT_INDEX_FILE", index.as_str())];
-        // What it knows of unchanged files saves hashing them; without it they are hashed.
-        let own = format!("{WORKSPACE}/.git/index");
-        let _ = self.inside.run(&["cp", &own, &index], &[]).await;
-        let changed = self.changed(base, &env).await;
-        let _ = self.inside.run(&["rm", "-f", &index], &[]).await;
-        changed
-    }
-
-    async fn changed(&self, base: Option<&ObjectId>, env: &[(&str, &str)]) -> Result<Said, CliError> {
-        self.expect(&["add", "--all", "--", "."], env).await?;
-        let base = match base {
-            Some(base) => base.as_str().to_owned(),
-            None => self.empty_tree(env).await?,
-        };
-        let arguments = ["diff", "--cached", "--no-ext-diff", "--no-textconv", "--no-color", &base, "--"];
-        self.expect(&arguments, env).await
-    }
-
-    async fn empty_tree(&self, env: &[(&str, &str)]) -> Result<String, CliError> {
-        let written = self.expect(&["write-tree"], env).await?.text();
-        // Which of the two a repository knows shows in how long its names are.
-        let long = written.trim().len() > EMPTY_TREES[0].len();
-        Ok(EMPTY_TREES[usize::from(long)].to_owned())
-    }
-
-    async fn expect(&self, arguments: &[&str], env: &[(&str, &str)]) -> Result<Said, CliError> {
-        let said = self.inside.git(arguments, env).await?;
+    async fn expect(&self, arguments: &[&str]) -> Result<Said, CliError> {
+        let said = self.inside.git(arguments).await?;
         if said.code == 0 {
             return Ok(said);
         }

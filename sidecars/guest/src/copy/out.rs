@@ -19,6 +19,9 @@ const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY
 /// `sysfs` (magic number of statfs(2)).
 const SYSFS_MAGIC: i64 = 0x6265_6572;
 
+/// Git's ignore rules of a folder.
+const RULES: &str = ".gitignore";
+
 /// Writes the file or folder `path` of the bottle and everything in it. Its name in the archive is its
 /// last component; the root itself has none and is represented by what is in it.
 pub(super) fn archive(root: &Path, path: &Path, writer: impl Write) -> io::Result<()> {
@@ -53,10 +56,12 @@ fn add_folder<W: Write>(
     if depth == MAX_DEPTH {
         return Err(about(name, format!("more than {MAX_DEPTH} folders deep")));
     }
+    // What leaves files out comes before them, for a reader that goes by it as it reads.
+    add(archive, folder, Path::new(RULES), &name.join(RULES), depth + 1)?;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let entry = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
-        if entry != "." && entry != ".." {
+        if entry != "." && entry != ".." && entry != RULES {
             add(archive, folder, Path::new(entry), &name.join(entry), depth + 1)?;
         }
     }

@@ -1,0 +1,409 @@
+//! A repository of our own, in which a bottle's work is compared with the user's commit.
+//!
+//! ```text
+//!  the bottle's HEAD ── fetch, objects checked ──► ┌─────────┐
+//!  the user's objects ── alternates, only read ──► │ scratch │ ──► diff by the host's git
+//!  the workspace's files ── the guest's archive ──►└─────────┘
+//! ```
+//! Nothing of the bottle's says how it is compared: its configuration does not come here, its attributes are
+//! overruled, its index and its replacements are not asked. The repository goes with the value.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bottle_channel::Channel;
+use bottle_contract::names::{Slug, WORKSPACE};
+use bottle_contract::session::guest::{CopyOut, GuestRequest};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::host::{NO_SUCH_REFERENCE, Repository, last_words, not_run};
+use super::ignored::{Ignored, LONGEST, NAME};
+use super::workspace::{self, Entry, Known, LeftOut, quoted};
+use super::{ObjectId, as_it_is};
+use crate::archive::{self, ReceiveError};
+use crate::cli::connect::{guest_failure, lost, open_guest};
+use crate::cli::error::CliError;
+use crate::cli::exit;
+use crate::host::{Host, disk};
+
+/// What every path has, before everything that a tree or a configuration says: a diff is made of its bytes.
+const ATTRIBUTES: &str =
+    "* !diff !text !crlf !eol !ident !filter !working-tree-encoding !whitespace !merge\n";
+
+/// The bottle's history and its workspace.
+const HISTORY: &str = "refs/bottle/history";
+const FILES: &str = "refs/bottle/workspace";
+
+/// How long one step may take: what is compared is the agent's to choose.
+const WITHIN: Duration = Duration::from_secs(300);
+
+/// The most that is read of one output, and of a list of all files.
+const MOST: usize = 16 << 20;
+const MOST_LISTED: usize = 256 << 20;
+
+/// Files of ignore rules that are read of one commit.
+const RULE_FILES: usize = 200;
+
+/// Paths that are handed to git one by one, and their bytes together: a command line has no room for more.
+const PATHS: usize = 500;
+const PATH_BYTES: usize = 64 << 10;
+
+/// See the module.
+pub(crate) struct Scratch<'a> {
+    repository: Repository<'a>,
+    /// A thread of ours may still write to it when we go.
+    folder: Arc<TempDir>,
+}
+
+/// What is compared with, and how it came to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Base {
+    /// None is an empty tree.
+    pub(crate) commit: Option<ObjectId>,
+    /// Whether it is one of the user's.
+    pub(crate) is_own: bool,
+}
+
+/// What a comparison came to.
+pub(crate) struct Compared {
+    pub(crate) base: Base,
+    /// A unified diff from the base to the workspace.
+    pub(crate) diff: Text,
+    /// The same from the base to the bottle's last commit, of files that the workspace has otherwise.
+    pub(crate) committed: Text,
+    pub(crate) left_out: LeftOut,
+}
+
+/// An output, and whether there was more of it.
+#[derive(Default)]
+pub(crate) struct Text {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) cut: bool,
+}
+
+impl<'a> Scratch<'a> {
+    /// An empty one, that knows the objects of `own` where there is such a repository.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) async fn beside(
+        host: &'a Host,
+        own: Option<&Repository<'_>>,
+        like: Option<&ObjectId>,
+    ) -> Result<Self, CliError> {
+        let unmade = |error: io::Error| {
+            let hint = disk::hint(&error);
+            CliError::failed(format!("cannot make a folder to compare in: {error}")).hint(hint)
+        };
+        let folder = tempfile::Builder::new().prefix("bottle-diff-").tempdir();
+        let folder = Arc::new(folder.map_err(disk::plain).map_err(unmade)?);
+        let repository = Repository { host, folder: folder.path().to_owned() };
+        let long = like.is_some_and(|id| id.as_str().len() == 64);
+        let format = if long { "--object-format=sha256" } else { "--object-format=sha1" };
+        expect(&repository, &["init", "--quiet", "--bare", "--template=", format, "."]).await?;
+        let info = folder.path().join("info");
+        fs::create_dir_all(&info)
+            .and_then(|()| fs::write(info.join("attributes"), ATTRIBUTES))
+            .map_err(unmade)?;
+        if let Some(own) = own {
+            let objects = own.place_of("objects").await?;
+            let path = folder.path().join("objects/info/alternates");
+            fs::write(path, quoted(objects.as_os_str().as_encoded_bytes())).map_err(unmade)?;
+            // Where a history ends that was cut off; without it git looks for what comes before.
+            match fs::copy(own.place_of("shallow").await?, folder.path().join("shallow")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(unmade(error)),
+                _ => {}
+            }
+        }
+        Ok(Self { repository, folder })
+    }
+
+    /// Fetches what is checked out in the bottle; none where nothing was committed there.
+    ///
+    /// # Errors
+    /// A sentence: the git in the bottle is the agent's.
+    pub(crate) async fn fetch(&self, slug: &Slug) -> Result<Option<ObjectId>, CliError> {
+        match self.repository.fetch_as(slug, "HEAD", HISTORY).await? {
+            Ok(()) => self.repository.resolve(HISTORY).await,
+            Err(words) if words.contains(NO_SUCH_REFERENCE) => Ok(None),
+            Err(words) => Err(CliError::failed(format!("git could not fetch: {words}")).hint(as_it_is(slug))),
+        }
+    }
+
+    /// What a bottle's work is compared with: where its history left that of the user's `head`. Where they have
+    /// nothing in common it is the user's, if the workspace was `copied` from there, and else the bottle's own last
+    /// commit.
+    ///
+    /// # Errors
+    /// When there is no git.
+    pub(crate) async fn base(
+        &self,
+        head: Option<&ObjectId>,
+        tip: Option<&ObjectId>,
+        copied: bool,
+    ) -> Result<Base, CliError> {
+        let own = |commit: &ObjectId| Base { commit: Some(commit.clone()), is_own: true };
+        if let (Some(head), Some(tip)) = (head, tip) {
+            let found = self.repository.git(&["merge-base", head.as_str(), tip.as_str()]).await?;
+            let found = ObjectId::parse(&String::from_utf8_lossy(&found.stdout));
+            if let Some(commit) = found {
+                return Ok(own(&commit));
+            }
+        }
+        Ok(match head.filter(|_| copied) {
+            Some(head) => own(head),
+            None => Base { commit: tip.cloned(), is_own: false },
+        })
+    }
+
+    /// Takes the workspace's files in, and compares.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) async fn compare(
+        &self,
+        channel: &Channel,
+        slug: &Slug,
+        own: Option<&Repository<'_>>,
+        base: Base,
+        tip: Option<&ObjectId>,
+    ) -> Result<Compared, CliError> {
+        let left_out = self.take(channel, slug, own, &base, tip).await?;
+        let from = match &base.commit {
+            Some(commit) => commit.as_str().to_owned(),
+            None => self.empty_tree().await?,
+        };
+        let diff = self.diff(&from, FILES, &[]).await?;
+        let committed = match tip {
+            Some(tip) => self.committed(&from, tip, &diff.bytes).await?,
+            None => Text::default(),
+        };
+        Ok(Compared { base, diff, committed, left_out })
+    }
+
+    async fn take(
+        &self,
+        channel: &Channel,
+        slug: &Slug,
+        own: Option<&Repository<'_>>,
+        base: &Base,
+        tip: Option<&ObjectId>,
+    ) -> Result<LeftOut, CliError> {
+        let mut ignored = Ignored::default();
+        let mut tracked = HashMap::new();
+        if let Some(commit) = &base.commit {
+            tracked = self.listed(commit).await?;
+            if base.is_own {
+                self.rules(&tracked, own, &mut ignored).await?;
+            }
+        }
+        if let Some(tip) = tip {
+            for (path, entry) in self.listed(tip).await? {
+                tracked.entry(path).or_insert(entry);
+            }
+        }
+        let request = CopyOut { path: WORKSPACE.to_owned() };
+        let stream = open_guest(channel, GuestRequest::CopyOut(request)).await?;
+        let (git, folder) = (self.repository.command(), Arc::clone(&self.folder));
+        let take = move |archive: &mut dyn Read| {
+            // Goes with the last of us.
+            let _folder = folder;
+            workspace::take(git, FILES, Known { tracked, ignored }, archive)
+        };
+        archive::receive(stream, take).await.map_err(|error| match error {
+            ReceiveError::Refused(failure) => guest_failure(failure).exit(exit::FAILED).about(slug),
+            ReceiveError::Unpacked(error) => CliError::failed(format!("cannot read the workspace: {error}")),
+            ReceiveError::BrokeOff => lost(error).about(slug),
+            ReceiveError::Stopped(_) => CliError::failed(error.to_string()),
+        })
+    }
+
+    /// The rules of the user's commit and of the user's repository.
+    async fn rules(
+        &self,
+        tracked: &HashMap<Vec<u8>, Entry>,
+        own: Option<&Repository<'_>>,
+        ignored: &mut Ignored,
+    ) -> Result<(), CliError> {
+        let mut read = 0;
+        for (path, (mode, object)) in tracked {
+            let Ok(path) = std::str::from_utf8(path) else { continue };
+            let path = Path::new(path);
+            if path.file_name().is_none_or(|name| name != NAME) || mode == "120000" || read == RULE_FILES {
+                continue;
+            }
+            read += 1;
+            let text = bounded(&self.repository, &["cat-file", "blob", object], LONGEST).await?;
+            let folder = path.parent().unwrap_or(Path::new(""));
+            ignored.own.add(folder, &String::from_utf8_lossy(&text.bytes));
+        }
+        if let Some(own) = own {
+            let text = fs::read_to_string(own.place_of("info/exclude").await?);
+            text.into_iter().for_each(|text| ignored.own.add(Path::new(""), &text));
+        }
+        Ok(())
+    }
+
+    /// All files of a commit.
+    async fn listed(&self, commit: &ObjectId) -> Result<HashMap<Vec<u8>, Entry>, CliError> {
+        let arguments = ["ls-tree", "-r", "-z", "--full-tree", commit.as_str()];
+        let listed = bounded(&self.repository, &arguments, MOST_LISTED).await?;
+        if listed.cut {
+            return Err(CliError::failed("a commit has more files than can be compared"));
+        }
+        // `MODE TYPE OBJECT\tPATH`
+        let entry = |entry: &[u8]| {
+            let tab = entry.iter().position(|byte| *byte == b'\t')?;
+            let mut words = std::str::from_utf8(&entry[..tab]).ok()?.split(' ');
+            let (mode, object) = (words.next()?, words.nth(1)?);
+            Some((entry[tab + 1..].to_vec(), (mode.to_owned(), object.to_owned())))
+        };
+        Ok(listed.bytes.split(|byte| *byte == 0).filter_map(entry).collect())
+    }
+
+    /// What the bottle's last commit changes, where the workspace has it otherwise: the diff of the workspace that was
+    /// `shown` does not show it, and a pull brings it.
+    async fn committed(&self, from: &str, tip: &ObjectId, shown: &[u8]) -> Result<Text, CliError> {
+        let since = self.changed(from, tip.as_str()).await?;
+        let mut paths = self.changed(tip.as_str(), FILES).await?;
+        paths.retain(|path| since.binary_search(path).is_ok());
+        if paths.is_empty() {
+            return Ok(Text::default());
+        }
+        let few = paths.len() <= PATHS && paths.iter().map(String::len).sum::<usize>() <= PATH_BYTES;
+        if !few {
+            paths.clear();
+        }
+        let Text { bytes, cut } = self.diff(from, tip.as_str(), &paths).await?;
+        Ok(Text { bytes: unseen(&bytes, shown), cut })
+    }
+
+    /// Paths that differ, sorted. One that is no text is left to the diff of everything.
+    async fn changed(&self, from: &str, to: &str) -> Result<Vec<String>, CliError> {
+        let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
+        let listed = bounded(&self.repository, &arguments, MOST).await?;
+        let mut paths: Vec<String> = listed
+            .bytes
+            .split(|byte| *byte == 0)
+            .filter_map(|path| String::from_utf8(path.to_vec()).ok())
+            .filter(|path| !path.is_empty())
+            .collect();
+        paths.sort_unstable();
+        Ok(paths)
+    }
+
+    async fn diff(&self, from: &str, to: &str, paths: &[String]) -> Result<Text, CliError> {
+        let mut arguments =
+            vec!["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv", "--no-color"];
+        arguments.extend(["--ignore-submodules=none", from, to, "--"]);
+        arguments.extend(paths.iter().map(String::as_str));
+        bounded(&self.repository, &arguments, MOST).await
+    }
+
+    async fn empty_tree(&self) -> Result<String, CliError> {
+        let written = bounded(&self.repository, &["hash-object", "-t", "tree", "-w", "--stdin"], 100).await?;
+        Ok(String::from_utf8_lossy(&written.bytes).trim().to_owned())
+    }
+}
+
+/// The files of a diff that say anything that `shown` does not say of the same file.
+fn unseen(diff: &[u8], shown: &[u8]) -> Vec<u8> {
+    let seen: HashMap<&[u8], HashSet<&[u8]>> =
+        by_file(shown).into_iter().map(|(head, lines)| (head, lines.into_iter().collect())).collect();
+    let mut unseen = Vec::new();
+    for (head, lines) in by_file(diff) {
+        let says = |line: &&&[u8]| {
+            !line.starts_with(b" ") && !line.starts_with(b"@") && !line.starts_with(b"index ")
+        };
+        let known = |line: &&[u8]| seen.get(head).is_some_and(|seen| seen.contains(line));
+        if !lines.iter().filter(says).all(known) {
+            std::iter::once(head).chain(lines).for_each(|line| unseen.extend_from_slice(line));
+        }
+    }
+    unseen
+}
+
+/// A diff's files: the line that begins each, and those below it. No line of a file's content begins so.
+fn by_file(diff: &[u8]) -> Vec<(&[u8], Vec<&[u8]>)> {
+    let mut files: Vec<(&[u8], Vec<&[u8]>)> = Vec::new();
+    for line in diff.split_inclusive(|byte| *byte == b'\n') {
+        match files.last_mut() {
+            Some((_, lines)) if !line.starts_with(b"diff --git ") => lines.push(line),
+            _ => files.push((line, Vec::new())),
+        }
+    }
+    files
+}
+
+async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), CliError> {
+    let done = repository.git(arguments).await?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(CliError::failed(format!("`git {}` failed: {}", arguments[0], last_words(&done))))
+}
+
+/// The output of a git, so much of it at most.
+async fn bounded(repository: &Repository<'_>, arguments: &[&str], most: usize) -> Result<Text, CliError> {
+    let mut command = repository.command();
+    // What replaces objects here is the user's, and shows something else than what is there.
+    command.env("GIT_NO_REPLACE_OBJECTS", "1").args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut command = tokio::process::Command::from(command);
+    let mut child = command.kill_on_drop(true).spawn().map_err(|error| not_run(&error))?;
+    let (output, complaints) = (child.stdout.take(), child.stderr.take());
+    let read = async {
+        let (output, complaints) = tokio::join!(some(output, most + 1), some(complaints, 2000));
+        let cut = output.len() > most;
+        if cut {
+            let _ = child.start_kill();
+        }
+        child.wait().await.map(|status| (status.success() || cut, cut, output, complaints))
+    };
+    let word = arguments.iter().find(|word| !word.starts_with('-')).unwrap_or(&"git");
+    let late = |_| CliError::failed(format!("`git {word}` does not end"));
+    let (done, cut, mut bytes, complaints) =
+        tokio::time::timeout(WITHIN, read).await.map_err(late)?.map_err(|error| not_run(&error))?;
+    bytes.truncate(most);
+    if done {
+        return Ok(Text { bytes, cut });
+    }
+    let complaints = crate::cli::output::inert(String::from_utf8_lossy(&complaints).trim());
+    Err(CliError::failed(format!("`git {word}` failed: {complaints}")))
+}
+
+/// So much of it; the rest of a complaint is read and let go, for nobody waits on a full pipe.
+async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        let _ = (&mut from).take(most as u64).read_to_end(&mut bytes).await;
+        if bytes.len() < most {
+            let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_workspace_shows_of_a_commit_is_shown_once() {
+        let shown = "diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n@@ -1 +1,3 @@\n one\n+two\n+three\n\
+                     diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n";
+        let a = "diff --git a/a b/a\nindex 1..3 100644\n--- a/a\n+++ b/a\n@@ -1 +1,2 @@\n one\n+two\n";
+        let b = "diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+evil\n";
+        let c = "diff --git a/c b/c\nold mode 100644\nnew mode 100755\n";
+        let said = unseen(format!("{a}{b}{c}").as_bytes(), shown.as_bytes());
+        assert_eq!(String::from_utf8_lossy(&said), format!("{b}{c}"));
+        assert_eq!(unseen(b"", shown.as_bytes()), b"");
+        assert_eq!(unseen(a.as_bytes(), b""), a.as_bytes());
+    }
+}

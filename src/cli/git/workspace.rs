@@ -1,0 +1,258 @@
+//! The files of a workspace, from the guest's archive straight into a repository: no folder of them is made here.
+//!
+//! The bytes are taken as they are: no attribute, filter or index of the bottle has a say in them.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use bottle_guest::archive::{Member, Members, What};
+
+use super::ignored::{Ignored, LONGEST, NAME};
+
+/// The longest file that is compared, in bytes; git holds one in memory.
+const MAX_FILE: u64 = 64 << 20;
+
+/// The most bytes of all files together.
+const MAX_ALL: u64 = 4 << 30;
+
+/// Names that are told one by one of what is not compared.
+const NAMED: usize = 20;
+
+/// What is kept of a failed git's complaints.
+const COMPLAINTS: u64 = 2000;
+
+/// A file of a commit: its mode and its object, in git's words.
+pub(super) type Entry = (String, String);
+
+/// What is known before.
+pub(super) struct Known {
+    /// What commits hold, by its path.
+    pub(super) tracked: HashMap<Vec<u8>, Entry>,
+    pub(super) ignored: Ignored,
+}
+
+/// What was not compared, in words for the user; names are as the bottle has them.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOut {
+    /// Places that only rules in the bottle ignore, with the number of their files.
+    pub(crate) ignored: Vec<(PathBuf, u64)>,
+    /// Further files that only rules in the bottle ignore.
+    pub(crate) more_ignored: u64,
+    /// Other places, each with why.
+    pub(crate) places: Vec<(PathBuf, &'static str)>,
+    /// How many places more.
+    pub(crate) more: u64,
+}
+
+/// Reads a workspace out of the guest's archive into the commit `reference`.
+///
+/// # Errors
+/// When the archive breaks off, or git fails.
+pub(super) fn take(
+    git: Command,
+    reference: &str,
+    known: Known,
+    archive: &mut dyn Read,
+) -> io::Result<LeftOut> {
+    let submodules = known.tracked.iter().filter(|(_, (mode, _))| mode == "160000");
+    let submodules = submodules.map(|(path, _)| path.clone()).collect();
+    let mut import = Import::start(git, reference)?;
+    let mut taking =
+        Taking { known, submodules, left_out: LeftOut::default(), named: HashSet::new(), bytes: 0 };
+    let mut archive = tar::Archive::new(archive);
+    let mut members = Members::new(archive.entries()?);
+    while let Some(mut member) = members.next()? {
+        taking.member(&mut member, &mut import)?;
+    }
+    for path in &taking.submodules {
+        taking.known.tracked.get(path).map_or(Ok(()), |entry| import.link(path, entry))?;
+    }
+    import.end()?;
+    let (ignored, more_ignored) = taking.known.ignored.left_out();
+    Ok(LeftOut { ignored: ignored.into_iter().collect(), more_ignored, ..taking.left_out })
+}
+
+struct Taking {
+    known: Known,
+    submodules: HashSet<Vec<u8>>,
+    left_out: LeftOut,
+    named: HashSet<PathBuf>,
+    bytes: u64,
+}
+
+impl Taking {
+    fn member(&mut self, member: &mut Member<'_, impl Read>, import: &mut Import) -> io::Result<()> {
+        let Ok(place) = member.place() else {
+            self.leave_out(&member.name, "its name leads out of the workspace");
+            return Ok(());
+        };
+        // The first is the workspace itself.
+        let path: PathBuf = place.components().skip(1).collect();
+        if path.as_os_str().is_empty() || member.what == What::Folder {
+            return Ok(());
+        }
+        if self.is_gits(&path) || self.is_in_submodule(&path) {
+            return Ok(());
+        }
+        let bytes = path.as_os_str().as_bytes();
+        if bytes.contains(&0) {
+            self.leave_out(&path, "no file can have this name");
+            return Ok(());
+        }
+        let tracked = self.known.tracked.get(bytes);
+        match &member.what {
+            What::File => {
+                let size = member.content.size();
+                let mode = if member.mode & 0o100 == 0 { "100644" } else { "100755" };
+                if path.file_name().is_some_and(|name| name == NAME) && size <= LONGEST as u64 {
+                    let mut text = Vec::new();
+                    member.content.read_to_end(&mut text)?;
+                    let folder = path.parent().unwrap_or(Path::new(""));
+                    self.known.ignored.inside.add(folder, &String::from_utf8_lossy(&text));
+                    if tracked.is_none() && self.known.ignored.leaves_out(&path) {
+                        return Ok(());
+                    }
+                    self.bytes += size;
+                    return import.file(bytes, mode, size, &mut text.as_slice());
+                }
+                if tracked.is_none() && self.known.ignored.leaves_out(&path) {
+                    return Ok(());
+                }
+                if size > MAX_FILE || size > MAX_ALL - self.bytes {
+                    // As it was, and named: else it would seem to be gone.
+                    tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
+                    self.leave_out(&path, if size > MAX_FILE { "too long" } else { "too much before it" });
+                    return Ok(());
+                }
+                self.bytes += size;
+                import.file(bytes, mode, size, &mut member.content)
+            }
+            What::Link(target) => {
+                if tracked.is_none() && self.known.ignored.leaves_out(&path) {
+                    return Ok(());
+                }
+                let target = target.as_os_str().as_bytes();
+                import.file(bytes, "120000", target.len() as u64, &mut { target })
+            }
+            What::Folder | What::HardLink(_) | What::Other(_) => {
+                self.leave_out(&path, "no file, folder or link");
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether it belongs to a repository: the workspace's own, or one below, whose other files are compared.
+    fn is_gits(&mut self, path: &Path) -> bool {
+        let is_git = |part: &Component<'_>| part.as_os_str().eq_ignore_ascii_case(".git");
+        let Some(at) = path.components().position(|part| is_git(&part)) else { return false };
+        if at > 0 || !path.starts_with(".git") {
+            let top: PathBuf = path.components().take(at + 1).collect();
+            self.leave_out(&top, "a repository of its own");
+        }
+        true
+    }
+
+    /// Whether it lies in what is a submodule in a commit: that one names another history.
+    fn is_in_submodule(&mut self, path: &Path) -> bool {
+        let top = path.ancestors().find(|place| self.submodules.contains(place.as_os_str().as_bytes()));
+        if let Some(top) = top {
+            self.leave_out(top, "a submodule");
+        }
+        top.is_some()
+    }
+
+    fn leave_out(&mut self, place: &Path, why: &'static str) {
+        if self.named.contains(place) {
+            return;
+        }
+        if self.named.len() < NAMED {
+            self.named.insert(place.to_owned());
+            self.left_out.places.push((place.to_owned(), why));
+        } else {
+            self.left_out.more += 1;
+        }
+    }
+}
+
+/// A `git fast-import` under way. Dropped before its end it is killed.
+struct Import {
+    child: Child,
+    input: Option<BufWriter<std::process::ChildStdin>>,
+}
+
+impl Import {
+    fn start(mut git: Command, reference: &str) -> io::Result<Self> {
+        git.args(["-c", "core.compression=1", "fast-import", "--quiet", "--done"]);
+        git.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = git.spawn()?;
+        let mut input = child.stdin.take().map(BufWriter::new);
+        if let Some(input) = &mut input {
+            write!(input, "commit {reference}\ncommitter bottle <> 0 +0000\ndata 0\n\n")?;
+        }
+        Ok(Self { child, input })
+    }
+
+    fn input(&mut self) -> io::Result<&mut BufWriter<std::process::ChildStdin>> {
+        self.input.as_mut().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn file(&mut self, path: &[u8], mode: &str, size: u64, content: &mut impl Read) -> io::Result<()> {
+        let input = self.input()?;
+        write!(input, "M {mode} inline ")?;
+        input.write_all(&quoted(path))?;
+        write!(input, "\ndata {size}\n")?;
+        if io::copy(&mut content.take(size), input)? != size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        input.write_all(b"\n")
+    }
+
+    /// A path as a commit has it.
+    fn link(&mut self, path: &[u8], (mode, object): &Entry) -> io::Result<()> {
+        let input = self.input()?;
+        write!(input, "M {mode} {object} ")?;
+        input.write_all(&quoted(path))?;
+        input.write_all(b"\n")
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        let ended = self.input().and_then(|input| {
+            input.write_all(b"done\n")?;
+            input.flush()
+        });
+        self.input = None;
+        let mut complaints = Vec::new();
+        if let Some(errors) = self.child.stderr.take() {
+            errors.take(COMPLAINTS).read_to_end(&mut complaints)?;
+        }
+        if self.child.wait()?.success() {
+            return ended;
+        }
+        Err(io::Error::other(format!("git failed: {}", String::from_utf8_lossy(&complaints).trim())))
+    }
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        // Neither does anything after its end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A path as git reads one in its own streams and files, whatever is in it.
+pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'"'];
+    for byte in path {
+        match byte {
+            b'\n' => quoted.extend(b"\\n"),
+            b'"' | b'\\' => quoted.extend([b'\\', *byte]),
+            byte => quoted.push(*byte),
+        }
+    }
+    quoted.push(b'"');
+    quoted
+}
