@@ -1,29 +1,62 @@
 //! Text that does nothing.
 
-/// Escapes everything in foreign text that would act or mislead where it is shown: control characters
-/// except line breaks and tabs, and characters that are invisible or turn the reading direction. What
-/// remains reads as it was written.
+use unicode_normalization::char::is_combining_mark;
+
+/// Marks above and below one letter that are shown; more of them cover the lines around it.
+const MOST_MARKS: u8 = 4;
+
+/// Escapes everything in foreign text that would act or mislead where it is shown: control characters except line
+/// breaks and tabs; characters that are invisible, blank, or turn the reading direction; and marks that pile up, or
+/// have no letter to stand on and would change what stands before the text. What remains reads as it was written, with
+/// no blank but a space.
 #[must_use]
 pub fn inert(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
+    // Marks on the letter before; none where there is no letter.
+    let mut marks = None;
     for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            c if c.is_control() || misleads(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
+        marks = match c {
+            '\n' | '\t' | ' ' => {
+                shown.push(c);
+                None
+            }
+            c if c.is_control() || misleads(c) => {
+                shown.extend(c.escape_default());
+                None
+            }
+            c if is_combining_mark(c) => match marks {
+                Some(count) if count < MOST_MARKS => {
+                    shown.push(c);
+                    Some(count + 1)
+                }
+                _ => {
+                    shown.extend(c.escape_default());
+                    None
+                }
+            },
+            c => {
+                shown.push(c);
+                Some(0)
+            }
+        };
     }
     shown
 }
 
-/// Zero-width, bidirectional and tag characters, line separators, soft hyphen: what makes two different
-/// texts look the same.
+/// What makes two different texts look the same: blanks other than the space, fillers, zero-width, bidirectional and
+/// other format characters, variation selectors, tags, soft hyphen, line separators, noncharacters and private ones.
 fn misleads(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
-        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e0fff}')
+    let last = u32::from(c) & 0xfffe;
+    (c.is_whitespace() && !matches!(c, ' ' | '\n' | '\t'))
+        || last == 0xfffe
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{e000}'..='\u{f8ff}'
+            | '\u{fdd0}'..='\u{fdef}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffc}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+            | '\u{16fe4}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d159}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{10ffff}')
 }
 
 #[cfg(test)]
@@ -37,6 +70,35 @@ mod tests {
         let text = "a\x1b[8mb\u{9b}2J\rc\n\tdé✓";
         assert_eq!(inert(text), "a\\u{1b}[8mb\\u{9b}2J\\rc\n\tdé✓");
         assert_eq!(inert("pay \u{202e}xat\u{202c}\u{200b}"), "pay \\u{202e}xat\\u{202c}\\u{200b}");
+    }
+
+    #[test]
+    fn every_blank_but_the_space_is_spelled_out() {
+        let blanks = [
+            0xa0, 0xad, 0x34f, 0x61c, 0x115f, 0x1160, 0x1680, 0x17b4, 0x180e, 0x2000, 0x2003, 0x200a, 0x200b,
+            0x200d, 0x2028, 0x202f, 0x205f, 0x2060, 0x2066, 0x2800, 0x3000, 0x3164, 0xe000, 0xfe00, 0xfe0f,
+            0xfeff, 0xffa0, 0xfffc, 0xffff, 0x1343f, 0x1bca0, 0x1d159, 0x1d173, 0x1d17a, 0xe0001, 0xe0020,
+            0xe007f, 0xe0100, 0xe01ef, 0xf0000, 0x10_fffd,
+        ];
+        for blank in blanks.map(|code| char::from_u32(code).expect("a character")) {
+            let text = format!("a{blank}b");
+            assert_eq!(inert(&text), format!("a{}b", blank.escape_default()), "{:x}", u32::from(blank));
+        }
+    }
+
+    #[test]
+    fn marks_stand_on_a_letter_and_do_not_pile_up() {
+        for (text, shown) in [
+            ("e\u{301}a\u{323}\u{302}", "e\u{301}a\u{323}\u{302}"),
+            ("\u{338} at the edge", "\\u{338} at the edge"),
+            ("one\n\u{20dd}two", "one\n\\u{20dd}two"),
+            ("a \u{301}", "a \\u{301}"),
+            ("ก็ที่ हिन्दी", "ก็ที่ हिन्दी"),
+        ] {
+            assert_eq!(inert(text), shown, "{text:?}");
+        }
+        let pile = inert(&format!("z{}", "\u{301}".repeat(30)));
+        assert_eq!(pile.matches('\u{301}').count(), 4, "{pile}");
     }
 
     proptest! {
