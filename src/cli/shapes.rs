@@ -178,6 +178,8 @@ pub(crate) struct Question {
     pub(crate) gains: Option<Vec<String>>,
     pub(crate) arrived_at: Timestamp,
     pub(crate) expires_at: Timestamp,
+    /// How often the same was asked for before, since it was rejected.
+    pub(crate) asked_before: u32,
     /// Whether nobody waits for the answer any more.
     pub(crate) stale: bool,
 }
@@ -195,6 +197,7 @@ impl From<&Pending> for Question {
             gains: None,
             arrived_at: proposal.arrival_timestamp,
             expires_at: proposal.expires_at,
+            asked_before: proposal.asked_before,
             stale: matches!(pending.state, State::Expired | State::Stale),
         }
     }

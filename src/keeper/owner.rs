@@ -9,6 +9,7 @@ use bottle_contract::names::{NEVER_LISTED, Slug};
 use bottle_contract::secret::Secret;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_queue::Asker;
+use bottle_scan::Redactor;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -82,6 +83,7 @@ impl Owned<'_> {
             decisions: decisions.clone(),
             notices: Arc::clone(&notices),
             notifier: Notifier::new(self.host),
+            redactor: Redactor::new(&self.secrets).ok(),
         };
         let shared = Arc::new(Shared {
             guest: guest.clone(),

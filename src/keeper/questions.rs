@@ -1,11 +1,13 @@
 //! What the bundle asks of a person goes into the queue, and the answer back; the person hears of it.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bottle_channel::Channel;
 use bottle_contract::queue::{Id, Proposal, Response};
 use bottle_queue::{Decide, Outcome};
+use bottle_scan::Redactor;
 
 use super::clients::Shared;
 use super::decisions::Decisions;
@@ -23,15 +25,33 @@ pub(super) async fn carry(bundle: Channel, shared: Arc<Shared>) {
     .await;
 }
 
+/// What stands for a text that cannot be redacted.
+const UNREDACTED: &str = "[not shown: it cannot be redacted]";
+
 /// What the queue of one bottle does beside keeping files.
-#[derive(Debug)]
 pub(super) struct Answering {
     pub(super) decisions: Decisions,
     pub(super) notices: Arc<Notices>,
     pub(super) notifier: Notifier,
+    /// Of the secrets that the keeper knows; none could be made of too many, and then nothing is shown.
+    pub(super) redactor: Option<Redactor>,
+}
+
+impl fmt::Debug for Answering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answering").field("decisions", &self.decisions).finish_non_exhaustive()
+    }
 }
 
 impl Decide for Answering {
+    /// Without the values of secrets: a queue is read by screens, logs, and the user's own commands.
+    fn redacted(&self, text: String) -> String {
+        match &self.redactor {
+            Some(redactor) => redactor.redact(&text).into_owned(),
+            None => UNREDACTED.to_owned(),
+        }
+    }
+
     fn decided(
         &self,
         proposal: Proposal,

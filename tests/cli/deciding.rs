@@ -117,7 +117,9 @@ fn what_nobody_waits_for_is_said_and_taken_away() -> Result<()> {
     pty.wait_for("> gone")?;
     pty.type_keys("a")?;
     pty.wait_for("nobody waits for this answer")?;
+    pty.wait_for("1 waits no more")?;
     pty.type_keys("r")?;
+    pty.wait_for("was taken away")?;
     pty.wait_for(EMPTY)?;
     leave(pty)
 }
@@ -288,6 +290,7 @@ fn full(home: &TestHome) -> Result<()> {
                 arrival_timestamp: arrival,
                 revision: Some(1),
                 expires_at: arrival + SignedDuration::from_hours(23),
+                asked_before: 0,
             };
             fs::write(folder.join(format!("{id}.proposal.json")), serde_json::to_vec_pretty(&proposal)?)?;
         }
@@ -306,7 +309,7 @@ fn a_full_queue_is_shown_at_once_and_keys_stay_quick() -> Result<()> {
     for _ in 0..5 {
         let begun = Instant::now();
         let mut pty = on_terminal(&home)?;
-        pty.wait_for(&format!("{all} questions wait for you"))?;
+        pty.wait_for(&format!("{all} wait no more"))?;
         pty.wait_for("q leaves")?;
         first.push(begun.elapsed());
         pty.type_keys("\r")?;

@@ -188,6 +188,14 @@ pub struct Proposal {
     pub revision: Option<u64>,
     /// When the asker gives up.
     pub expires_at: Timestamp,
+    /// How often the same was asked for before, since it was rejected.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub asked_before: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Proposal {
@@ -203,6 +211,7 @@ impl Proposal {
             arrival_timestamp: now,
             revision: question.revision,
             expires_at: question.expires_at,
+            asked_before: 0,
         }
     }
 
@@ -324,6 +333,7 @@ mod tests {
             arrival_timestamp: Timestamp::UNIX_EPOCH,
             revision: None,
             expires_at: Timestamp::UNIX_EPOCH,
+            asked_before: 0,
         };
         let response = |status, notes: Option<&str>, file: Option<&str>| Response {
             proposal_id: id.clone(),

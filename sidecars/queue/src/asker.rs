@@ -3,15 +3,17 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bottle_contract::names::Slug;
-use bottle_contract::queue::{Answer, Id, MAX_TEXT, Proposal, Question, Response};
+use bottle_contract::queue::{Answer, Id, MAX_PENDING, MAX_TEXT, Proposal, Question, Response, Status};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::spawn_blocking;
 
+use crate::cooling::{self, Cooling};
 use crate::folder::{Asked, Folder};
 
 /// How often an answer is looked for. A look is one failing `open` where there is none.
@@ -29,6 +31,9 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Why an answer does not count that came too late.
 const NOBODY_WAITS: &str = "nobody waits for this answer any more";
 
+/// Questions of a bottle that wait in memory before another is put off.
+const COOLING: usize = 4 * MAX_PENDING;
+
 /// Outcomes that may wait for whoever is told.
 const OUTCOMES: usize = 64;
 
@@ -44,6 +49,11 @@ pub trait Decide: fmt::Debug + Send + Sync {
         proposal: Proposal,
         response: Response,
     ) -> Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+    /// A text of a question or an answer as it may be shown, kept and passed on.
+    fn redacted(&self, text: String) -> String {
+        text
+    }
 
     /// A proposal stands in the queue and waits; `new` where it did not stand there before.
     fn asked(&self, _proposal: &Proposal, _new: bool) {}
@@ -62,6 +72,8 @@ struct Inner {
     slug: Slug,
     /// What waits now; each with the place where its answer will be.
     waiting: Mutex<Vec<(Proposal, watch::Receiver<Option<Answer>>)>>,
+    /// What was rejected, and asked for again waits.
+    cooling: Mutex<Cooling>,
     turn: Mutex<()>,
     decide: Arc<dyn Decide>,
     /// An answer was put there by this process.
@@ -75,9 +87,10 @@ impl Asker {
     /// counts, `decide` does what it says.
     #[must_use]
     pub fn new(home: PathBuf, slug: Slug, decide: Arc<dyn Decide>) -> Self {
-        let (waiting, turn, answered) = (Mutex::default(), Mutex::default(), Notify::new());
+        let (waiting, cooling) = (Mutex::default(), Mutex::default());
+        let (turn, answered) = (Mutex::default(), Notify::new());
         let outcomes = broadcast::channel(OUTCOMES).0;
-        Self(Arc::new(Inner { home, slug, waiting, turn, decide, answered, outcomes }))
+        Self(Arc::new(Inner { home, slug, waiting, cooling, turn, decide, answered, outcomes }))
     }
 
     /// Answers a question that waits here, and says what came of it.
@@ -113,11 +126,15 @@ impl Asker {
     }
 
     /// Asks, and waits for the answer. A question that asks for the same as one that waits already waits for
-    /// that one's answer.
+    /// that one's answer. One that asks for what was rejected is not shown at once, but after 10 s, and twice as long
+    /// after each further rejection, up to half an hour.
     ///
     /// Dropped, nobody waits any more: the proposal stays and is stale.
     pub async fn ask(&self, mut question: Question) -> Answer {
         let now = Timestamp::now();
+        let redacted = |text| self.0.decide.redacted(text);
+        question.proposed_file = redacted(question.proposed_file);
+        question.justification = redacted(question.justification);
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
             return Answer::Refused("the question is too long for a person".to_owned());
         }
@@ -133,22 +150,55 @@ impl Asker {
     /// Where the answer to this will be.
     fn joined(&self, proposal: Proposal) -> watch::Receiver<Option<Answer>> {
         let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = cooling::keys(&proposal);
+        let (until, before) = self.0.cooling().asked(&keys, Instant::now());
         let same = |there: &Proposal| there.id == proposal.id || there.asks_the_same(&proposal);
         if let Some((_, answer)) = waiting.iter().find(|(there, _)| same(there)) {
             return answer.clone();
         }
         let (said, answer) = watch::channel(None);
+        if until.is_some() && waiting.len() >= COOLING {
+            said.send_replace(Some(Answer::Refused(
+                "too much waits already that was rejected before".to_owned(),
+            )));
+            return answer;
+        }
         let id = proposal.id.clone();
+        let proposal = Proposal { asked_before: before, ..proposal };
         waiting.push((proposal.clone(), answer.clone()));
         let inner = Arc::clone(&self.0);
         tokio::spawn(async move {
             let listed = Listed { inner: Arc::clone(&inner), id };
-            let answer = inner.carry(proposal, abandoned(&said, &listed)).await;
+            let answer = {
+                let mut abandoned = pin!(abandoned(&said, &listed));
+                match cooled(until, proposal.expires_at, abandoned.as_mut()).await {
+                    Ok(()) => inner.carry(proposal, abandoned).await,
+                    Err(answer) => answer,
+                }
+            };
             // Off the list first: whoever asks from now on asks anew.
             drop(listed);
             said.send_replace(Some(answer));
         });
         answer
+    }
+}
+
+/// Waits until a question may be shown that was rejected before.
+///
+/// # Errors
+/// Its answer, where nobody waits so long.
+async fn cooled(
+    until: Option<Instant>,
+    expires_at: Timestamp,
+    abandoned: impl Future<Output = ()>,
+) -> Result<(), Answer> {
+    let Some(until) = until else { return Ok(()) };
+    let left = Duration::try_from(expires_at.duration_since(Timestamp::now())).unwrap_or_default();
+    tokio::select! {
+        () = tokio::time::sleep_until(until.into()) => Ok(()),
+        () = tokio::time::sleep(left) => Err(Answer::Expired),
+        () = abandoned => Err(Answer::Refused(NOBODY_WAITS.to_owned())),
     }
 }
 
@@ -182,6 +232,10 @@ impl Drop for Listed {
 }
 
 impl Inner {
+    fn cooling(&self) -> MutexGuard<'_, Cooling> {
+        self.cooling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether somebody waits for the answer to this.
     fn is_waiting(&self, id: &Id) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -244,10 +298,18 @@ impl Inner {
         response: Response,
     ) -> Result<Option<Answer>, String> {
         let id = response.proposal_id.clone();
+        let notes = response.notes.map(|notes| self.decide.redacted(notes));
+        let response = Response { notes, ..response };
         // A task of its own: where it panics the question waits on.
         let decided = tokio::spawn(self.decide.decided(held.1.proposal.clone(), response.clone())).await;
         let outcome = decided.unwrap_or_else(|_| Err("carrying it out failed".to_owned()));
         let counts = outcome.is_ok();
+        let keys = cooling::keys(&held.1.proposal);
+        match response.status {
+            Status::Rejected => self.cooling().rejected(keys, Instant::now()),
+            Status::Approved | Status::Modified if counts => self.cooling().approved(&keys),
+            Status::Approved | Status::Modified => {}
+        }
         let held = Arc::clone(held);
         let moved = spawn_blocking(move || {
             let (folder, id) = (&held.0, &held.1.proposal.id);

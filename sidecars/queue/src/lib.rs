@@ -7,6 +7,7 @@
 //! ```text
 //! questions  in daemons and bundle: asking, and passing on to whoever listens at the moment
 //! asker      in the keeper: one file for each question, and waiting for its answer
+//! cooling    how long it waits when it was rejected before
 //! folder     the files of one bottle: written whole, read as hostile
 //! list       what waits in all of them, for whoever answers
 //! ```
@@ -18,6 +19,7 @@
 //! ```
 
 mod asker;
+mod cooling;
 mod file;
 mod folder;
 mod list;

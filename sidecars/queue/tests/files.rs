@@ -404,3 +404,36 @@ async fn a_killed_asker_leaves_it_stale_and_the_next_one_goes_on() {
     last.kill().expect("killed");
     last.wait().expect("reaped");
 }
+
+/// What was rejected is not shown again at once, however it is put; what was not asked before is.
+#[tokio::test]
+async fn what_was_rejected_waits_before_it_is_shown_again() {
+    let home = tempfile::tempdir().expect("home");
+    let asker = asker(&home);
+    let ask = |tool, host: &str| {
+        let question = question(tool, format!("- host: {host}\n"), "again".to_owned(), PATIENCE * 2);
+        let asker = asker.clone();
+        tokio::spawn(async move { asker.ask(question).await })
+    };
+    let first = ask(Tool::EgressAllow, "evil.example");
+    let shown = until(home.path(), State::Waiting, 1).await;
+    assert_eq!(shown[0].proposal.asked_before, 0);
+    let rejected = Response { status: Status::Rejected, ..response(&shown[0].proposal.id, "a person") };
+    let begun = Instant::now();
+    asker.answer(rejected).await.expect("rejected");
+    assert!(matches!(first.await.expect("asked"), Answer::Decided(_)));
+    let again = ask(Tool::EgressBlock, "evil.example");
+    let given_up = ask(Tool::EgressAllow, "evil.example\n  matches: [{methods: [GET]}]");
+    let other = ask(Tool::EgressAllow, "other.example");
+    let shown = until(home.path(), State::Waiting, 1).await;
+    assert!(shown[0].proposal.proposed_file.contains("other"), "{shown:?}");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(until(home.path(), State::Waiting, 1).await, shown);
+    given_up.abort();
+    other.abort();
+    until(home.path(), State::Waiting, 0).await;
+    let shown = until(home.path(), State::Waiting, 1).await;
+    assert!(begun.elapsed() >= Duration::from_secs(9), "{:?}", begun.elapsed());
+    assert!(shown[0].proposal.tool == Tool::EgressBlock && shown[0].proposal.asked_before >= 1, "{shown:?}");
+    again.abort();
+}

@@ -69,6 +69,7 @@ fn pending(number: u8, slug: &str, tool: Tool, file: &str, why: &str) -> Pending
         arrival_timestamp,
         revision: (!tool.reports()).then_some(1),
         expires_at: arrival_timestamp + SignedDuration::from_hours(23),
+        asked_before: 0,
     };
     Pending { proposal, state: Stands::Waiting }
 }
