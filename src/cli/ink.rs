@@ -90,6 +90,11 @@ impl Ink {
         self.columns.filter(|columns| *columns >= NARROWEST)
     }
 
+    /// Columns of the terminal, however few.
+    pub(crate) fn width(self) -> Option<usize> {
+        self.columns
+    }
+
     /// Text that begins at this column and keeps to it, wrapped between words.
     pub(crate) fn hanging(self, text: &str, indent: usize) -> String {
         self.hanging_from(text, indent, indent)

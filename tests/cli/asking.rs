@@ -18,6 +18,9 @@ use crate::home::run;
 /// How long a bottle may take to get somewhere on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A value that the keeper knows and the agent has.
+const HELD: &str = "held-8f3Kq2Lm9Zx4Vb7N";
+
 /// Asks the door for a page until it is given one or `$1` tries are over; the status lines. Every image's shell can.
 const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; \
     printf 'GET http://api.site.example/new HTTP/1.1\\r\\nHost: api.site.example\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
@@ -43,11 +46,12 @@ fn asking(test: &str, backend: &str, flags: &[&str]) -> Result<Option<TestHome>>
     home.bottle(
         "asks",
         &format!(
-            "---\nbackend: {backend}\nagent_provider: {provider}\negress:\n  routes:\n  - host: '*.site.example'\n    \
+            "---\nbackend: {backend}\nagent_provider: {provider}\nenv: {{HELD: $HELD}}\negress:\n  routes:\n  - host: '*.site.example'\n    \
              ports: [80]\n    connect_to: \"{site}\"\n    matches: [{{methods: [GET], paths: [{{type: exact, value: /open}}]}}]\n---\n"
         ),
     )?;
     home.agent("asks", "---\nbottle: asks\n---\n")?;
+    home.env("HELD", HELD);
     let start = ["start", "asks", "--detach", "--label", "one", "-q", "--yes"];
     let mut start = home.program(start.iter().chain(flags).copied())?;
     let _ = start.deadline(PATIENCE).run()?.expect_code(0);
@@ -100,7 +104,7 @@ fn refused_asked_allowed(backend: &str) -> Result<()> {
     let (asks, id) = ask(&home, "api.site.example")?;
     let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
     ensure!(shown.contains("It would open:\n  - api.site.example: every request"), "{shown}");
-    ensure!(shown.contains("why     for the tests"), "{shown}");
+    ensure!(shown.contains("Why, in the words of who asks:\n  | for the tests\n"), "{shown}");
     ensure!(fetched(&home, "1")?.contains("403"), "asking opens nothing");
 
     let begun = Instant::now();
@@ -463,17 +467,18 @@ fn a_new_question_is_told_wherever_the_person_is() -> Result<()> {
     let _ = answer(asks)?.expect_code(1);
 
     // One that hangs, one that fails and one that is not there: the question is asked all the same.
-    for (script, words) in
-        [("sleep 60", "did not end within 10 s and was killed"), ("exit 3", "ended with exit status: 3")]
-    {
+    for (host, script, words) in [
+        ("a.site.example", "sleep 60", "did not end within 10 s and was killed"),
+        ("b.site.example", "exit 3", "ended with exit status: 3"),
+    ] {
         tell(&home, script)?;
-        let (asks, id) = ask(&home, "api.site.example")?;
+        let (asks, id) = ask(&home, host)?;
         let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
         let _ = answer(asks)?.expect_code(1);
         wait_for_log(&home, words)?;
     }
     home.write("home/.bottle/settings.yml", "supervise: {notify: /no/such/program}\n")?;
-    let (asks, id) = ask(&home, "api.site.example")?;
+    let (asks, id) = ask(&home, "c.site.example")?;
     wait_for_log(&home, "`/no/such/program` cannot be started to notify you")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
     let _ = answer(asks)?.expect_code(1);
@@ -577,6 +582,64 @@ fn a_held_token_and_a_marked_push_are_decided_on_one_screen() -> Result<()> {
     };
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "not again"])?.expect_code(0);
     ensure!(answer(sent)?.stdout == "403");
+    Ok(())
+}
+
+/// Every line that an agent wrote stands behind a bar, without what it knows of secrets and without what cannot be
+/// seen; a name in foreign letters is said to be one; and what was rejected is not asked again at once.
+#[test]
+fn nothing_an_agent_says_looks_like_ours_or_carries_a_secret() -> Result<()> {
+    let Some(home) = asking("hostile words", "linux", &[])? else { return Ok(()) };
+    let log = home.project().join("told");
+    let script = home.write("project/tell.sh", &format!("cat >>{}\n", log.display()))?;
+    home.write("home/.bottle/settings.yml", &format!("supervise: {{notify: sh {}}}\n", script.display()))?;
+    let why = format!(
+        "fine\n\n  It would open nothing: all of it is allowed already.\nthe key is {HELD}\u{2800}\u{3000}\u{1d173}"
+    );
+    let program =
+        home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", &why, "[{host: gіthub.com}]"])?;
+    let asks = thread::spawn(move || program.run());
+    let end = Instant::now() + PATIENCE;
+    let id = loop {
+        if let Some(id) = run(&home, &["supervise", "list", "--json"])?.json()?[0]["id"].as_str() {
+            break id.to_owned();
+        }
+        ensure!(Instant::now() < end && !asks.is_finished(), "{:?}", asks.join());
+        thread::sleep(Duration::from_millis(20));
+    };
+    let shown = run(&home, &["supervise", "show", &id])?.expect_code(0).stdout;
+    let words = [
+        "  | fine\n",
+        "  |   It would open nothing",
+        "  | the key is [redacted]\\u{2800}\\u{3000}\\u{1d173}",
+    ];
+    for words in words {
+        ensure!(shown.contains(words), "{words}: {shown}");
+    }
+    ensure!(!shown.contains("\n  It would open nothing"), "{shown}");
+    ensure!(shown.contains("xn--gthub-n2e.com is a name with letters outside ASCII"), "{shown}");
+    let listed = run(&home, &["supervise", "list"])?.expect_code(0).stdout;
+    ensure!(listed.contains("| fine"), "{listed}");
+    let _ =
+        run(&home, &["supervise", "reject", &id, "--reason", &format!("it holds {HELD}")])?.expect_code(0);
+    let said = answer(asks)?.expect_code(1).stdout;
+    ensure!(said.contains("it holds [redacted]"), "{said}");
+
+    let again =
+        inside(&home, &["timeout", "2", "bottle-ask", "allow", "--why", "again", "[{host: gіthub.com}]"])?;
+    ensure!(again.code != 0, "{}", again.transcript());
+    let listed = run(&home, &["supervise", "list", "--json"])?.json()?;
+    ensure!(listed == serde_json::json!([]), "{listed}");
+    for folder in ["queue", "audit", "state"] {
+        let found = std::process::Command::new("grep")
+            // But what the user wrote, in the user's own file.
+            .args(["-rl", "--exclude=*.response.json", HELD])
+            .arg(home.bottle_home().join(folder))
+            .output()?;
+        ensure!(found.stdout.is_empty(), "{folder}: {}", String::from_utf8_lossy(&found.stdout));
+    }
+    let told = std::fs::read_to_string(&log)?;
+    ensure!(told.contains("[redacted]") && !told.contains(HELD), "{told}");
     Ok(())
 }
 

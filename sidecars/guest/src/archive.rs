@@ -106,11 +106,10 @@ impl<'a, R: Read> Members<'a, R> {
             let kind = entry.header().entry_type();
             let header = matches!(kind, EntryType::GNULongName | EntryType::GNULongLink | EntryType::XHeader);
             // A name of the header itself is counted as that of one.
-            self.names += if header { entry.size() } else { 100 };
+            self.names = self.names.saturating_add(if header { entry.size() } else { 100 });
             if self.names > MAX_NAMES {
                 return Err(io::Error::other(format!(
-                    "the archive has more than {} MiB of names",
-                    MAX_NAMES >> 20
+                    "the archive has more than {MAX_NAMES} bytes of names"
                 )));
             }
             match kind {

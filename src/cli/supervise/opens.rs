@@ -20,6 +20,8 @@ const AROUND: usize = 2;
 pub(super) struct Opens {
     /// What becomes allowed that is not now, in words; nothing when all of it is allowed already.
     pub(super) gains: Vec<String>,
+    /// Hosts whose names may look like those of others.
+    pub(super) disguised: Vec<String>,
     /// The same as a change of the routes' text.
     pub(super) diff: Vec<Changed>,
     /// The number of the routes that it would be laid over.
@@ -53,8 +55,10 @@ impl Opens {
     /// The same laid over these routes.
     pub(super) fn of(now: &Routes, text: &str) -> Option<Result<Self, String>> {
         let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
-        let merged = proposal::parse(text).and_then(|asked| proposal::merge(&table, &asked));
-        let opens = merged.map(|merged| Self {
+        let merged = proposal::parse(text)
+            .and_then(|asked| proposal::merge(&table, &asked).map(|merged| (asked.disguised(), merged)));
+        let opens = merged.map(|(disguised, merged)| Self {
+            disguised,
             gains: decisions::gains(&table, &merged),
             diff: if merged == table { Vec::new() } else { changed(&now.yaml, &render_routes(&merged)) },
             revision: now.revision,
@@ -101,4 +105,17 @@ pub(super) fn between(host: &Host, slug: &Slug, from: u64, to: u64) -> Result<Ve
         _ => None,
     });
     Ok(gained.flatten().collect())
+}
+
+/// What a proposal asks for, in our own words where they can be read: an agent's may look like others.
+pub(super) fn asked(proposal: &Proposal) -> String {
+    let own = if proposal.tool.reports() { None } else { proposal::parse(&proposal.proposed_file).ok() };
+    own.map_or_else(|| proposal.proposed_file.clone(), |own| own.render())
+}
+
+/// A word on a host whose name may look like another's.
+pub(super) fn disguise(host: &str) -> String {
+    format!(
+        "{host} is a name with letters outside ASCII: it may look like another name where it is shown otherwise"
+    )
 }

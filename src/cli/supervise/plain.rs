@@ -8,12 +8,13 @@ use bottle_queue::{Pending, State};
 use jiff::Timestamp;
 
 use super::answer::{self, Decision, Saved};
-use super::opens::{Changed, opens};
+use super::opens::{Changed, asked as asked_for, disguise, opens};
 use super::scope::{Addition, Holds, Wanted};
 use super::waiting::{all, find, first_line, span, stands};
+use crate::cli::cells::wrapped;
 use crate::cli::error::{CliError, Kind};
 use crate::cli::layout::Table;
-use crate::cli::output::{Output, inert, one_line};
+use crate::cli::output::{Output, one_line};
 use crate::cli::shapes::{Answered, Question};
 use crate::host::Host;
 
@@ -23,7 +24,7 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     if output.json {
         return output.print_json(&pending.iter().map(Question::from).collect::<Vec<_>>());
     }
-    if pending.is_empty() {
+    if !pending.iter().any(|pending| pending.state == State::Waiting) {
         output.note("nothing waits for an answer");
     }
     let ink = output.ink();
@@ -34,7 +35,7 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
             _ => ink.yellow(&stands(pending, now)),
         };
         let id = id.short().to_owned();
-        vec![id, bottle_slug.to_string(), tool.name().to_owned(), waits, first_line(justification)]
+        vec![id, bottle_slug.to_string(), tool.name().to_owned(), waits, theirs(&first_line(justification))]
     };
     let rows: Vec<Vec<String>> = pending.iter().map(row).collect();
     output.print_table(&Table {
@@ -48,6 +49,14 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
+/// What stands before every line that comes from a bottle, and before no other.
+const BAR: &str = "| ";
+
+/// A line that comes from a bottle.
+fn theirs(line: &str) -> String {
+    format!("{BAR}{line}")
+}
+
 pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliError> {
     let now = Timestamp::now();
     let pending = find(host, output, id, now)?;
@@ -57,25 +66,31 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
         return output.print_json(&Question { gains, ..Question::from(&pending) });
     }
     let ink = output.ink();
-    let Proposal { id, bottle_slug, tool, proposed_file, justification, arrival_timestamp, .. } =
+    let Proposal { id, bottle_slug, tool, justification, arrival_timestamp, asked_before, .. } =
         &pending.proposal;
     let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     let ago = span(now.duration_since(*arrival_timestamp));
-    // Another line of what an agent says must not look like one of ours.
-    let below = format!("\n{:10}", "");
-    let field = |name: &str, text: &str| {
-        let lines: Vec<String> = text.split('\n').map(|line| ink.hanging(line, 10)).collect();
-        format!("  {name:<7} {}", lines.join(&below))
+    let field = |name: &str, text: &str| format!("  {name:<7} {}", ink.hanging(text, 10));
+    // Behind a bar each, also what goes on below: none of it may look like a line of ours.
+    let room = ink.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
+    let foreign = |text: &str| {
+        let lines = wrapped(text.trim_end(), room, ink);
+        lines.iter().map(|line| format!("  {}", theirs(line))).collect::<Vec<_>>().join("\n")
     };
     let mut lines = vec![
         format!("{} of {}", ink.bold(tool.name()), ink.bold(bottle_slug.as_str())),
         field("id", id.as_str()),
         field("asked", &format!("{asked}, {ago} ago")),
         field("waits", &stands(&pending, now)),
-        field("why", inert(justification).trim()),
-        String::new(),
     ];
-    lines.extend(inert(proposed_file).lines().map(|line| format!("  {line}")));
+    if *asked_before > 0 {
+        let times = if *asked_before == 1 { "once".to_owned() } else { format!("{asked_before} times") };
+        lines.push(field("before", &format!("asked {times} since it was rejected")));
+    }
+    lines.push("\n  Why, in the words of who asks:".to_owned());
+    lines.push(foreign(justification));
+    lines.push(if tool.reports() { "\n  What was found:" } else { "\n  What it asks for:" }.to_owned());
+    lines.push(foreign(&asked_for(&pending.proposal)));
     match opens {
         None => {}
         Some(Ok(opens)) if opens.gains.is_empty() => {
@@ -84,6 +99,9 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
         Some(Ok(opens)) => {
             lines.push("\n  It would open:".to_owned());
             lines.extend(opens.gains.iter().map(|gain| format!("  - {}", ink.hanging(&one_line(gain), 4))));
+            for host in &opens.disguised {
+                lines.push(format!("  {}", ink.yellow(&ink.hanging(&disguise(host), 2))));
+            }
         }
         Some(Err(why)) => {
             lines.push(format!("\n  It cannot be applied: {}", ink.hanging(&one_line(&why), 2)));

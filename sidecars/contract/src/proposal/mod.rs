@@ -89,6 +89,14 @@ impl Proposal {
         render_list(&self.routes.iter().map(ProposedRoute::alone).collect::<Vec<_>>())
     }
 
+    /// Hosts whose names have letters outside ASCII, as they are sent (`xn--…`, RFC 5891): such a name may look like
+    /// another, however it is written.
+    #[must_use]
+    pub fn disguised(&self) -> Vec<String> {
+        let names = self.routes.iter().map(|route| route.host.to_string());
+        names.filter(|name| name.split('.').any(|label| label.starts_with("xn--"))).collect()
+    }
+
     /// The routes asked for.
     #[must_use]
     pub fn routes(&self) -> &[ProposedRoute] {

@@ -178,3 +178,11 @@ proptest! {
         let _ = parse(&text);
     }
 }
+
+#[test]
+fn a_name_that_may_look_like_another_is_known_as_such() {
+    let proposal =
+        parse("[{host: github.com}, {host: gіthub.com}, {host: '*.xn--pple-43d.com'}]").expect("proposal");
+    assert_eq!(proposal.disguised(), ["xn--gthub-n2e.com", "*.xn--pple-43d.com"]);
+    assert!(proposal.render().is_ascii(), "{}", proposal.render());
+}

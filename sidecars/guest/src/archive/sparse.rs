@@ -125,7 +125,7 @@ impl Map {
     }
 
     fn of_numbers(numbers: &[u64], size: u64, stored: u64) -> io::Result<Self> {
-        if numbers.len() % 2 != 0 || numbers.len() > 2 * MAX_PIECES {
+        if !numbers.len().is_multiple_of(2) || numbers.len() > 2 * MAX_PIECES {
             return Err(damaged());
         }
         let pieces = numbers.chunks_exact(2).map(|pair| Piece { at: pair[0], length: pair[1] });

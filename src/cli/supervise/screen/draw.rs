@@ -84,12 +84,18 @@ fn heading(state: &State, columns: usize, ink: Ink, now: Timestamp) -> Vec<Line<
             (asks(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
         }
         _ => {
-            let left = match total {
+            let waiting = state.rows().all().iter().filter(|row| waits(&row.pending, now).1).count();
+            let left = match waiting {
                 0 => "Nothing waits for you".to_owned(),
                 1 => "1 question waits for you".to_owned(),
                 more => format!("{more} questions wait for you"),
             };
-            let right = if total > 1 { "oldest first".to_owned() } else { String::new() };
+            let right = match total - waiting {
+                0 if total > 1 => "oldest first".to_owned(),
+                0 => String::new(),
+                1 => "1 waits no more".to_owned(),
+                over => format!("{over} wait no more"),
+            };
             let names =
                 if total == 0 { Line::default() } else { Line::styled(named(state, columns, ink), dim()) };
             (left, right, names)

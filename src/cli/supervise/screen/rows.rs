@@ -41,7 +41,11 @@ impl Row {
                 Some(hosts.join(", "))
             };
             let hosts = if proposal.tool.reports() { None } else { hosts() };
-            hosts.unwrap_or_else(|| first_line(&proposal.justification))
+            // An agent's own words stand behind a bar here, too.
+            hosts.unwrap_or_else(|| {
+                let why = first_line(&proposal.justification);
+                if proposal.tool.reports() { why } else { format!("| {why}") }
+            })
         })
     }
 

@@ -14,7 +14,7 @@ use super::rows::Row;
 use super::state::{Draft, Known};
 use crate::cli::cells::{bold, dim, tinted, wrapped};
 use crate::cli::ink::Ink;
-use crate::cli::supervise::opens::{Changed, Opens};
+use crate::cli::supervise::opens::{Changed, Opens, asked, disguise};
 use crate::cli::supervise::scope::Holds;
 use crate::cli::supervise::waiting::span;
 
@@ -107,6 +107,14 @@ impl Lines {
         self.put("  | ", "  | ", text.trim_end(), Style::new(), most)
     }
 
+    /// How often the same was asked for before.
+    fn before(&mut self, count: u32) {
+        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        if count > 0 {
+            self.ours(&format!("Asked {times} since it was rejected."), tinted(Color::Yellow, self.ink));
+        }
+    }
+
     fn opens(&mut self, opens: &Opens) {
         if opens.gains.is_empty() {
             self.ours("It would open nothing: all of it is allowed already.", bold());
@@ -115,6 +123,9 @@ impl Lines {
         self.ours("It would open", bold());
         for gain in &opens.gains {
             self.put("  + ", "    ", gain, tinted(Color::Yellow, self.ink), usize::MAX);
+        }
+        for host in &opens.disguised {
+            self.ours(&disguise(host), tinted(Color::Red, self.ink));
         }
     }
 
@@ -173,6 +184,7 @@ pub(super) fn preview(
     let proposal = &row.pending.proposal;
     lines.put("", "", &asks(&row.pending), bold(), 1);
     lines.theirs(&proposal.justification, WHY_SHORT);
+    lines.before(proposal.asked_before);
     if edited {
         lines.ours("You wrote something else to apply instead.", tinted(Color::Cyan, ink));
     }
@@ -225,6 +237,7 @@ pub(super) fn page(
     lines.blank();
     lines.ours("Why, in the words of who asks", bold());
     let whole = lines.theirs(&proposal.justification, WHY_FIRST);
+    lines.before(proposal.asked_before);
     lines.blank();
     match known.map(|known| &known.opens) {
         Some(Some(Ok(opens))) if !opens.diff.is_empty() => {
@@ -273,7 +286,7 @@ fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
 }
 
 fn proposed(row: &Row) -> String {
-    row.pending.proposal.proposed_file.clone()
+    asked(&row.pending.proposal)
 }
 
 /// A report's fields, a line each; as it is where it is none of ours.
