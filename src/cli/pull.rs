@@ -8,7 +8,7 @@ use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::git::{Fetched, Inside, Repository, as_it_is};
+use super::git::{Fetched, Inside, Repository, Scratch, as_it_is};
 use super::output::Output;
 use super::progress;
 use super::shapes;
@@ -94,9 +94,9 @@ pub(crate) async fn pull(
     }
     // What the agent does from here on may not be in it.
     let begun = before_any_change();
-    let uncommitted = workspace.uncommitted().await?;
     let tips = workspace.tips().await?;
     let fetched = repository.fetch(&record.slug, branch).await?;
+    let uncommitted = uncommitted(host, &repository, &record.slug, channel, &fetched).await?;
     let mut elsewhere = 0;
     for tip in &tips {
         elsewhere += usize::from(!repository.has(tip).await?);
@@ -111,6 +111,29 @@ pub(crate) async fn pull(
         }
     }
     Ok(pulled)
+}
+
+/// Files that are in no commit, by the files themselves: the git in the bottle is the agent's, and what it does not own
+/// up to would go with the bottle.
+async fn uncommitted(
+    host: &Host,
+    repository: &Repository<'_>,
+    slug: &Slug,
+    channel: &Channel,
+    fetched: &Fetched,
+) -> Result<usize, CliError> {
+    let counted = async {
+        let scratch = Scratch::beside(host, Some(repository), Some(&fetched.after)).await?;
+        let tip = scratch.fetch(slug).await?;
+        scratch.uncommitted(channel, slug, tip.as_ref()).await
+    };
+    counted.await.map_err(|error| CliError {
+        message: format!(
+            "{} was pulled; what is in no commit is not known: {}",
+            fetched.branch, error.message
+        ),
+        ..error
+    })
 }
 
 /// Where the bottle's workspace came from, else where the person is.

@@ -308,3 +308,15 @@ fn a_diff_shows_what_a_pull_brings_and_names_what_it_leaves_out() -> Result<()> 
     assert!(none, "the folder of the comparison is gone");
     Ok(())
 }
+
+/// A git that says that all is committed does not have the bottle thrown away with what is not.
+#[test]
+fn work_that_the_git_inside_denies_is_work() -> Result<()> {
+    let Some(home) = with_a_copy("work_that_the_git_inside_denies_is_work")? else { return Ok(()) };
+    inside(&home, &format!("git commit -q --allow-empty -m more; echo precious >new; {LIAR}"))?;
+    let pulled = run(&home, &["pull", "one", "--json"])?.expect_code(0).json()?;
+    assert_eq!(pulled["uncommitted"], 1, "{pulled}");
+    let stopped = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
+    assert!(home.bottle_home().join("state/one").exists(), "it is kept: {}", stopped.transcript());
+    Ok(())
+}

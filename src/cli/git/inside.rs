@@ -140,12 +140,6 @@ pub(crate) fn as_it_is(slug: &Slug) -> String {
 }
 
 impl Workspace<'_> {
-    /// Files that are changed or new and in no commit.
-    pub(crate) async fn uncommitted(&self) -> Result<usize, CliError> {
-        let said = self.expect(&["status", "--porcelain", "-z", "--no-renames"]).await?;
-        Ok(said.output.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).count())
-    }
-
     /// What its branches and its stash point to.
     pub(crate) async fn tips(&self) -> Result<Vec<ObjectId>, CliError> {
         let count = format!("--count={BRANCHES}");

@@ -276,24 +276,39 @@ impl<'a> Scratch<'a> {
         if paths.is_empty() {
             return Ok(Text::default());
         }
-        let few = paths.len() <= PATHS && paths.iter().map(String::len).sum::<usize>() <= PATH_BYTES;
-        if !few {
-            paths.clear();
-        }
+        let few = paths.len() <= PATHS && paths.iter().map(Vec::len).sum::<usize>() <= PATH_BYTES;
+        // One that is no text is in a diff of everything.
+        let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
+        let paths = paths.ok().filter(|_| few).unwrap_or_default();
         let Text { bytes, cut } = self.diff(from, tip.as_str(), &paths).await?;
         Ok(Text { bytes: unseen(&bytes, shown), cut })
     }
 
-    /// Paths that differ, sorted. One that is no text is left to the diff of everything.
-    async fn changed(&self, from: &str, to: &str) -> Result<Vec<String>, CliError> {
+    /// How many files of the workspace are changed or new and not in the commit `tip`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(crate) async fn uncommitted(
+        &self,
+        channel: &Channel,
+        slug: &Slug,
+        tip: Option<&ObjectId>,
+    ) -> Result<usize, CliError> {
+        let base = Base { commit: tip.cloned(), is_own: false };
+        self.take(channel, slug, None, &base, None).await?;
+        let from = match tip {
+            Some(tip) => tip.as_str().to_owned(),
+            None => self.empty_tree().await?,
+        };
+        Ok(self.changed(&from, FILES).await?.len())
+    }
+
+    /// Paths that differ, sorted.
+    async fn changed(&self, from: &str, to: &str) -> Result<Vec<Vec<u8>>, CliError> {
         let arguments = ["diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", from, to, "--"];
         let listed = bounded(&self.repository, &arguments, MOST).await?;
-        let mut paths: Vec<String> = listed
-            .bytes
-            .split(|byte| *byte == 0)
-            .filter_map(|path| String::from_utf8(path.to_vec()).ok())
-            .filter(|path| !path.is_empty())
-            .collect();
+        let paths = listed.bytes.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        let mut paths: Vec<Vec<u8>> = paths.map(<[u8]>::to_vec).collect();
         paths.sort_unstable();
         Ok(paths)
     }
