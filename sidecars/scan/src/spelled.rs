@@ -27,6 +27,17 @@ const MOST_INFLATED: u64 = 1 << 20;
 pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
     let mut reader = Reader { known, inflated: 0 };
     reader.regions(text, DEPTH, found);
+    // Signs between the characters are percent-encoded in a path or a form.
+    if has_percent(text)
+        && let Some(view) = View::unescaped_all(text)
+    {
+        reader.text(&view.bytes, &mut |owner, range| found(owner, view.source_range(&range)));
+    }
+}
+
+fn has_percent(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'%', text)
+        .any(|at| text.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
 struct Reader<'k> {
