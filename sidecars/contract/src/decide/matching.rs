@@ -111,6 +111,59 @@ pub(super) fn overriding(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
+/// The methods, in upper case, that the form in a request's body may say the request has: a field `_method` of an URL-encoded
+/// or multipart form, or of a JSON object. `kind` is its `Content-Type`, `body` its plain text. Other bodies say none.
+#[must_use]
+pub fn form_methods(kind: &str, body: &[u8]) -> Vec<String> {
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/x-www-form-urlencoded" => {
+            let text = String::from_utf8_lossy(body);
+            if may_override(&text) { overriding(&text).collect() } else { Vec::new() }
+        }
+        "multipart/form-data" => multipart_methods(&String::from_utf8_lossy(body)),
+        kind if kind.ends_with("json") && names_method(body) && body.trim_ascii_start().starts_with(b"{") => {
+            json_methods(body)
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Whether a text could name the field, judged without reading it as JSON.
+fn names_method(body: &[u8]) -> bool {
+    let escaped = body.windows(2).any(|window| window == b"\\u");
+    escaped || body.windows(7).any(|window| window.eq_ignore_ascii_case(OVERRIDE_KEY.as_bytes()))
+}
+
+/// The method that a JSON object says. Where it says two, or none that is a text, `?`, which never passes: readers differ.
+fn json_methods(body: &[u8]) -> Vec<String> {
+    match serde_json::from_slice::<JsonForm>(body) {
+        Ok(form) => form.method.map(|word| word.trim().to_ascii_uppercase()).into_iter().collect(),
+        Err(error) if error.is_data() => vec!["?".to_owned()],
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Of a JSON body the one field.
+#[derive(serde::Deserialize)]
+struct JsonForm {
+    #[serde(rename = "_method", alias = "_METHOD", alias = "_Method")]
+    method: Option<String>,
+}
+
+/// The values of fields that are named so, wherever in the text such a field seems to begin.
+fn multipart_methods(text: &str) -> Vec<String> {
+    let lower = text.to_ascii_lowercase();
+    let fields = lower.match_indices("name=").filter_map(|(at, found)| {
+        let rest = text.get(at + found.len()..)?;
+        let name = rest.trim_start_matches('"').split(['"', ';', '\r', '\n']).next()?;
+        let (_, value) = rest.split_once("\r\n\r\n").or_else(|| rest.split_once("\n\n"))?;
+        (spelled(name) == OVERRIDE_KEY)
+            .then(|| value.lines().next().unwrap_or_default().trim().to_ascii_uppercase())
+    });
+    fields.collect()
+}
+
 /// A key as the most lenient server reads it: decoded, in lower case, without spaces before it, and with `_` for what PHP
 /// writes so; of `_method[]` and `_method[x]` the name.
 fn spelled(key: &str) -> String {

@@ -31,6 +31,7 @@ mod url;
 pub use facts::{RequestFacts, UrlScheme, WayIn, is_websocket_upgrade};
 pub use findings::{Finding, Findings};
 pub use git::Git;
+pub use matching::form_methods;
 pub use reason::Reason;
 pub use refusal::{Refusal, RefusalBody};
 pub use tunnel::{Passed, Tunnel, decide_connect, decide_hello};

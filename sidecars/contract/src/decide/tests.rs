@@ -286,6 +286,28 @@ fn git_is_told_apart_however_it_is_spelt() {
 }
 
 #[test]
+fn a_form_says_what_method_it_wants() {
+    let multipart = "--b\r\nContent-Disposition: form-data; name=\"_Method\"\r\n\r\nput\r\n--b--\r\n";
+    for (kind, body, methods) in [
+        ("application/x-www-form-urlencoded", "a=1&_method=delete", &["DELETE"][..]),
+        ("Application/X-WWW-Form-Urlencoded; charset=utf-8", "%5f%4dethod=a", &["A"]),
+        ("application/x-www-form-urlencoded", "a=_method", &[]),
+        ("multipart/form-data; boundary=b", multipart, &["PUT"]),
+        ("multipart/form-data; boundary=b", "name=\"a\"\r\n\r\n_method=PUT\r\n", &[]),
+        ("application/json", "{\"a\":[1],\"_method\":\" patch\"}", &["PATCH"]),
+        ("application/vnd.x+json", "{\"\\u005fmethod\":\"patch\"}", &["PATCH"]),
+        ("application/json", "{\"_method\":\"GET\",\"_method\":\"PUT\"}", &["?"]),
+        ("application/json", "{\"_method\":[\"PUT\"]}", &["?"]),
+        ("application/json", "{\"a\":{\"_method\":\"PUT\"}}", &[]),
+        ("application/json", "[\"_method\"]", &[]),
+        ("application/json", "{\"_method\":", &[]),
+        ("text/plain", "_method=PUT", &[]),
+    ] {
+        assert_eq!(form_methods(kind, body.as_bytes()), methods, "{kind} {body}");
+    }
+}
+
+#[test]
 fn git_is_told_by_its_headers_too() {
     let table = table();
     for (method, path, extra, expected) in [

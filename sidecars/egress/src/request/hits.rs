@@ -30,8 +30,7 @@ impl Egress {
             return;
         }
         let text = held.text().await;
-        let whole =
-            text.as_ref().map_or_else(rand::random::<[u8; 32]>, |text| Sha256::digest(text).into());
+        let whole = text.as_ref().map_or_else(rand::random::<[u8; 32]>, |text| Sha256::digest(text).into());
         for finding in &found.plain {
             let said = text.as_ref().map_or(&whole[..], |text| &text[finding.span.within(text.len())]);
             self.count(finding, said, host);

@@ -10,11 +10,13 @@
 use std::sync::Arc;
 
 use bottle_contract::credential::{Binding, binding};
-use bottle_contract::decide::{Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide};
+use bottle_contract::decide::{
+    Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide, form_methods,
+};
 use bottle_contract::names::HTTP_PORT;
 use bottle_contract::route::{Dlp, Route, RouteTable};
 use bottle_scan::{Finding, Severity};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Body as _;
@@ -45,6 +47,8 @@ pub(super) struct Permit {
     pub(super) exchange: Exchange,
     /// Where the credential is bound that is injected.
     pub(super) credential: Option<Binding>,
+    /// Whether the route has `matches`.
+    bounded: bool,
     pub(super) websocket: bool,
     pub(super) dlp: Dlp,
     /// Whether the route is a provider's own.
@@ -107,6 +111,7 @@ impl Judging<'_> {
         let held = Held::read(&self.egress.spools, scanner, &parts.headers, body).await;
         let (held, in_body) = held.map_err(|error| unheld(&permit, &error))?;
         self.egress.count_in_body(&held, &in_body, &permit.asked.host).await;
+        self.form_agrees(&permit, parts, &held).await?;
         let found = Found { head, in_head, held: Some(held), in_body };
         self.weighed(permit, parts, found, None).await
     }
@@ -122,6 +127,29 @@ impl Judging<'_> {
         };
         let refusal = self.egress.locked_out(&asked.host)?;
         Some(Box::new((asked, refusal)))
+    }
+
+    /// Refuses a form that says of its request what its route would refuse: some servers take the method from there.
+    async fn form_agrees(&self, permit: &Permit, parts: &Parts, held: &Held) -> Result<(), Refused> {
+        let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
+        // A provider's own routes lead to models, whose long conversations need no second reading.
+        if !permit.bounded || permit.provider || !is_form {
+            return Ok(());
+        }
+        let Some(text) = held.text().await else { return Ok(()) };
+        for word in form_methods(kind, &text) {
+            // Judged as the header that says the same.
+            let Ok(value) = HeaderValue::try_from(word) else { continue };
+            let mut headers = parts.headers.clone();
+            headers.append("x-http-method-override", value);
+            let facts = RequestFacts { headers: &headers, ..facts::of(self.way, parts) };
+            let loaded = |slot: &str| self.egress.vault.holds(slot);
+            if let Verdict::Refuse(refusal) = decide(self.table, &facts, &loaded, &Findings::none()) {
+                return Err(self.refused(parts, refusal));
+            }
+        }
+        Ok(())
     }
 
     /// Stages 1 to 6 by what was found so far.
@@ -173,6 +201,7 @@ impl Judging<'_> {
             path,
             exchange,
             credential: binding(route),
+            bounded: !route.matches.is_empty(),
             websocket,
             dlp: route.dlp.clone(),
             provider: route.provider,

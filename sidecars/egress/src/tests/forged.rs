@@ -197,6 +197,32 @@ async fn no_header_leads_to_another_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_form_says_another_method() {
+    let route = "matches: [{methods: [GET, POST]}]";
+    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let url = format!("https://{SITE}/ok");
+    let json = ["-H", "Content-Type: application/json", "-d"];
+    for form in [
+        &["-d", "a=1&_method=DELETE"][..],
+        &["-d", "%5FMethod=delete&a=1"],
+        &["-F", "a=1", "-F", "_method=put"],
+        &["-F", "_METHOD=PUT"],
+        &[&json[..], &["{\"a\":{},\"_method\":\"delete\"}"]].concat(),
+    ] {
+        let answer = door.curl(&[&["--http1.1"][..], form, &[&url]].concat()).await;
+        assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"), "{form:?}");
+    }
+    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    for form in [
+        &["-d", "a=1&_method=post"][..],
+        &["-F", "a=_method=DELETE"],
+        &[&json[..], &["{\"a\":\"_method=DELETE\",\"b\":{\"_method\":\"DELETE\"}}"]].concat(),
+    ] {
+        assert_eq!(door.curl(&[form, &[&url]].concat()).await.status(), 200, "{form:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_push_is_written_so_that_it_passes() {
     let door = DoorFixture::with(Wanted { route: "git: {fetch: true}", ..Wanted::default() }).await;
     let kind = "Content-Type: application/x-git-receive-pack-request";
