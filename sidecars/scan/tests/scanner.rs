@@ -197,9 +197,8 @@ proptest! {
     }
 
     #[test]
-    fn any_secret_is_found(secret in "[!-~]{16,60}", way in 0..14_usize) {
+    fn any_secret_is_found(secret in "[!-9;<>-~]{16,60}", way in 0..14_usize) {
         // What looks like a login or a variable with a short value is not looked for.
-        prop_assume!(!secret.contains([':', '=']));
         let scanner = scanner(&[&secret]);
         let report = scanner.scan(format!("<{}>", written(&secret, way)).as_bytes());
         prop_assert!(!report.findings.is_empty());
