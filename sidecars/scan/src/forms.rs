@@ -50,42 +50,6 @@ pub(crate) fn all(secret: &str) -> Vec<Form> {
     forms
 }
 
-/// [`all`], and what only somebody writes who hides something: base32, reversed, every byte percent-encoded or
-/// escaped, HTML-escaped; also of the value as it is after folding.
-pub(crate) fn every(secret: &str) -> Vec<Form> {
-    let mut forms = all(secret);
-    let bytes = secret.as_bytes();
-    forms.push(Zeroizing::new(secret.chars().rev().collect::<String>().into_bytes()));
-    base32(bytes, &mut forms);
-    let each =
-        |write: fn(&u8) -> String| Zeroizing::new(bytes.iter().map(write).collect::<String>().into_bytes());
-    forms.push(each(|byte| format!("%{byte:02X}")));
-    forms.push(each(|byte| format!("%{byte:02x}")));
-    forms.push(each(|byte| format!("\\x{byte:02x}")));
-    forms.push(each(|byte| format!("\\x{byte:02X}")));
-    forms.push(html(secret));
-    // Texts are looked at with their look-alikes folded and their escapes undone; so may a secret read.
-    for view in [Some(View::plain(bytes)), View::unescaped(bytes)].into_iter().flatten() {
-        forms.push(Zeroizing::new(view.bytes.into_owned()));
-    }
-    forms.sort_unstable_by(|one, other| one.as_slice().cmp(other.as_slice()));
-    forms.dedup();
-    forms
-}
-
-/// At each of five alignments, in both cases.
-fn base32(secret: &[u8], forms: &mut Vec<Form>) {
-    for offset in 0..5 {
-        let mut padded = Zeroizing::new(vec![0; offset]);
-        padded.extend_from_slice(secret);
-        let encoded = Zeroizing::new(data_encoding::BASE32_NOPAD.encode(&padded));
-        let (first, end) = ((8 * offset).div_ceil(5), 8 * padded.len() / 5);
-        let inner = &encoded[first.min(end)..end];
-        forms.push(Zeroizing::new(inner.as_bytes().to_vec()));
-        forms.push(Zeroizing::new(inner.to_ascii_lowercase().into_bytes()));
-    }
-}
-
 /// What is written in place of all of a text, beside what views undo: percent-encoded, escaped for JSON, for
 /// debug output and HTML.
 pub(crate) fn written(text: &str) -> Vec<Form> {

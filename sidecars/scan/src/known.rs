@@ -1,30 +1,27 @@
 //! `known_secrets`: values that must not pass, in every spelling and in pieces.
 //!
-//! Two searches share one idea (see `grams`): the private characters in the text, and their letters and digits
+//! Two searches share one idea (see `windows`): the private characters in the text, and their letters and digits
 //! in the letters and digits of the text, which finds what was cut, spaced out or spread over fields. Both find
 //! pieces from [`PIECE`] characters on, wholly within a private part (see `private`), and neither gets slower
 //! with the number of secrets. Spellings are undone in the text (see `view`, `dense` and `spelled`), not listed.
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use bottle_contract::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::forms;
-use crate::grams::{self, Builder, Grams};
 use crate::letters::{Letters, places};
 use crate::private::{KnownSecret, Leaf, PIECE, Part};
 use crate::redact::TooLarge;
 use crate::view::View;
+use crate::windows::{self, Builder, Windows};
 
 /// Fewer letters and digits than this are not looked for apart from their text.
-const SHORTEST_LETTERS: usize = grams::SHORTEST;
+const SHORTEST_LETTERS: usize = windows::SHORTEST;
 /// Different characters that a piece must have: a row of zeros is in every text.
 const DISTINCT: usize = 4;
-/// Fewer bytes than this begin nothing: every text ends like something.
-const SHORTEST_BEGINNING: usize = 4;
 /// A longer value is no secret but a file.
 const LONGEST: usize = 64 << 10;
 /// Places in one text at which secrets are found; a text with more is refused anyway.
@@ -36,12 +33,10 @@ const MOST_HITS: usize = 1000;
 /// the secrets, live in processes that cannot be dumped, and are wiped when they are dropped.
 pub struct KnownSecrets {
     texts: Vec<Thing>,
-    in_texts: Grams,
+    in_texts: Windows,
     letters: Vec<Thing>,
-    in_letters: Grams,
+    in_letters: Windows,
     reach: usize,
-    values: Vec<Secret>,
-    spellings: OnceLock<Vec<forms::Form>>,
 }
 
 /// A text or its letters, with what of it is private; wiped when it is dropped.
@@ -80,7 +75,7 @@ impl KnownSecrets {
     /// As [`new`](Self::new).
     pub fn of<'a>(secrets: impl IntoIterator<Item = KnownSecret<'a>>) -> Result<Self, TooLarge> {
         let (mut texts, mut letters) = (Table::default(), Table::default());
-        let (mut values, mut reach) = (Vec::new(), 0);
+        let mut reach = 0;
         for (owner, secret) in secrets.into_iter().enumerate() {
             let value = secret.value.expose().trim();
             if value.len() > LONGEST {
@@ -89,7 +84,6 @@ impl KnownSecrets {
             if value.len() < crate::SHORTEST_ANYWHERE {
                 continue;
             }
-            values.push(secret.value.clone());
             for leaf in secret.leaves() {
                 let whole = leaf.parts.iter().map(|part| part.need).max().unwrap_or_default();
                 reach = reach.max(whole);
@@ -98,7 +92,7 @@ impl KnownSecrets {
             }
         }
         let ((texts, in_texts), (letters, in_letters)) = (texts.build(), letters.build());
-        Ok(Self { texts, in_texts, letters, in_letters, reach, values, spellings: OnceLock::new() })
+        Ok(Self { texts, in_texts, letters, in_letters, reach })
     }
 
     /// Whether there is nothing to look for.
@@ -109,30 +103,6 @@ impl KnownSecrets {
     /// So many characters may have to be seen together.
     pub(crate) fn reach(&self) -> usize {
         self.reach
-    }
-
-    fn spellings(&self) -> &[forms::Form] {
-        self.spellings.get_or_init(|| {
-            self.values.iter().flat_map(|secret| forms::every(secret.expose().trim())).collect()
-        })
-    }
-
-    /// The longest spelling: how far two ends of a finding may be apart.
-    pub(crate) fn longest(&self) -> usize {
-        self.spellings().iter().map(|spelling| spelling.len()).max().unwrap_or_default()
-    }
-
-    /// How many bytes at the end of `text` begin a secret in one of its spellings, and are not all of it.
-    pub(crate) fn begins(&self, text: &[u8]) -> usize {
-        let mut most = 0;
-        for spelling in self.spellings().iter().filter(|spelling| spelling.len() >= grams::SHORTEST) {
-            let end = &text[text.len().saturating_sub(spelling.len() - 1)..];
-            let begins = memchr::memchr_iter(spelling[0], end)
-                .map(|at| &end[at..])
-                .find(|end| spelling.starts_with(end));
-            most = most.max(begins.map_or(0, <[u8]>::len));
-        }
-        if most < SHORTEST_BEGINNING { 0 } else { most }
     }
 
     /// Every place of `text` where private characters of a secret stand, with what else of it is around them.
@@ -173,10 +143,10 @@ impl KnownSecrets {
 }
 
 /// Every place of `text` with a piece of one of `things`, as far as the two are the same.
-fn pieces(things: &[Thing], grams: &Grams, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
+fn pieces(things: &[Thing], windows: &Windows, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
     // Of each thing, where its last comparison lay: what it covered is not compared again.
     let mut last: Option<(u32, usize, usize)> = None;
-    grams.each(text, |at, number, offset| {
+    windows.each(text, |at, number, offset| {
         let Some(thing) = things.get(number as usize) else { return };
         let offset = offset as usize;
         let shift = at.wrapping_sub(offset);
@@ -204,13 +174,7 @@ impl Table {
     fn add(&mut self, thing: Thing) -> Result<(), TooLarge> {
         let number = u32::try_from(self.things.len()).map_err(|_| TooLarge)?;
         for part in &thing.parts {
-            if part.need >= part.range.len() {
-                // All of it must be there: its middle is enough.
-                let middle = part.range.start + part.range.len().saturating_sub(grams::SHORTEST) / 2;
-                self.builder.enter_at(number, &thing.bytes, middle);
-            } else {
-                self.builder.enter_all(number, &thing.bytes, part.range.clone());
-            }
+            self.builder.enter(number, &thing.bytes, part.range.clone(), part.need);
         }
         self.things.push(thing);
         Ok(())
@@ -233,7 +197,7 @@ impl Table {
         }
         for bytes in others.into_iter().filter(|other| other.as_slice() != bytes.as_slice()) {
             // Nothing of it tells where a character ends: it counts as a whole only.
-            if bytes.len() >= grams::SHORTEST {
+            if bytes.len() >= windows::SHORTEST {
                 let need = bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
                 self.add(Thing { parts: vec![Part { range: 0..bytes.len(), need }], bytes, owner })?;
             }
@@ -277,7 +241,7 @@ impl Table {
         Ok(())
     }
 
-    fn build(self) -> (Vec<Thing>, Grams) {
+    fn build(self) -> (Vec<Thing>, Windows) {
         (self.things, self.builder.build())
     }
 }

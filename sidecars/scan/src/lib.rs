@@ -5,7 +5,7 @@
 //!   view        the text as its reader sees it: escapes undone, look-alikes folded
 //!   rules       shapes of tokens and phrases: keys in one pass, patterns only where a key stands
 //!   encoded     base64 within it, looked through by the same rules
-//!   known       values that must not pass: their private characters (private, pem), in the text and its letters, by grams
+//!   known       values that must not pass: their private characters (private, pem), in the text and its letters, by windows
 //!   spelled     the same in what the text encodes: where it may (dense), and how it is read (digits)
 //!   entropy     as random as a key        hidden  characters that nobody sees
 //!   user_rules  a person's own rules, from gitleaks' configuration format; rule_files, all of them
@@ -21,7 +21,6 @@ mod encoded;
 mod entropy;
 mod finding;
 mod forms;
-mod grams;
 mod header;
 mod hidden;
 mod known;
@@ -36,6 +35,7 @@ mod scanner;
 mod spelled;
 mod user_rules;
 mod view;
+mod windows;
 
 pub use finding::{Detector, Finding, Range64, Severity};
 pub use header::{HeadPart, head_injection};

@@ -120,18 +120,6 @@ impl Scanner {
         self.harmless.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// How many bytes at the end of `text` may be the beginning of a known secret whose rest is still to come.
-    #[must_use]
-    pub fn begins_secret(&self, text: &[u8]) -> usize {
-        self.known.begins(text)
-    }
-
-    /// How many bytes the longest known secret has in its longest spelling.
-    #[must_use]
-    pub fn longest_secret(&self) -> usize {
-        self.known.longest()
-    }
-
     /// Whether a finding is none in a file at `path`, as the person's own rules say: for readers that have files.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {

@@ -1,0 +1,228 @@
+//! Pieces of many texts, looked for in one pass whose cost does not grow with their number.
+//!
+//! A text is probed at every few places, with the bytes that stand there. Each thing to be found is entered with its
+//! pieces at so many neighbouring places that one of them falls on a probe wherever it stands. A small table of bits
+//! says no to nearly every probe; what remains is looked up and compared whole by the caller.
+//!
+//! The time of a search says whether a piece is in the text, so that a piece must be too long to be guessed: seven or
+//! eight bytes. With five, a long text that repeats a guess is told from one that repeats another. Bits are placed by
+//! numbers that are drawn anew for each set: nobody can say which other texts seem to have a piece.
+
+use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
+
+use zeroize::Zeroizing;
+
+/// Bytes of a thing, at least, of which all is needed: fewer turn up by chance.
+pub(crate) const SHORTEST: usize = 8;
+/// Bits of a table for each piece in it, of which two are set.
+const SPARSE: usize = 32;
+
+/// A piece, and what it belongs to: `(thing, offset in it)`.
+type Entry = (u64, u32, u32);
+
+/// How long pieces are, and how far apart the probes: `length + step - 1` bytes of a thing have a piece for certain.
+#[derive(Clone, Copy)]
+struct Grid {
+    length: usize,
+    step: usize,
+}
+
+/// For things that are found by so many bytes as most are.
+const WIDE: Grid = Grid { length: 8, step: 4 };
+/// For those that are found by fewer.
+const NARROW: Grid = Grid { length: 7, step: 2 };
+
+impl Grid {
+    fn for_need(need: usize) -> Option<Self> {
+        [WIDE, NARROW].into_iter().find(|grid| grid.least() <= need)
+    }
+
+    const fn least(self) -> usize {
+        self.length + self.step - 1
+    }
+
+    /// The piece at the beginning of `bytes` as a number.
+    fn piece(self, bytes: &[u8]) -> Option<u64> {
+        let bytes = bytes.get(..self.length)?;
+        Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+}
+
+const _: () = assert!(NARROW.least() == SHORTEST);
+
+/// The pieces; see the module.
+pub(crate) struct Windows(Vec<Table>);
+
+/// Those of one grid.
+struct Table {
+    grid: Grid,
+    bits: Box<[u64]>,
+    shift: u32,
+    /// Odd.
+    factors: [u64; 2],
+    /// Sorted by piece.
+    entries: Zeroizing<Vec<Entry>>,
+}
+
+/// Collects pieces.
+#[derive(Default)]
+pub(crate) struct Builder {
+    wide: Zeroizing<Vec<Entry>>,
+    narrow: Zeroizing<Vec<Entry>>,
+}
+
+impl Builder {
+    /// Enters what is found of `range` of `thing` where `need` bytes of it stand in a row; where all of it is needed,
+    /// what is in its middle. What needs fewer than [`SHORTEST`] bytes is not entered.
+    pub(crate) fn enter(&mut self, number: u32, thing: &[u8], range: Range<usize>, need: usize) {
+        let Some(grid) = Grid::for_need(need.min(range.len())) else { return };
+        let last = range.end - grid.length;
+        let middle = range.start + (range.len() - grid.least()) / 2;
+        let offsets = if need >= range.len() { middle..=middle + grid.step - 1 } else { range.start..=last };
+        let entries = if grid.length == WIDE.length { &mut self.wide } else { &mut self.narrow };
+        for offset in offsets {
+            if let (Some(piece), Ok(offset)) = (grid.piece(&thing[offset..]), u32::try_from(offset)) {
+                entries.push((piece, number, offset));
+            }
+        }
+    }
+
+    pub(crate) fn build(self) -> Windows {
+        let tables = [(WIDE, self.wide), (NARROW, self.narrow)].into_iter();
+        let tables = tables.filter(|(_, entries)| !entries.is_empty());
+        Windows(tables.map(|(grid, entries)| Table::new(grid, entries)).collect())
+    }
+}
+
+impl Windows {
+    /// Calls `found(place in text, thing, offset in it)` for each piece that stands at a probe.
+    pub(crate) fn each(&self, text: &[u8], mut found: impl FnMut(usize, u32, u32)) {
+        for table in &self.0 {
+            table.each(text, &mut found);
+        }
+    }
+}
+
+impl Table {
+    fn new(grid: Grid, mut entries: Zeroizing<Vec<Entry>>) -> Self {
+        entries.sort_unstable();
+        entries.dedup();
+        let words = (entries.len() * SPARSE).next_power_of_two().max(1 << 13) / 64;
+        let random = RandomState::new();
+        let mut table = Self {
+            grid,
+            bits: vec![0; words].into_boxed_slice(),
+            shift: 64 - (words * 64).trailing_zeros(),
+            factors: [0, 1].map(|number| random.hash_one(number) | 1),
+            entries,
+        };
+        for index in 0..table.entries.len() {
+            let piece = table.entries[index].0;
+            for place in [table.place(piece, 0), table.place(piece, 1)] {
+                table.bits[place / 64] |= 1 << (place % 64);
+            }
+        }
+        table
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "shifted down to the number of bits")]
+    #[inline(always)]
+    fn place(&self, piece: u64, factor: usize) -> usize {
+        (piece.wrapping_mul(self.factors[factor]) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn may_have(&self, piece: u64) -> bool {
+        let has = |place: usize| self.bits[place / 64] >> (place % 64) & 1 == 1;
+        has(self.place(piece, 0)) && has(self.place(piece, 1))
+    }
+
+    fn each(&self, text: &[u8], found: &mut impl FnMut(usize, u32, u32)) {
+        let mask = u64::MAX >> (64 - 8 * self.grid.length);
+        for (number, bytes) in text.windows(8).step_by(self.grid.step).enumerate() {
+            let piece = u64::from_le_bytes(bytes.try_into().unwrap_or_default()) & mask;
+            if self.may_have(piece) {
+                self.look(piece, number * self.grid.step, found);
+            }
+        }
+        // The last probe, where no eight bytes are left.
+        let last = text.len().saturating_sub(7).next_multiple_of(self.grid.step);
+        if let Some(piece) = text.get(last..).and_then(|rest| self.grid.piece(rest))
+            && self.may_have(piece)
+        {
+            self.look(piece, last, found);
+        }
+    }
+
+    #[cold]
+    fn look(&self, piece: u64, at: usize, found: &mut impl FnMut(usize, u32, u32)) {
+        let start = self.entries.partition_point(|entry| entry.0 < piece);
+        for (_, number, offset) in self.entries[start..].iter().take_while(|entry| entry.0 == piece) {
+            found(at, *number, *offset);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(thing: &[u8], need: usize) -> Windows {
+        let mut builder = Builder::default();
+        builder.enter(0, thing, 0..thing.len(), need);
+        builder.build()
+    }
+
+    /// The longest piece of `thing` around each place where the search stops.
+    fn longest(windows: &Windows, thing: &[u8], text: &[u8]) -> usize {
+        let mut longest = 0;
+        windows.each(text, |at, _, offset| {
+            let offset = offset as usize;
+            let pairs = text[at..].iter().zip(&thing[offset..]).take_while(|(one, other)| one == other);
+            let before = text[..at].iter().rev().zip(thing[..offset].iter().rev());
+            longest = longest.max(pairs.count() + before.take_while(|(one, other)| one == other).count());
+        });
+        longest
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_needed_is_found_wherever_it_stands(
+            thing in prop::collection::vec(any::<u8>(), 8..40),
+            need in 8_usize..14,
+            at in any::<prop::sample::Index>(),
+            (before, after) in (prop::collection::vec(any::<u8>(), 0..50), prop::collection::vec(any::<u8>(), 0..50)),
+        ) {
+            let need = need.min(thing.len());
+            let start = at.index(thing.len() - need + 1);
+            let text = [&before[..], &thing[start..start + need], &after].concat();
+            prop_assert!(longest(&of(&thing, need), &thing, &text) >= need);
+        }
+
+        #[test]
+        fn six_bytes_stop_no_search(
+            thing in prop::collection::hash_set(any::<u8>(), 30..40),
+            (start, need) in (0_usize..24, 8_usize..14),
+            filler in any::<u8>(),
+        ) {
+            let thing: Vec<u8> = thing.into_iter().collect();
+            // Something else than the thing has there, on both sides.
+            let around = |place: Option<usize>| {
+                let there = place.and_then(|place| thing.get(place)).copied();
+                if there == Some(filler) { filler.wrapping_add(1) } else { filler }
+            };
+            let (before, after) = (around(start.checked_sub(1)), around(Some(start + 6)));
+            let text = [&[before; 9][..], &thing[start..start + 6], &[after; 9]].concat();
+            prop_assert_eq!(longest(&of(&thing, need), &thing, &text), 0);
+        }
+    }
+
+    #[test]
+    fn short_things_have_no_piece() {
+        assert!(of(b"seven..", 7).0.is_empty());
+        assert!(!of(b"eight...", 12).0.is_empty());
+    }
+}
