@@ -113,15 +113,16 @@ impl Bits {
 
 /// The length of what a backslash at `at` escapes away: a line break or a space of some kind.
 fn escaped(text: &[u8], at: usize) -> usize {
-    match text[at..] {
-        [b'\\', b'n' | b'r' | b't' | b'\\', ..] => 2,
-        _ => 1,
+    if text[at] != b'\\' {
+        return 1;
     }
+    if matches!(text.get(at + 1), Some(b'n' | b'r' | b't' | b'\\')) { 2 } else { 1 }
 }
 
 /// Letters of base64 with whatever is between them left out. Padding is read as zeros, which nobody looks at.
 fn base64(text: &[u8]) -> Bits {
-    let mut bits = Bits::new(6);
+    let mut bits =
+        Bits { width: 6, values: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
     let is_letter = |at: Option<usize>| {
         at.and_then(|at| text.get(at)).is_some_and(|byte| BASE64[usize::from(*byte)] != NONE || *byte == b'=')
     };
@@ -143,31 +144,42 @@ fn base64(text: &[u8]) -> Bits {
 
 /// Rows of base32 with signs and spaces between them left out; another letter ends a row.
 fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
-    let small = values[usize::from(b'c')] != NONE;
-    let mut bits = Bits::new(5);
-    let mut end = |bits: &mut Bits, text: &[u8]| {
-        let row = std::mem::replace(bits, Bits::new(5));
-        let is_digit = |place: &&u32| text[**place as usize].is_ascii_digit();
-        let digits = row.places.iter().filter(is_digit).count();
-        let joined = |places: &[u32]| places[places.len() - 1] - places[0] < short(LONG_WORD);
-        let coded = !small
-            || digits * DIGITS_OF_BASE32 >= row.values.len()
-            || row.places.windows(LONG_WORD).any(joined);
-        if row.values.len() >= SHORTEST_BASE32 && coded {
-            all.push(row);
-        }
-    };
-    let mut at = 0;
+    let (mut start, mut count, mut at) = (0, 0, 0);
     while at < text.len() {
-        let value = values[usize::from(text[at])];
-        if value != NONE {
-            bits.push(value, at);
-        } else if text[at].is_ascii_alphanumeric() {
-            end(&mut bits, text);
+        let byte = text[at];
+        if values[usize::from(byte)] != NONE {
+            count += 1;
+        } else if byte.is_ascii_alphanumeric() {
+            // Nearly every row of another encoding is short, so that it is only counted.
+            if count >= SHORTEST_BASE32 {
+                all.extend(row32(text, start..at, values));
+            }
+            (start, count) = (at + 1, 0);
         }
         at += escaped(text, at);
     }
-    end(&mut bits, text);
+    if count >= SHORTEST_BASE32 {
+        all.extend(row32(text, start..text.len(), values));
+    }
+}
+
+fn row32(text: &[u8], row: Range<usize>, values: &[u8; 256]) -> Option<Bits> {
+    let mut bits = Bits::new(5);
+    let mut at = row.start;
+    while at < row.end {
+        let value = values[usize::from(text[at])];
+        if value != NONE {
+            bits.push(value, at);
+        }
+        at += escaped(text, at);
+    }
+    let small = values[usize::from(b'c')] != NONE;
+    let digits = bits.places.iter().filter(|place| text[**place as usize].is_ascii_digit()).count();
+    let joined = |places: &[u32]| places[places.len() - 1] - places[0] < short(LONG_WORD);
+    let coded = !small
+        || digits * DIGITS_OF_BASE32 >= bits.values.len()
+        || bits.places.windows(LONG_WORD).any(joined);
+    coded.then_some(bits)
 }
 
 /// Words of letters and digits, with their places.
