@@ -5,8 +5,6 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-use crate::view::View;
-
 /// One spelling; wiped when it is dropped.
 pub(crate) type Form = Zeroizing<Vec<u8>>;
 

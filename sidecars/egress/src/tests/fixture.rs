@@ -79,9 +79,20 @@ impl DoorFixture {
 
     /// A door with these routes alone, to sites under these roots.
     pub(super) async fn of_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
+        Self::of_routes_locking(roots, yaml, change, None).await
+    }
+
+    /// The same, and so many hits lock it.
+    pub(super) async fn of_routes_locking(
+        roots: &str,
+        yaml: String,
+        change: fn(&mut Provision),
+        lock_after: Option<usize>,
+    ) -> Self {
         let mut provision = provision(yaml, roots, LogLevel::Off);
         change(&mut provision);
-        Self::provisioned(provision, Upstream::start(&[SITE]).expect("fake site")).await
+        let site = Upstream::start(&[SITE]).expect("fake site");
+        Self::around(Opened::locking(provision, lock_after).await, site).await
     }
 
     async fn over(self, provision: Provision) -> Self {

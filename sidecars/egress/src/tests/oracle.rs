@@ -1,4 +1,5 @@
-//! What a bottle and a listed host together could learn of a credential from when bytes arrive: nothing.
+//! What a bottle and a listed host together could learn of a credential from when bytes arrive, from which requests
+//! pass, and from how long they take: nothing.
 //!
 //! Each attack makes one guess a request: a known beginning of the secret with the right next character, or with
 //! a wrong one. What is observed must not say which it was: the mutual information of the two is estimated, and
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio_tungstenite::tungstenite::Message;
 
@@ -38,18 +39,24 @@ const PAUSE: Duration = Duration::from_millis(60);
 const LISTED: &str = "listed.example.org";
 /// The credential of [`SITE`].
 const SECRET: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
-/// Characters of it that the attacker knows already.
+/// Characters of it that the attacker knows already: more than anybody learns, fewer than are looked for.
 const KNOWN: usize = 7;
+/// The same where time is measured: eight in a row are a piece of the search.
+const KNOWN_IN_TIME: usize = 6;
 
 fn guesses() -> usize {
     std::env::var("BOTTLE_ORACLE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(GUESSES)
 }
 
-/// The known beginning of `secret`, with its next character or another one.
-fn guess(secret: &str, right: bool) -> String {
-    let next = secret.as_bytes()[KNOWN];
+/// The first `known` characters of the secret, with the next one or another one.
+fn guess_after(known: usize, right: bool) -> String {
+    let next = SECRET.as_bytes()[known];
     let next = if right { next } else { b'a' + (next.wrapping_sub(b'a').wrapping_add(7)) % 26 };
-    format!("{}{}", &secret[..KNOWN], char::from(next))
+    format!("{}{}", &SECRET[..known], char::from(next))
+}
+
+fn guess(right: bool) -> String {
+    guess_after(KNOWN, right)
 }
 
 /// How a host writes its stream.
@@ -135,6 +142,10 @@ fn site(authority: &Authority) -> Server {
     let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
         let path = request.uri().path().to_owned();
+        if path == "/none" {
+            request.into_body().collect().await.ok()?;
+            return Some(Response::new(whole("fine\n")));
+        }
         if path == "/echo" {
             return Some(Response::new(whole(request.into_body().collect().await.ok()?.to_bytes())));
         }
@@ -267,7 +278,7 @@ async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
         for kind in Kind::ALL {
             let observed = observe(|right| {
                 let door = Arc::clone(&stand.door);
-                async move { arrival(&door, host, kind, &guess(SECRET, right)).await }
+                async move { arrival(&door, host, kind, &guess(right)).await }
             });
             silent(&format!("{kind:?} from {host}"), &observed.await);
         }
@@ -285,11 +296,75 @@ async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
             let (mut socket, _) =
                 tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
             let started = Instant::now();
-            socket.send(Message::text(guess(SECRET, right))).await.expect("send");
+            socket.send(Message::text(guess(right))).await.expect("send");
             let heard = socket.next().await.expect("echo").expect("message");
-            assert_eq!(heard, Message::text(guess(SECRET, right)));
+            assert_eq!(heard, Message::text(guess(right)));
             started.elapsed().as_secs_f64() * 1000.0
         }
     });
     silent("WebSocket", &observed.await);
+}
+
+/// What passes and what is denied when the end of what is public of a value stands before the guess: together they
+/// are as long as a piece of a secret that is found.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn which_requests_pass_tells_nothing_of_a_credential() {
+    const LOGIN: &str = "deployment-robot:";
+    const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
+    let basic: fn(&mut Provision) =
+        |provision| hold(provision, "key", Scheme::Basic, &format!("{LOGIN}{SECRET}"));
+    let bearer: fn(&mut Provision) =
+        |provision| hold(provision, "key", Scheme::Bearer, &format!("{TOKEN}{SECRET}"));
+    let values = [("basic", LOGIN, basic), ("Bearer", TOKEN, bearer)];
+    let locks = [None, Some(bottle_contract::lock_out::HITS)];
+    for ((scheme, public, change), lock) in
+        values.into_iter().flat_map(|value| locks.map(|lock| (value, lock)))
+    {
+        let authority = Authority::new("oracle").expect("authority");
+        let site = site(&authority);
+        let port = site.address().port();
+        let yaml = format!(
+            "routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n  auth: {{scheme: {scheme}, slot: key}}\n"
+        );
+        let door = DoorFixture::of_routes_locking(authority.pem(), yaml, change, lock).await;
+        let status = async |body: String| {
+            let request = Request::post("/echo").header("host", SITE);
+            let request = request.body(Full::from(body).map_err(|never| match never {}).boxed_unsync());
+            let mut sender = http1(&door, SITE).await;
+            let answer = sender.send_request(request.expect("request")).await.expect("answer");
+            f64::from(answer.status().as_u16())
+        };
+        assert!(status(format!("{public}{SECRET}")).await > 400.0, "the whole of it does not leave");
+        // Four letters and what separates them from the secret.
+        let end = &public[public.len() - 5..];
+        let observed = observe(|right| status(format!("{end}{}", guess(right))));
+        silent(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
+    }
+}
+
+/// How long a request takes whose body repeats the guess, so that whatever a right one costs adds up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn how_long_a_request_takes_tells_nothing_of_a_credential() {
+    const REPEATS: usize = 8 << 10;
+    /// Of so many requests the fastest counts.
+    const TRIES: usize = 4;
+    let stand = stand().await;
+    // One request at a time: what runs beside it takes more than what is looked for.
+    let sender = tokio::sync::Mutex::new(http1(&stand.door, LISTED).await);
+    let took = async |right: bool| {
+        let mut sender = sender.lock().await;
+        let body = format!("{} ", guess_after(KNOWN_IN_TIME, right)).repeat(REPEATS);
+        let mut fastest = f64::MAX;
+        for _ in 0..TRIES {
+            let body = Full::from(body.clone()).map_err(|never| match never {}).boxed_unsync();
+            let request = Request::post("/none").header("host", LISTED).body(body).expect("request");
+            sender.ready().await.expect("the connection lives on");
+            let started = Instant::now();
+            let answer = sender.send_request(request).await.expect("answer");
+            fastest = fastest.min(started.elapsed().as_secs_f64() * 1000.0);
+            answer.into_body().collect().await.expect("body");
+        }
+        fastest
+    };
+    silent("time of a request", &observe(took).await);
 }
