@@ -14,7 +14,8 @@
 //! base64 of text                                            what it says
 //! anything else                                             each run of letters, digits, `+` and `=`
 //! ```
-//! Of a token with several runs those are public that are numbers or words; so is a vendor's prefix.
+//! Of a token with several runs those are public that are numbers or words; so is a vendor's prefix, and what a long
+//! token in base64 says in text.
 
 use std::ops::Range;
 
@@ -252,7 +253,7 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
         return true;
     }
     let prefix = public_prefix(text) + account(text);
-    let runs = runs(text, prefix);
+    let runs = without(runs(text, prefix), &said(text, prefix));
     let several = runs.len() > 1 || depth > 0;
     let private = |run: &&Range<usize>| !(several && is_public(&text[run.start..run.end]));
     let mut parts: Vec<Part> = runs.iter().filter(private).cloned().filter_map(part).collect();
@@ -315,6 +316,76 @@ fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     runs
 }
 
+/// Where OpenAI's keys say what they are.
+const WITHIN: &str = "T3BlbkFJ";
+/// Letters of base64 of the shortest token that is more than one random number.
+const COMPOUND: usize = 100;
+/// Printed bytes in a row that are a text and not chance.
+const SAID: usize = 9;
+/// Bytes around a text that frame it: lengths, kinds, the heads of what follows.
+const FRAMING: usize = 12;
+
+/// What a token says behind its prefix, which others of its kind say too: macaroons (PyPI) hold their identifiers and
+/// permissions, session tokens of AWS their issuer and region. In order.
+fn said(text: &str, prefix: usize) -> Vec<Range<usize>> {
+    let mut said: Vec<Range<usize>> =
+        text.match_indices(WITHIN).map(|(at, word)| at..at + word.len()).collect();
+    let body: Zeroizing<String> = Zeroizing::new(text[prefix..].replace('-', "+").replace('_', "/"));
+    let body = body.trim_end_matches('=');
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
+    if body.len() < COMPOUND || !body.bytes().all(is_letter) {
+        return said;
+    }
+    // A vendor's prefix may end within a group of four letters.
+    let readings = (0..4).map(|skip| {
+        let letters = &body[skip..];
+        let letters = &letters[..letters.len() - usize::from(letters.len() % 4 == 1)];
+        let engine = GeneralPurpose::new(&STANDARD, LENIENT.with_decode_allow_trailing_bits(true));
+        let bytes = Zeroizing::new(engine.decode(letters).unwrap_or_default());
+        let from = prefix + skip;
+        let texts = printed(&bytes).map(|range| {
+            let start = range.start.saturating_sub(FRAMING) * 8 / 6;
+            let end = ((range.end + FRAMING) * 8).div_ceil(6);
+            from + start..text.len().min(from + end)
+        });
+        texts.collect::<Vec<_>>()
+    });
+    said.extend(readings.max_by_key(|texts| texts.iter().map(Range::len).sum::<usize>()).unwrap_or_default());
+    said.sort_unstable_by_key(|range| range.start);
+    said
+}
+
+/// The texts in `bytes`.
+fn printed(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    let rows = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(move |row| {
+        let start = at;
+        at += row.len() + 1;
+        start..start + row.len()
+    });
+    rows.filter(|row| row.len() >= SAID)
+}
+
+/// `runs` without `public`; both are in order.
+fn without(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut left = Vec::new();
+    for mut run in runs {
+        for out in public.iter().filter(|out| out.start < run.end) {
+            if out.end <= run.start {
+                continue;
+            }
+            if run.start < out.start {
+                left.push(run.start..out.start);
+            }
+            run.start = out.end.min(run.end);
+        }
+        if run.start < run.end {
+            left.push(run);
+        }
+    }
+    left
+}
+
 /// A number, a word, or JSON in base64.
 fn is_public(run: &str) -> bool {
     let bytes = run.as_bytes();
@@ -324,10 +395,11 @@ fn is_public(run: &str) -> bool {
     word || bytes.iter().all(u8::is_ascii_digit) || run.starts_with("eyJ")
 }
 
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+
 /// What a value in base64 says, if that is text.
 fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
-    const LENIENT: GeneralPurposeConfig =
-        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     if text.len() < 16 || text.len() % 4 == 1 {
         return None;
     }

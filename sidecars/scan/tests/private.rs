@@ -115,6 +115,23 @@ const KINDS: &[Kind] = &[
         "k3Jdh57sLa0qMx81Fz6wTy9u",
         r#""}"#,
     ),
+    kind(
+        "a macaroon of PyPI",
+        concat!(
+            "py",
+            "pi-AgEIcHlwaS5vcmcCJGI1YTFjM2YwLTFkMmUtNGY1YS04YjdjLTlkMGUxZjJhM2I0YwACJXsicGVybWlzc2lvbnMiOiAidXNl",
+            "ciIsICJ2ZXJzaW9uIjogMX0AAAYgo5JbATnzmFU"
+        ),
+        "drwgo1G8HXV2LmM8m7h8ZlXCXPva7DoI",
+        "",
+    ),
+    kind(
+        "a session of AWS",
+        "IQoJb3JpZ2luX2VjEJr///////////8BGgl1cy1lYXN0LTEiRzBFAiBcZ0Lq0",
+        "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4rZe7tQi0oPa5sDf8gHj1kLm3qWe6k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4rZe7t",
+        "",
+    ),
+    kind("a key of OpenAI", "T3BlbkFJ", "k3Jdh57sLa0qMx81Fz6wTy9uVb2nXc4r", ""),
     kind("an account and a secret", "production-administrator-", "k3Jdh57sLa0qMx81Fz6wTy9u", ""),
 ];
 
