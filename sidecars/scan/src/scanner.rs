@@ -272,24 +272,26 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         }
     }
 
-    fn report(self) -> Report {
+    fn report(mut self) -> Report {
+        self.trim();
         Report { findings: settle(self.findings), more: self.more }
     }
 
     fn add(&mut self, finding: Finding) {
-        if self.findings.len() >= MOST_FINDINGS {
-            self.findings = settle(std::mem::take(&mut self.findings));
+        self.findings.push(finding);
+        // Twice as many, so that what joins and what is dropped is looked for once in so many.
+        if self.findings.len() >= 2 * MOST_FINDINGS {
+            self.trim();
         }
-        if self.findings.len() < MOST_FINDINGS {
-            self.findings.push(finding);
-            return;
-        }
-        self.more = true;
-        // Whoever counts hits on secrets must miss none behind a heap of something else.
-        if finding.secret.is_some()
-            && let Some(other) = self.findings.iter_mut().find(|other| other.secret.is_none())
-        {
-            *other = finding;
+    }
+
+    /// Keeps [`MOST_FINDINGS`] at most. Whoever counts hits on secrets must miss none behind a heap of something else.
+    fn trim(&mut self) {
+        self.findings = settle(std::mem::take(&mut self.findings));
+        if self.findings.len() > MOST_FINDINGS {
+            self.more = true;
+            self.findings.sort_by_key(|finding| finding.secret.is_none());
+            self.findings.truncate(MOST_FINDINGS);
         }
     }
 
