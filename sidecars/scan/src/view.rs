@@ -154,7 +154,7 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
 }
 
-/// Undoes `%41`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. None if that uncovers nothing worth a look: no letter,
+/// Undoes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. None if that uncovers nothing worth a look: no letter,
 /// no sign that tokens have, no further escape.
 fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
     // Most escapes hide nothing, so a look comes before the work.
@@ -214,12 +214,14 @@ impl Unit {
 /// What the escape at the start of `text` stands for, and its length.
 fn escape(text: &[u8]) -> Option<(Unit, usize)> {
     match text {
+        // As `escape` of JavaScript and old servers write it.
+        [b'%', b'u', rest @ ..] => utf16(rest, b"%u"),
         [b'%', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 3)),
         [b'\\', b'u', b'{', rest @ ..] => {
             let end = rest.iter().take(7).position(|byte| *byte == b'}')?;
             Some((Unit::Char(char::from_u32(hex(&rest[..end])?)?), end + 4))
         }
-        [b'\\', b'u', rest @ ..] => utf16(rest),
+        [b'\\', b'u', rest @ ..] => utf16(rest, b"\\u"),
         [b'\\', b'x', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 4)),
         [b'\\', letter, ..] => Some((Unit::Byte(simple(*letter)?), 2)),
         [b'&', rest @ ..] => entity(rest),
@@ -238,12 +240,12 @@ fn simple(letter: u8) -> Option<u8> {
 }
 
 /// Four digits, or two times four for what UTF-16 writes in two units.
-fn utf16(rest: &[u8]) -> Option<(Unit, usize)> {
+fn utf16(rest: &[u8], mark: &[u8]) -> Option<(Unit, usize)> {
     let first = hex(rest.get(..4)?)?;
     if let Some(character) = char::from_u32(first) {
         return Some((Unit::Char(character), 6));
     }
-    let second = hex(rest.get(4..10)?.strip_prefix(b"\\u")?)?;
+    let second = hex(rest.get(4..10)?.strip_prefix(mark)?)?;
     let units = [u16::try_from(first).ok()?, u16::try_from(second).ok()?];
     Some((Unit::Char(char::decode_utf16(units).next()?.ok()?), 12))
 }
@@ -303,6 +305,8 @@ mod tests {
             (r"\u0067\u{68}\x70\/", "ghp/"),
             ("&#103;&#x68;p&amp;", "ghp&"),
             (r"\ud835\udc20hp", "ghp"),
+            ("%u0067%u0068p%ud835%udc20", "ghpg"),
+            ("%25u0067hp", "ghp"),
             (r"\\u0067hp", "ghp"),
             ("%5Cu0067hp", "ghp"),
             ("%26%23103%3Bhp", "ghp"),

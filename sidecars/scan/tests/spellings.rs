@@ -167,6 +167,7 @@ fn spellings(s: &str) -> Vec<(&'static str, String)> {
         ("sed 's/./& /g'", each(s, " ", |byte| char::from(byte).to_string())),
         ("sed 's/..../&-/g'", wrapped(s, 4).replace('\n', "-")),
         ("printf %q", each(s, "", |byte| format!("\\{}", char::from(byte)))),
+        ("escape() of JavaScript", each(s, "", |byte| format!("%u{byte:04X}"))),
         ("base64", STANDARD.encode(s)),
         ("base64 -w64, with a name before it", wrapped(&STANDARD.encode(format!("key={s}{s}")), 64)),
         (
