@@ -11,6 +11,8 @@ const SHORTEST: usize = 24;
 const LONG: usize = 512;
 /// So many decoded bytes say whether a run is text.
 const PEEK: usize = 12;
+/// As many behind bytes that are none.
+const ANYWHERE: usize = 15;
 /// Bytes between two lines of a run: `\r\n`, as it is or escaped.
 const BREAK: usize = 4;
 
@@ -110,30 +112,31 @@ impl Run {
         Some(self.starts.after(before))
     }
 
-    /// The starts by which it is text. A long one is read from its start in any case: it may hold text.
+    /// The starts by which some of it is text: at its start, or anywhere, since other letters may stand before what was
+    /// encoded. A long one is read from its start in any case: it may hold text.
     fn judge(&mut self, text: &[u8]) {
         let count: usize = self.lines.iter().map(Range::len).sum();
-        let letters = || self.lines.iter().flat_map(|line| &text[line.clone()]);
-        let is_text = |skip: usize| {
-            let (mut group, mut filled, mut seen) = (0_u32, 0, 0);
-            for letter in letters().skip(skip) {
-                group = group << 6 | u32::from(LETTERS[*letter as usize]);
-                filled += 1;
-                if filled == 4 {
-                    // The highest bit of each of three bytes.
-                    if group & 0x0080_8080 != 0 {
-                        return false;
-                    }
-                    (group, filled, seen) = (0, 0, seen + 3);
-                    if seen >= PEEK {
-                        return true;
-                    }
-                }
+        let (mut starts, mut group, mut number) = (0_u8, 0_u32, 0_usize);
+        // By the place of their first letter in a group: groups in a row that are text, and whether all were.
+        let (mut rows, mut all) = ([0_usize; 4], [true; 4]);
+        for letter in self.lines.iter().flat_map(|line| &text[line.clone()]) {
+            group = group << 6 | u32::from(LETTERS[*letter as usize]);
+            number += 1;
+            if number < 4 {
+                continue;
             }
-            true
-        };
-        let text = (0..4_usize).filter(|skip| is_text(*skip)).fold(0, |all, skip| all | 1 << skip);
-        self.starts = Starts(if count >= LONG { text | 1 } else { text });
+            let start = number % 4;
+            // The highest bit of each of three bytes.
+            if group & 0x0080_8080 == 0 {
+                rows[start] += 1;
+                if rows[start] * 3 >= if all[start] { PEEK } else { ANYWHERE } {
+                    starts |= 1 << start;
+                }
+            } else {
+                (rows[start], all[start]) = (0, false);
+            }
+        }
+        self.starts = Starts(if count >= LONG { starts | 1 } else { starts });
     }
 }
 
@@ -164,8 +167,10 @@ pub(crate) fn runs(text: &[u8], carried: Option<Starts>) -> impl Iterator<Item =
             if let Some(starts) = carried.take()
                 && let Some(start) = text.iter().take(BREAK + 1).position(|byte| is_letter(*byte))
             {
-                let run = Run { starts, ..extended(text, start..letters_end(text, start)) };
+                let mut run = extended(text, start..letters_end(text, start));
                 from = run.end();
+                run.judge(text);
+                run.starts = Starts(run.starts.0 | starts.0);
                 return Some(run);
             }
             let mut run = extended(text, next(text, from)?);
@@ -257,6 +262,19 @@ mod tests {
             assert!(run.decoded(rest).any(|decoded| decoded.bytes == left.as_bytes()), "{cut}");
         }
         assert_eq!(whole.at(encoded.len()), None);
+    }
+
+    #[test]
+    fn letters_stuck_to_the_front_hide_nothing() {
+        let said = "a text of some length, and nothing else";
+        for length in 0..70 {
+            // Of no text, in whatever group it ends.
+            let stuck: String = "zQxWvUkJ9/8+".chars().cycle().take(length).collect();
+            let encoded = format!("\"{stuck}{}\"", STANDARD.encode(said));
+            let texts = read(encoded.as_bytes());
+            let found = texts.iter().any(|text| memchr::memmem::find(text, said.as_bytes()).is_some());
+            assert!(found, "{length}: {encoded}");
+        }
     }
 
     proptest! {
