@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Row] = &[
     row("bitcoin-extended-private-key", "a wallet's private key", &["xprv", "tprv"], r"[xt]prv[1-9A-HJ-NP-Za-km-z]{107,108}\b", &["xprv<107K>"], &["xprv<20K>"]),
     row("jwt", "a signed token (JWT)", &["eyJ"], r"eyJ[A-Za-z0-9_-]{10,1500}\.eyJ(?:[A-Za-z0-9_-]{10,3700}\.[A-Za-z0-9_-]{20,1400}|[A-Za-z0-9_-]{1200,3700}\z)", &["eyJ<30b>.eyJ<80b>.<43b>"], &["eyJ<30b>", "eyJ<30b>.<80b>"]).reach(3700).entropy(3.5),
     row("jwe", "an encrypted token (JWE)", &["eyJ"], r"eyJ[A-Za-z0-9_-]{20,400}\.[A-Za-z0-9_-]{0,700}\.[A-Za-z0-9_-]{16,22}\.[A-Za-z0-9_-]{10,2000}\.[A-Za-z0-9_-]{20,44}\b", &["eyJ<40b>.<80b>.<16b>.<80b>.<22b>"], &["eyJ<40b>.<80b>.<16b>"]).reach(3700).entropy(3.5),
-    row("jwk-private", "a private key as JSON (JWK)", &["\"kty"], r#""kty\\{0,7}"[^{}]{1,3000}?"d\\{0,7}"\s{0,4}:\s{0,4}\\{0,7}"([A-Za-z0-9_-]{40,1400})"#, &["{\"kty\":\"EC\",\"crv\":\"P-256\",\"d\":\"<43b>\"}", "{\\\"kty\\\":\\\"EC\\\",\\\"crv\\\":\\\"P-256\\\",\\\"d\\\":\\\"<43b>\\\"}"], &["{\"kty\":\"EC\",\"x\":\"<43b>\"}"]).reach(3900),
+    row("jwk-private", "a private key as JSON (JWK)", &["\"d\"", "\"d\\"], r#""d\\{0,7}"\s{0,4}:\s{0,4}\\{0,7}"([A-Za-z0-9_-]{40,1400})"#, &["{\"kty\":\"EC\",\"crv\":\"P-256\",\"d\":\"<43b>\"}", "{\"d\":\"<43b>\",\"crv\":\"P-256\",\"kty\":\"EC\"}", "{\\\"kty\\\":\\\"EC\\\",\\\"crv\\\":\\\"P-256\\\",\\\"d\\\":\\\"<43b>\\\"}"], &["{\"kty\":\"EC\",\"x\":\"<43b>\"}", "{\"kty\":\"EC\"},{\"d\":\"<43b>\"}", "{\"d\":\"<43b>\"},{\"kty\":\"EC\"}"]).reach(1500).beside(in_key_set),
     armoured("kubeconfig-key", "a client key of Kubernetes", &["client-key-data"], Armour::Until(&["-data"]), &["client-key-data: <200B>=="], &["client-key-data: <20B>"]),
     row("ansible-vault", "an Ansible vault", &["$ANSIBLE_VAULT;"], r"\$ANSIBLE_VAULT;[0-9.]{3};AES256(?:;[^\s;]{1,60})?\s{1,4}([0-9a-f\s]{80,3000})", &["$ANSIBLE_VAULT;1.1;AES256\n    <80h>\n    <80h>"], &["$ANSIBLE_VAULT;1.1;AES256\n"]).reach(3200).warn(),
     row("mongodb-url", "a MongoDB connection string", &["mongodb://", "mongodb+srv://"], r"mongodb(?:\+srv)?://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["mongodb+srv://u:<16w>@192.0.2.7/x"], &["mongodb://c.example.net/x", "mongodb://u:$PASSWORD@192.0.2.7"]),
@@ -33,10 +33,47 @@ pub(super) const ROWS: &[Row] = &[
     row("redis-url", "a Redis connection string", &["redis://", "rediss://"], r"rediss?://[^\s:/@]{0,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["redis://:<16w>@192.0.2.7:6379"], &["redis://c.example.net:6379"]),
     row("amqp-url", "a message broker's connection string", &["amqp://", "amqps://"], r"amqps?://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["amqps://u:<16w>@192.0.2.7/v"], &["amqp://q.example.net/v"]),
     row("clickhouse-url", "a ClickHouse connection string", &["clickhouse://"], r"clickhouse://[^\s:/@]{1,80}:([^\s@/]{4,128})@[A-Za-z0-9.,:-]{3,}", &["clickhouse://u:<16w>@192.0.2.7:9440/x"], &["clickhouse://c.example.net/x"]),
-    row("sqlserver-connection", "a SQL Server connection string", &["password=", "pwd="], r"(?i:password|pwd)=([^\s;'\x22<>&{}$]{6,128});[^\r\n]{0,200}?(?i:server|data source|database|initial catalog|encrypt|user id|uid)=", &["Password=<16w>;Server=db.example.net;"], &["password=<16w>", "Password=<16w>; and more"]),
+    row("sqlserver-connection", "a SQL Server connection string", &["password=", "pwd="], r"(?i:password|pwd)=([^\s;'\x22<>&{}$]{6,128})", &["Password=<16w>;Server=db.example.net;", "Server=tcp:db.example.net,1433;Initial Catalog=main;User ID=u;Password=<16w>", "data source=db.example.net; pwd=<16w>;"], &["password=<16w>", "Password=<16w>; and more", "server=1; and\npassword=<16w>", "server=1 password=<16w>"]).beside(in_connection_string),
     row("jdbc-password", "a JDBC connection string", &["jdbc:"], r"jdbc:[a-z0-9]{2,20}:[^\s]{1,200}?[?&;]password=([^\s&;'\x22]{4,128})", &["jdbc:postgresql://h.example.net/db?user=u&password=<16w>"], &["jdbc:postgresql://h.example.net/db?user=u"]),
     row("url-password", "a password in a URL", &["https://", "http://", "ftp://"], r"(?:https?|ftp)://[^\s:/@'\x22<>?#]{1,80}:([^\s@/'\x22<>?#]{6,128})@[A-Za-z0-9.-]{3,}", &["https://u:<16w>@192.0.2.7/x"], &["https://h.example.net:8080/a@b", "https://user:password@192.0.2.7"]).entropy(2.8),
     row("basic-authorization", "a login in an Authorization header", &["authorization"], r"(?i:authorization)@=(?i:basic)\s{1,2}([A-Za-z0-9+/]{12,300}={0,2})", &["Authorization: Basic <40B>"], &["Authorization: Basic xxxx"]).entropy(3.0),
     row("netrc-login", "a login of a .netrc file", &["machine "], r"machine\s{1,4}[A-Za-z0-9.-]{1,100}\s{1,8}login\s{1,4}[^\s]{1,100}\s{1,8}password\s{1,4}([^\s]{6,200})", &["machine h.example.net login u password <16w>"], &["machine h.example.net login u"]),
     row("npmrc-token", "a login of an .npmrc file", &["_authtoken=", "_password="], r"_(?:authToken|password)=([A-Za-z0-9+/=_-]{16,300})", &["//r.example.net/:_authToken=<36w>"], &["//r.example.net/:_authToken=${TOKEN}"]).entropy(3.0),
 ];
+
+/// Names that stand beside the password in a connection string.
+const OF_CONNECTIONS: [&[u8]; 8] = [
+    b"server=",
+    b"data source=",
+    b"database=",
+    b"initial catalog=",
+    b"encrypt=",
+    b"user id=",
+    b"uid=",
+    b"addr=",
+];
+/// Bytes of a connection string on one side of its password.
+const CONNECTION: usize = 300;
+
+/// Whether the object says what kind of key it is.
+fn in_key_set(before: &[u8], after: &[u8]) -> bool {
+    let is_brace = |byte: &u8| b"{}".contains(byte);
+    let before = &before[before.iter().rposition(is_brace).unwrap_or(0)..];
+    let after = &after[..after.iter().position(is_brace).unwrap_or(after.len())];
+    [before, after].iter().any(|side| memchr::memmem::find(side, b"\"kty").is_some())
+}
+
+/// Whether its other parts stand before or behind it in the same line.
+fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
+    let is_end = |byte: &u8| b"\r\n".contains(byte);
+    let before = &before[before.len().saturating_sub(CONNECTION)..];
+    let before = &before[before.iter().rposition(is_end).unwrap_or(0)..];
+    let after = &after[..after.len().min(CONNECTION)];
+    let after = &after[..after.iter().position(is_end).unwrap_or(after.len())];
+    let has_name = |side: &[u8]| {
+        let side = side.to_ascii_lowercase();
+        OF_CONNECTIONS.iter().any(|name| memchr::memmem::find(&side, name).is_some())
+    };
+    (before.trim_ascii_end().ends_with(b";") && has_name(before))
+        || (after.starts_with(b";") && has_name(after))
+}

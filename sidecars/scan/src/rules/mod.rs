@@ -28,7 +28,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use crate::entropy::bits_per_byte;
 use crate::finding::Severity;
 use gate::Gate;
-use row::{Row, USUAL_FLOOR};
+use row::{BESIDE, Row, USUAL_FLOOR};
 
 /// What `@=` in a pattern stands for: the rest of a name, quotes as they are nested in JSON, and a sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
@@ -153,6 +153,12 @@ impl Rule {
         let captures = self.regex.get_or_init(|| compile(row)).as_ref()?.captures(seen)?;
         let whole = captures.get(0)?;
         let secret = captures.get(1).unwrap_or(whole);
+        if let Some(near) = row.beside {
+            let (start, end) = (begin + whole.start(), begin + whole.end());
+            if !near(&text[start.saturating_sub(BESIDE)..start], &text[end..text.len().min(end + BESIDE)]) {
+                return None;
+            }
+        }
         // Phrases have no floor, and mean what they say whatever they mention.
         let is_token = row.entropy > 0.0;
         // What a vendor puts before a secret is none of it.

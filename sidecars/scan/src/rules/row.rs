@@ -11,6 +11,9 @@ pub(crate) enum Check {
     Crc32,
 }
 
+/// Judges what is before and behind a match.
+pub(crate) type Near = fn(&[u8], &[u8]) -> bool;
+
 /// One kind of token or phrase. Rows are constants; a test runs the examples of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
@@ -31,6 +34,8 @@ pub(crate) struct Row {
     pub(crate) entropy: f64,
     /// In place of a pattern: what opens and ends a body of any length.
     pub(crate) armour: Option<Armour>,
+    /// What else has to stand near a match: told what is before and behind it, [`BESIDE`] bytes at most of each.
+    pub(crate) beside: Option<Near>,
     /// A checksum.
     pub(crate) check: Option<Check>,
     /// What a match is worth.
@@ -42,6 +47,9 @@ pub(crate) struct Row {
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
     pub(crate) unlike: &'static [&'static str],
 }
+
+/// How far from a match something else counts as near.
+pub(super) const BESIDE: usize = 3000;
 
 /// Bits per byte that most secrets have at least: `xxxx` has not, and words have.
 pub(super) const USUAL_FLOOR: f64 = 2.5;
@@ -64,6 +72,7 @@ pub(crate) const fn row(
         longest: 512,
         entropy: USUAL_FLOOR,
         armour: None,
+        beside: None,
         check: None,
         severity: Severity::Block,
         like,
@@ -95,6 +104,12 @@ impl Row {
     /// The pattern may reach `bytes` from the key on.
     pub(crate) const fn reach(mut self, bytes: usize) -> Self {
         self.longest = bytes;
+        self
+    }
+
+    /// A match only where this is true of what is near it, in whatever order the parts of the whole stand.
+    pub(crate) const fn beside(mut self, near: Near) -> Self {
+        self.beside = Some(near);
         self
     }
 
