@@ -36,6 +36,9 @@ const TAIL: u64 = 2 << 10;
 const HOLD: Duration = Duration::from_millis(10);
 /// Coded bytes that may wait for their decoder: zstd's keeps a window of 8 MiB of text back.
 const MOST_WAITING: usize = 16 << 20;
+/// Small pieces that are there already are scanned together, up to so many bytes: each scan looks at what is in view too,
+/// so that an answer in single bytes would cost thousands of times its length.
+const TOGETHER: usize = 16 << 10;
 /// Findings that are reported for one answer.
 const NOTICES: usize = 16;
 
@@ -220,6 +223,29 @@ impl StreamingScan {
         }
     }
 
+    /// `first` with what of the body is there behind it.
+    fn together(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
+        let mut all = BytesMut::new();
+        while first.len() + all.len() < TOGETHER
+            && let Some(body) = &mut self.body
+            && let Poll::Ready(frame) = Pin::new(body).poll_frame(cx)
+        {
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(piece))) => all.extend_from_slice(&piece),
+                Some(Ok(Err(frame))) => {
+                    self.next = Some(Ok(frame));
+                    break;
+                }
+                Some(Err(error)) => {
+                    self.next = Some(Err(error));
+                    break;
+                }
+                None => self.body = None,
+            }
+        }
+        if all.is_empty() { first } else { [first, all.freeze()].concat().into() }
+    }
+
     /// Takes a piece and returns what may go out now.
     fn take(&mut self, piece: Bytes) -> Result<Option<Bytes>, BodyError> {
         let due = Instant::now() + HOLD;
@@ -334,6 +360,7 @@ impl HttpBody for StreamingScan {
             let outcome = match frame {
                 Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
                     let Ok(piece) = frame.into_data() else { continue };
+                    let piece = this.together(piece, cx);
                     this.take(piece)
                 }
                 Poll::Ready(Some(other)) => {

@@ -1,13 +1,16 @@
 //! Bodies flow: what upstream says is heard when it says it, and size does not matter.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bottle_contract::session::bundle::BundleEvent;
-use bottle_test_support::upstream::{Alpn, Site};
+use bottle_test_support::authority::{Alpn, Authority, Leaf};
+use bottle_test_support::server::{Server, handler};
+use bottle_test_support::upstream::Site;
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Frame, Incoming};
 
 use super::client::{get, get2, http1, http2, read};
 use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
@@ -30,6 +33,29 @@ async fn server_sent_events_arrive_one_by_one() {
     // Held back they would come at once; a busy machine makes single gaps of any size.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
+}
+
+/// Each piece is scanned with what was before it: single bytes that come at once are one piece.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
+    const LENGTH: usize = 30_000;
+    let authority = Authority::new("bytes").expect("authority");
+    let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Http1).expect("config");
+    let answer = handler(Arc::new(()), |_, _: Request<Incoming>| async move {
+        let bytes = (0..LENGTH).map(|_| Ok(Frame::data(Bytes::from_static(b"x"))));
+        let body = StreamBody::new(futures_util::stream::iter(bytes)).boxed();
+        Some(Response::builder().header("content-type", "text/event-stream").body(body).expect("answer"))
+    });
+    let site = Server::start(0, Some(tls), answer).expect("server");
+    let door = DoorFixture::watched(DoorFixture::open().await, authority.pem(), site.address().port(), AUTH);
+    let mut answer = http1(&door.await, SITE).await.send_request(get(SITE, "/")).await.expect("answer");
+    let (mut length, mut pieces) = (0, 0);
+    while let Some(frame) = answer.frame().await {
+        length += frame.expect("frame").data_ref().map_or(0, Bytes::len);
+        pieces += 1;
+    }
+    assert_eq!(length, LENGTH);
+    assert!(pieces < LENGTH / 4, "{pieces} pieces");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
