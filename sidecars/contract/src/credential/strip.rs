@@ -11,8 +11,11 @@ use crate::route::Route;
 /// Headers that are credentials by their name alone and have none of [`HEADER_ENDS`], lower case.
 pub const HEADERS: &[&str] = &[
     "apikey",
+    "auth",
+    "authentication",
     "cookie",
     "cookie2",
+    "jwt",
     "passwd",
     "password",
     "secret",
@@ -29,6 +32,7 @@ const HEADER_ENDS: &[&str] = &[
     "apikey",
     "apitoken",
     "-auth",
+    "-authentication",
     "-cookie",
     "-credential",
     "-credentials",
@@ -41,9 +45,10 @@ const HEADER_ENDS: &[&str] = &[
     "-token",
 ];
 
-/// What such a name holds instead: anti-forgery (which opens nothing without a session), pagination, idempotency, keys
-/// of caches and of the WebSocket handshake. Words of a name, as they stand between its dashes.
+/// What such a name holds instead: anti-forgery (which opens nothing without a session), pagination, idempotency, locks
+/// of WebDAV, sessions of Cosmos DB (how far a reader has read), keys of caches and of the WebSocket handshake. Words of a name, as they stand between its dashes.
 const NO_CREDENTIALS: &[&str] = &[
+    "amz-client-token",
     "cache-key",
     "continuation-token",
     "continue-token",
@@ -53,6 +58,8 @@ const NO_CREDENTIALS: &[&str] = &[
     "deduplication-key",
     "idempotency-key",
     "idempotent-key",
+    "lock-token",
+    "ms-session-token",
     "next-token",
     "page-token",
     "pagination-token",

@@ -101,6 +101,11 @@ fn credentials_of_the_agent_are_known_by_name() {
         "x-client-secret",
         "xi-api-key",
         "x-apikey",
+        "auth",
+        "jwt",
+        "authentication",
+        "x-authentication",
+        "x-client-token",
     ] {
         assert!(strip::is_credential_header(name), "{name}");
         let spelt = name.replace('-', "_");
@@ -112,6 +117,9 @@ fn credentials_of_the_agent_are_known_by_name() {
         "x-csrf-token",
         "idempotency-key",
         "x-idempotency-key",
+        "lock-token",
+        "x-amz-client-token",
+        "x-ms-session-token",
         "x-xsrf-token",
         "x-ms-continuation-token",
         "x-next-token",
