@@ -16,7 +16,7 @@ pub(crate) struct Views<'s> {
     scanner: &'s Scanner,
     plain: Stream<&'s Scanner>,
     wide: Option<Stream<&'s Scanner>>,
-    packed: Option<Packed<'s>>,
+    packed: Packed<'s>,
     narrow: Vec<u8>,
 }
 
@@ -33,17 +33,18 @@ pub(crate) struct Seen {
 
 impl<'s> Views<'s> {
     pub(crate) fn new(scanner: &'s Scanner) -> Self {
-        Self { scanner, plain: scanner.stream(), wide: None, packed: None, narrow: Vec::new() }
+        Self {
+            scanner,
+            plain: scanner.stream(),
+            wide: None,
+            packed: Packed::new(scanner),
+            narrow: Vec::new(),
+        }
     }
 
-    pub(crate) fn feed(&mut self, piece: &[u8], first: bool) {
+    pub(crate) fn feed(&mut self, piece: &[u8]) {
         self.plain.feed(piece);
-        if first {
-            self.packed = Packed::by(piece, self.scanner.stream());
-        }
-        if let Some(packed) = &mut self.packed {
-            packed.feed(piece);
-        }
+        self.packed.feed(piece);
         if self.wide.is_none() && piece.contains(&0) {
             self.wide = Some(self.scanner.stream());
         }
@@ -55,14 +56,13 @@ impl<'s> Views<'s> {
     }
 
     pub(crate) fn finish(self) -> Seen {
-        let inside = self.packed.map(Packed::finish);
-        let (file, bomb) = inside.as_ref().map_or((None, false), |inside| (inside.file.clone(), inside.bomb));
+        let inside = self.packed.finish();
         Seen {
             plain: self.plain.finish(),
             wide: finished(self.wide),
-            inside: finished(inside.and_then(|inside| inside.stream)),
-            file,
-            bomb,
+            inside: Report { findings: inside.findings, more: inside.more },
+            file: inside.file,
+            bomb: inside.bomb,
         }
     }
 }

@@ -355,7 +355,7 @@ impl Reader<'_> {
                      file itself, or leave it out"
                 ));
             }
-            views.feed(&piece[..read], first);
+            views.feed(&piece[..read]);
             first = false;
             // Scanning is work; others want the thread too.
             tokio::task::yield_now().await;
