@@ -16,6 +16,7 @@ use std::time::Duration;
 use bottle_contract::names::Name;
 use bottle_contract::secret::Secret;
 use bottle_contract::session::gate::{GateKey, GateRepo};
+use bottle_scan::Redactor;
 
 use crate::git::{self, Git, Passage, Running};
 use crate::line::Line;
@@ -26,12 +27,15 @@ const AGENT_WITHIN: Duration = Duration::from_secs(10);
 /// What `ssh-add` ends with when it cannot reach its agent.
 const NO_AGENT: i32 = 2;
 
+/// The user as whom a token goes upstream.
+const USER: &str = "x-access-token";
+
 /// What opens one upstream.
 pub(crate) enum Opener {
     /// ssh, with the agent that has the key, and the way that is kept open.
     Ssh { options: Vec<String>, line: Option<Arc<Line>>, _agent: Box<Running> },
-    /// https, with the token.
-    Token { token: Secret, roots: String },
+    /// https, with the token, and what takes it out of a text.
+    Token { token: Secret, roots: String, redactor: Box<Redactor> },
 }
 
 /// What a git that goes upstream is given.
@@ -71,7 +75,11 @@ impl Opener {
             GateKey::Token { token } => {
                 let path = folder.join("roots.pem");
                 write(&path, roots.as_bytes()).map_err(|error| format!("the roots: {error}"))?;
-                Ok(Self::Token { token: token.0.clone(), roots: "../roots.pem".to_owned() })
+                let token = token.0.clone();
+                // Alone, and as it goes upstream: an upstream that repeats what it was sent repeats that.
+                let sent = Secret::new(format!("{USER}:{}", token.expose()));
+                let redactor = Redactor::new([&sent, &token]).map_err(|error| error.to_string())?.into();
+                Ok(Self::Token { token, roots: "../roots.pem".to_owned(), redactor })
             }
             GateKey::Ssh { private, known_hosts } => {
                 let known = folder.join(format!("{name}.known_hosts"));
@@ -81,6 +89,14 @@ impl Opener {
                 let line = Line::to(&repo.url, mirror.clone(), name, &options);
                 Ok(Self::Ssh { options, line, _agent: Box::new(agent) })
             }
+        }
+    }
+
+    /// A text that upstream may have written, without the token.
+    pub(crate) fn redact(&self, text: Vec<u8>) -> Vec<u8> {
+        match self {
+            Self::Token { redactor, .. } => redactor.redact_bytes(&text).into_owned(),
+            Self::Ssh { .. } => text,
         }
     }
 
@@ -105,8 +121,8 @@ impl Opener {
                 let env = env.map(|(name, value)| (name.to_owned(), value)).into();
                 Access { env, secret: None, _line: held }
             }
-            Self::Token { token, roots } => {
-                let text = format!("username=x-access-token\npassword={}\n", token.expose());
+            Self::Token { token, roots, .. } => {
+                let text = format!("username={USER}\npassword={}\n", token.expose());
                 let secret = Some(git::sealed(text.as_bytes())?);
                 Access { env: vec![("GIT_SSL_CAINFO".to_owned(), roots.clone())], secret, _line: None }
             }

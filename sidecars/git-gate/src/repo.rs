@@ -275,7 +275,11 @@ impl Repo {
             all.extend(arguments);
             all
         };
-        git.run(passage, &passed, complete, within).await
+        let mut ended = git.run(passage, &passed, complete, within).await?;
+        ended.output = self.opener.redact(ended.output);
+        ended.complaint =
+            String::from_utf8_lossy(&self.opener.redact(ended.complaint.into_bytes())).into_owned();
+        Ok(ended)
     }
 
     /// Whether a person let all of these pass.

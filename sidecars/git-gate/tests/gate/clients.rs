@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine;
 use bottle_contract::session::gate::GateKey;
 use bottle_test_support::sshd::Ends;
 use bottle_test_support::{python, skip};
@@ -160,6 +161,19 @@ pub(crate) async fn https() -> Result<()> {
         "cd clone; echo $T > f; git add .; git commit -qm y; git push origin HEAD:x",
         &["f, line 1"],
     )?;
+    // An upstream that repeats what it was sent, in its words and in its reasons.
+    let sent = base64::engine::general_purpose::STANDARD.encode(format!("x-access-token:{token}"));
+    for (name, end) in [("post-receive", "exit 0"), ("update", "exit 1")] {
+        let hook = scene.at(&format!("up.git/hooks/{name}"));
+        fs::write(&hook, format!("#!/bin/sh\necho \"debug: Basic {sent}, $0 {token}\" >&2\n{end}\n"))?;
+        fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let pushed =
+            "cd clone; git checkout -q origin/x; git commit -q --allow-empty -m z; git push origin HEAD:x";
+        let pushed = scene.output(pushed)?;
+        let said = String::from_utf8_lossy(&pushed.stderr);
+        ensure!(pushed.status.success() == (end == "exit 0") && said.contains("debug: "), "{said}");
+        ensure!(!said.contains(token) && !said.contains(&sent), "{said}");
+    }
     let found = scene.output(&format!("grep -rF -- '{token}' gate"))?;
     ensure!(found.stdout.is_empty(), "the token is on disk");
     Ok(())
