@@ -100,13 +100,16 @@ impl Push<'_> {
         let mut turn = repo.pushing.lock().await;
         self.judge(&*repo.upstream().await?, &updates).await?;
         if !self.quarantine.is_empty() {
-            let reading =
-                read::read(&repo.git, &self.quarantine, &updates, &self.gate.scanner, &self.gate.passage);
-            let reading = reading.await.map_err(|why| format!("the git gate refused the push: {why}"))?;
+            let mut reading = Reading::default();
+            let (scanner, passage) = (&self.gate.scanner, &self.gate.passage);
+            let read =
+                read::read(&repo.git, &self.quarantine, &updates, scanner, passage, &mut reading).await;
+            // Also of a push that is refused for another reason: how long that took may tell what was found.
             for (secret, value) in reading.found.iter().filter_map(|found| found.hit) {
                 self.count(secret, &value);
             }
             self.locked_out()?;
+            read.map_err(|why| format!("the git gate refused the push: {why}"))?;
             let found = self.weigh(reading)?;
             if !found.is_empty() {
                 // Others push while a person thinks; after that the upstream is another one.

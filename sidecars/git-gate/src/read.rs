@@ -47,16 +47,17 @@ const ASKED_AT_ONCE: usize = 1000;
 /// Bytes that git may be ahead.
 const IN_PIPE: usize = 1 << 20;
 
-/// Reads a push. The error is a sentence for the agent.
+/// Reads a push. The error is a sentence for the agent; `reading` then has what was found before it.
 pub(crate) async fn read(
     mirror: &Git,
     quarantine: &str,
     updates: &[Update],
     scanner: &Scanner,
     passage: &Passage,
-) -> Result<Reading, String> {
+    reading: &mut Reading,
+) -> Result<(), String> {
     let work = Reader { mirror, quarantine, scanner, passage };
-    tokio::time::timeout(READ_WITHIN, work.all(updates))
+    tokio::time::timeout(READ_WITHIN, work.all(updates, reading))
         .await
         .map_err(|_| "the push could not be read in time; push less at once".to_owned())?
 }
@@ -69,17 +70,16 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    async fn all(&self, updates: &[Update]) -> Result<Reading, String> {
+    async fn all(&self, updates: &[Update], reading: &mut Reading) -> Result<(), String> {
         let new = self.new_objects(updates).await?;
         let mut family = Family::default();
-        let mut reading = Reading::default();
-        self.objects(&new, &mut family, &mut reading).await?;
-        self.tell_names(updates, &mut family, &mut reading).await?;
-        self.tell_files(updates, &mut family, &mut reading).await?;
+        self.objects(&new, &mut family, reading).await?;
+        self.tell_names(updates, &mut family, reading).await?;
+        self.tell_files(updates, &mut family, reading).await?;
         if !reading.found.is_empty() {
-            self.mark_ignored(updates, &mut reading).await?;
+            self.mark_ignored(updates, reading).await?;
         }
-        Ok(reading)
+        Ok(())
     }
 
     /// Git that sees the quarantine and the mirror.

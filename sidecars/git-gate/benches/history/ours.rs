@@ -11,6 +11,7 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 
 use crate::dice::{Dice, WORD};
+use crate::found::Reading;
 use crate::fresh::KNOWN;
 use crate::git::{Git, Passage};
 use crate::refs::Update;
@@ -35,8 +36,9 @@ pub(crate) fn read_all(repo: &Path) -> Result<()> {
     let scanner = Scanner::outbound(Arc::new(KnownSecrets::new(&secrets)?));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let objects = repo.join("objects").to_string_lossy().into_owned();
-    let reading = runtime
-        .block_on(read::read(&Git::of(&mirror), &objects, &[update], &scanner, &passage))
+    let mut reading = Reading::default();
+    runtime
+        .block_on(read::read(&Git::of(&mirror), &objects, &[update], &scanner, &passage, &mut reading))
         .map_err(|why| anyhow::anyhow!(why))?;
     ensure!(!reading.more, "more was found than a push is told of");
     for found in reading.found {

@@ -43,9 +43,9 @@ pub(crate) async fn walked() -> Result<()> {
     scene.lock_after = Some(HITS);
     scene.open(any_topic).await?;
     scene.shell("git clone -q $GATE clone")?;
-    // What the agent holds, and one guess that is repeated, lock nothing.
+    // What the agent holds, in whatever spelling, and one guess that is repeated, lock nothing.
     for number in 0..HITS + 1 {
-        let held = &SECRET[..SECRET.len() - number];
+        let held = SECRET.replace('-', &"-".repeat(number + 1));
         scene
             .refused(&pushed(&format!("echo {held} > f; git add .; git commit -qm x")), &["never passes"])?;
         let guess = &KEY[..16];
@@ -53,12 +53,16 @@ pub(crate) async fn walked() -> Result<()> {
         scene.refused(&pushed(&again), &["never passes"])?;
     }
     let part = |number: usize| &KEY[number..number + 16];
+    // A push that is refused for another reason is a guess as well.
+    let lfs = "printf 'version https://git-lfs.github.com/spec/v1\\n' > l";
+    let beside =
+        format!("git commit -q --allow-empty -m 'm {}'; {lfs}; git add .; git commit -qm x", part(1));
+    scene.refused(&pushed(&beside), &["a pointer to a file of Git LFS"])?;
     let makes = [
-        format!("git commit -q --allow-empty -m 'm {}'", part(1)),
         format!("echo x > {}; git add .; git commit -qm x", part(2)),
-        format!("echo {} | gzip > f; git add .; git commit -qm x", part(3)),
+        format!("(echo text; echo {} | gzip) > f; git add .; git commit -qm x", part(3)),
     ];
-    ensure!(makes.len() + 2 == HITS, "one hit was there before, and the last one follows");
+    ensure!(makes.len() + 3 == HITS, "two hits were there before, and the last one follows");
     for make in makes {
         scene.refused(&pushed(&make), &["remote: the git gate refused the push", "never passes"])?;
     }
