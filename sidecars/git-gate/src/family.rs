@@ -89,13 +89,20 @@ pub(crate) fn id_from(bytes: &[u8]) -> Id {
 pub(crate) fn entries(mut bytes: &[u8], width: usize) -> impl Iterator<Item = (&[u8], &[u8], bool)> {
     std::iter::from_fn(move || {
         let space = bytes.iter().position(|byte| *byte == b' ')?;
-        let is_folder = bytes[..space].trim_ascii_start().ends_with(b"40000");
+        let is_folder = is_folder(&bytes[..space]);
         let rest = &bytes[space + 1..];
         let end = rest.iter().position(|byte| *byte == 0)?;
         let object = rest.get(end + 1..end + 1 + width)?;
         bytes = &rest[end + 1 + width..];
         Some((&rest[..end], object, is_folder))
     })
+}
+
+/// Whether a mode is a folder's to git, which reads octal digits, takes the bits of the kind and lets the others be what
+/// they are (`40755`).
+fn is_folder(mode: &[u8]) -> bool {
+    let digit = |mode: u32, byte: &u8| (mode << 3).wrapping_add(u32::from(byte.wrapping_sub(b'0')));
+    mode.iter().fold(0, digit) & 0o170_000 == 0o40_000
 }
 
 #[cfg(test)]
@@ -117,6 +124,24 @@ mod tests {
         assert_eq!(news(&[tree.clone(), entry("a", 3), entry("d", 1)].concat()), ["a 3", "d 1"]);
         for cut in 1..tree.len() {
             assert!(news(&tree[..cut]).is_empty(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn folders_are_those_that_git_takes_for_one() {
+        for (mode, folder) in [
+            ("40000", true),
+            ("040000", true),
+            ("40755", true),
+            ("240000", true),
+            ("100644", false),
+            ("120000", false),
+            ("160000", false),
+            ("140000", false),
+            ("", false),
+            ("7777777777777777", false),
+        ] {
+            assert_eq!(is_folder(mode.as_bytes()), folder, "{mode}");
         }
     }
 }
