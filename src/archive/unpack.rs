@@ -98,7 +98,7 @@ impl<'a> Unpacker<'a> {
             What::File => {
                 // A file that is masked is written whole.
                 let masked = self.rules.mask.is_some();
-                let size = if masked { member.content.size() } else { member.content.stored() };
+                let size = if masked { member.content.size() } else { member.content.taken() };
                 let mode = member.mode;
                 if !self.may_take(size) || !self.parents(inside)? {
                     return Ok(false);

@@ -21,6 +21,9 @@ const MAX_PIECES: usize = 100_000;
 /// A block of an archive, in bytes.
 const BLOCK: usize = 512;
 
+/// A block of a file system that keeps holes, in bytes: that of ext4, XFS and Btrfs.
+const DISK_BLOCK: u64 = 4096;
+
 /// Bytes that are copied at once.
 const BUFFER: usize = 128 * 1024;
 
@@ -163,6 +166,17 @@ impl Map {
         self.pieces.iter().map(|piece| piece.length).sum()
     }
 
+    fn taken(&self) -> u64 {
+        let (mut taken, mut end) = (0_u64, 0);
+        for piece in self.pieces.iter().filter(|piece| piece.length > 0) {
+            // Two pieces may share a block.
+            let first = end.max(piece.at / DISK_BLOCK);
+            end = piece.end().div_ceil(DISK_BLOCK);
+            taken = taken.saturating_add((end - first.min(end)).saturating_mul(DISK_BLOCK));
+        }
+        taken
+    }
+
     /// As form 1.0 has it before the bytes.
     fn text(&self) -> Vec<u8> {
         use std::fmt::Write;
@@ -209,10 +223,17 @@ impl<'a, R: Read> Content<'a, R> {
         self.map.as_ref().map_or(self.entry.size(), |map| map.size)
     }
 
-    /// How many bytes of it are there: what it takes where holes take nothing.
+    /// How many bytes of it are there.
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.map.as_ref().map_or(self.entry.size(), Map::bytes)
+    }
+
+    /// How many bytes of a disk it takes where holes take none: a piece takes whole blocks ([`DISK_BLOCK`]), however short
+    /// it is.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.map.as_ref().map_or(self.entry.size(), Map::taken)
     }
 
     /// Where its bytes begin in the archive, which has them in one piece; none for a file with holes.
@@ -423,6 +444,24 @@ mod tests {
             );
         }
         assert!(Map::read(&mut &b"1\n0\n"[..], 10, 5).is_err(), "cut short");
+    }
+
+    #[test]
+    fn a_piece_takes_whole_blocks() {
+        for (text, size, stored, taken) in [
+            ("", 1 << 40, 0, 0),
+            ("0,1", 1, 1, 4096),
+            ("0,4097", 9000, 4097, 8192),
+            ("0,1,100,1,4095,2", 9000, 4, 8192),
+            ("4096,1,8192,1,1000000,1", 2_000_000, 3, 3 * 4096),
+            ("5,0,9223372036854775806,1", i64::MAX.unsigned_abs(), 1, 4096),
+        ] {
+            let map = Map::of_text(text.as_bytes(), size, stored).expect("a map");
+            assert_eq!(map.taken(), taken, "{text}");
+        }
+        let torn: Vec<String> = (0..50_000).map(|piece| format!("{},1", piece * 4096)).collect();
+        let map = Map::of_text(torn.join(",").as_bytes(), 1 << 40, 50_000).expect("a map");
+        assert_eq!(map.taken(), 50_000 * 4096);
     }
 
     /// The old form, as GNU tar and the library write it: four pieces are read, more are refused.

@@ -110,7 +110,7 @@ impl Tree {
             if self.files > FILES_MAX {
                 return Err(BadImage::refused(format!("has more than {FILES_MAX} files")));
             }
-            self.room.take(member.content.stored()).map_err(BadImage::Disk)?;
+            self.room.take(member.content.taken()).map_err(BadImage::Disk)?;
             self.member(&mut member, &mut brought)?;
         }
         Ok(())
@@ -159,7 +159,7 @@ impl Tree {
             }
             What::File => {
                 at.clear()?;
-                self.bytes = self.bytes.saturating_add(member.content.stored());
+                self.bytes = self.bytes.saturating_add(member.content.taken());
                 at.make_file(member)
             }
             What::Link(target) => {
