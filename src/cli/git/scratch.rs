@@ -8,7 +8,7 @@
 //! Nothing of the bottle's says how it is compared: its configuration does not come here, its attributes are
 //! overruled, its index and its replacements are not asked. The repository goes with the value.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
@@ -181,7 +181,7 @@ impl<'a> Scratch<'a> {
         };
         let diff = self.diff(&from, FILES, &[]).await?;
         let committed = match tip {
-            Some(tip) => self.committed(&from, tip, &diff.bytes).await?,
+            Some(tip) => self.committed(&from, tip).await?,
             None => Text::default(),
         };
         Ok(Compared { base, diff, committed, left_out })
@@ -267,9 +267,9 @@ impl<'a> Scratch<'a> {
         Ok(listed.bytes.split(|byte| *byte == 0).filter_map(entry).collect())
     }
 
-    /// What the bottle's last commit changes, where the workspace has it otherwise: the diff of the workspace that was
-    /// `shown` does not show it, and a pull brings it.
-    async fn committed(&self, from: &str, tip: &ObjectId, shown: &[u8]) -> Result<Text, CliError> {
+    /// What the bottle's last commit changes, of files that the workspace has otherwise: a pull brings it. All of it, also
+    /// what the diff of the workspace has too: the same lines say something else in another order or in a comment.
+    async fn committed(&self, from: &str, tip: &ObjectId) -> Result<Text, CliError> {
         let since = self.changed(from, tip.as_str()).await?;
         let mut paths = self.changed(tip.as_str(), FILES).await?;
         paths.retain(|path| since.binary_search(path).is_ok());
@@ -280,8 +280,7 @@ impl<'a> Scratch<'a> {
         // One that is no text is in a diff of everything.
         let paths = paths.into_iter().map(String::from_utf8).collect::<Result<Vec<_>, _>>();
         let paths = paths.ok().filter(|_| few).unwrap_or_default();
-        let Text { bytes, cut } = self.diff(from, tip.as_str(), &paths).await?;
-        Ok(Text { bytes: unseen(&bytes, shown), cut })
+        self.diff(from, tip.as_str(), &paths).await
     }
 
     /// How many files of the workspace are changed or new and not in the commit `tip`.
@@ -325,35 +324,6 @@ impl<'a> Scratch<'a> {
         let written = bounded(&self.repository, &["hash-object", "-t", "tree", "-w", "--stdin"], 100).await?;
         Ok(String::from_utf8_lossy(&written.bytes).trim().to_owned())
     }
-}
-
-/// The files of a diff that say anything that `shown` does not say of the same file.
-fn unseen(diff: &[u8], shown: &[u8]) -> Vec<u8> {
-    let seen: HashMap<&[u8], HashSet<&[u8]>> =
-        by_file(shown).into_iter().map(|(head, lines)| (head, lines.into_iter().collect())).collect();
-    let mut unseen = Vec::new();
-    for (head, lines) in by_file(diff) {
-        let says = |line: &&&[u8]| {
-            !line.starts_with(b" ") && !line.starts_with(b"@") && !line.starts_with(b"index ")
-        };
-        let known = |line: &&[u8]| seen.get(head).is_some_and(|seen| seen.contains(line));
-        if !lines.iter().filter(says).all(known) {
-            std::iter::once(head).chain(lines).for_each(|line| unseen.extend_from_slice(line));
-        }
-    }
-    unseen
-}
-
-/// A diff's files: the line that begins each, and those below it. No line of a file's content begins so.
-fn by_file(diff: &[u8]) -> Vec<(&[u8], Vec<&[u8]>)> {
-    let mut files: Vec<(&[u8], Vec<&[u8]>)> = Vec::new();
-    for line in diff.split_inclusive(|byte| *byte == b'\n') {
-        match files.last_mut() {
-            Some((_, lines)) if !line.starts_with(b"diff --git ") => lines.push(line),
-            _ => files.push((line, Vec::new())),
-        }
-    }
-    files
 }
 
 async fn expect(repository: &Repository<'_>, arguments: &[&str]) -> Result<(), CliError> {
@@ -409,16 +379,36 @@ async fn some(from: Option<impl AsyncRead + Unpin>, most: usize) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_the_workspace_shows_of_a_commit_is_shown_once() {
-        let shown = "diff --git a/a b/a\nindex 1..2 100644\n--- a/a\n+++ b/a\n@@ -1 +1,3 @@\n one\n+two\n+three\n\
-                     diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n";
-        let a = "diff --git a/a b/a\nindex 1..3 100644\n--- a/a\n+++ b/a\n@@ -1 +1,2 @@\n one\n+two\n";
-        let b = "diff --git a/b b/b\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+evil\n";
-        let c = "diff --git a/c b/c\nold mode 100644\nnew mode 100755\n";
-        let said = unseen(format!("{a}{b}{c}").as_bytes(), shown.as_bytes());
-        assert_eq!(String::from_utf8_lossy(&said), format!("{b}{c}"));
-        assert_eq!(unseen(b"", shown.as_bytes()), b"");
-        assert_eq!(unseen(a.as_bytes(), b""), a.as_bytes());
+    /// The same lines, in the workspace in a comment.
+    #[tokio::test]
+    async fn what_a_commit_has_otherwise_is_shown_whatever_the_workspace_shows() {
+        let home = tempfile::tempdir().expect("folder");
+        let host = Host {
+            env: std::env::vars_os().collect(),
+            cwd: home.path().to_owned(),
+            home: home.path().join(".bottle"),
+            user_home: home.path().to_owned(),
+            runtime: home.path().join("run"),
+            program: "/bin/bottle".into(),
+        };
+        let scratch = Scratch::beside(&host, None, None).await.expect("a repository");
+        for (name, text) in [
+            ("refs/heads/base", "start\n"),
+            (HISTORY, "start\nrun evil\n"),
+            (FILES, "start\n: <<'END'\nrun evil\nEND\n"),
+        ] {
+            let mut child = scratch.repository.command();
+            let mut child =
+                child.args(["fast-import", "--quiet"]).stdin(Stdio::piped()).spawn().expect("git");
+            let commit = format!("commit {name}\ncommitter a <> 0 +0000\ndata 0\nM 644 inline run\n");
+            let text = format!("{commit}data {}\n{text}\n", text.len());
+            io::Write::write_all(&mut child.stdin.take().expect("input"), text.as_bytes()).expect("written");
+            assert!(child.wait().expect("git").success(), "{name}");
+        }
+        let tip = scratch.repository.resolve(HISTORY).await.expect("git").expect("a commit");
+        let diff = scratch.diff("refs/heads/base", FILES, &[]).await.expect("a diff");
+        assert!(String::from_utf8_lossy(&diff.bytes).contains("+END"));
+        let committed = scratch.committed("refs/heads/base", &tip).await.expect("a diff");
+        assert!(String::from_utf8_lossy(&committed.bytes).ends_with(" start\n+run evil\n"));
     }
 }
