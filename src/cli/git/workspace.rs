@@ -107,7 +107,8 @@ impl Taking {
             What::File => {
                 let size = member.content.size();
                 let mode = if member.mode & 0o100 == 0 { "100644" } else { "100755" };
-                if path.file_name().is_some_and(|name| name == NAME) && size <= LONGEST as u64 {
+                let room = MAX_ALL.saturating_sub(self.bytes);
+                if path.file_name().is_some_and(|name| name == NAME) && size <= room.min(LONGEST as u64) {
                     let mut text = Vec::new();
                     member.content.read_to_end(&mut text)?;
                     let folder = path.parent().unwrap_or(Path::new(""));
@@ -121,7 +122,7 @@ impl Taking {
                 if tracked.is_none() && self.known.ignored.leaves_out(&path) {
                     return Ok(());
                 }
-                if size > MAX_FILE || size > MAX_ALL - self.bytes {
+                if size > MAX_FILE || size > room {
                     // As it was, and named: else it would seem to be gone.
                     tracked.map_or(Ok(()), |entry| import.link(bytes, entry))?;
                     self.leave_out(&path, if size > MAX_FILE { "too long" } else { "too much before it" });
@@ -255,4 +256,44 @@ pub(super) fn quoted(path: &[u8]) -> Vec<u8> {
     }
     quoted.push(b'"');
     quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ignore rules are files like any other: what they take is not there for others.
+    #[test]
+    fn all_files_together_are_bounded_rules_too() {
+        let folder = tempfile::tempdir().expect("folder");
+        let git = || {
+            let mut git = Command::new("git");
+            git.arg("-C").arg(folder.path());
+            git
+        };
+        assert!(git().args(["init", "-q", "--bare"]).status().expect("git").success());
+        let mut builder = tar::Builder::new(Vec::new());
+        for name in ["w/a/.gitignore", "w/b/.gitignore", "w/c/.gitignore", "w/long", "w/short"] {
+            let mut header = tar::Header::new_gnu();
+            header.set_mode(0o644);
+            let content = if name == "w/short" { &b"four"[..] } else { &[b'#'; 20] };
+            header.set_size(content.len() as u64);
+            builder.append_data(&mut header, name, content).expect("append");
+        }
+        let archive = builder.into_inner().expect("archive");
+        let known = Known { tracked: HashMap::new(), ignored: Ignored::default() };
+        let (submodules, named) = (HashSet::new(), HashSet::new());
+        let bytes = MAX_ALL - 45;
+        let mut taking = Taking { known, submodules, left_out: LeftOut::default(), named, bytes };
+        let mut import = Import::start(git(), "refs/heads/files").expect("git");
+        let mut archive = tar::Archive::new(archive.as_slice());
+        let mut members = Members::new(archive.entries().expect("entries"));
+        while let Some(mut member) = members.next().expect("a member") {
+            taking.member(&mut member, &mut import).expect("taken");
+        }
+        import.end().expect("git");
+        let left_out: Vec<_> = taking.left_out.places.iter().map(|(path, _)| path.as_path()).collect();
+        assert_eq!(left_out, [Path::new("c/.gitignore"), Path::new("long")]);
+        assert_eq!(taking.bytes, MAX_ALL - 1);
+    }
 }
