@@ -87,12 +87,13 @@ fn files(config: &EgressConfig) -> Files {
     }
 }
 
-/// A file that is replaced rather than written to is another file to Landlock. Where it is a link into a
-/// folder of its own (`/run/systemd/resolve`), that folder stays readable, so that the host's resolver
-/// can change.
+/// What has to be readable for a file of the host's configuration. A file that is replaced rather than written to is
+/// another file to Landlock, so its folder is readable. Where it is a link into a folder of its own
+/// (`/run/systemd/resolve`), that one is as well.
 fn name_configuration(path: &str) -> Vec<PathBuf> {
-    let mut paths = vec![PathBuf::from(path)];
-    if let Ok(real) = Path::new(path).canonicalize() {
+    let path = Path::new(path);
+    let mut paths: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
+    if let Ok(real) = path.canonicalize() {
         let folder = real.parent().filter(|folder| folder.starts_with("/run"));
         paths.extend(folder.filter(|folder| *folder != Path::new("/run")).map(Path::to_owned));
         paths.push(real);
@@ -202,5 +203,38 @@ async fn sweep(egress: Arc<Egress>) {
     loop {
         tick.tick().await;
         egress.upstream.sweep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_is_replaced_stays_readable() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (path, new) = (folder.path().join("hosts"), folder.path().join("new"));
+        fs::write(&path, "old").expect("written");
+        fs::write(&new, "new").expect("written");
+        let ((restricted, is_restricted), (replaced, is_replaced)) =
+            (mpsc::sync_channel(1), mpsc::sync_channel(1));
+        let place = path.clone();
+        // A rule holds for the thread that makes it.
+        let reading = std::thread::spawn(move || {
+            let read = name_configuration(place.to_str().expect("text"));
+            let weaker = Files { read, ..Files::default() }.restrict().expect("restricted");
+            restricted.send(()).expect("sent");
+            is_replaced.recv().expect("replaced");
+            (weaker.is_some() || fs::read("/proc/version").is_err(), fs::read_to_string(place))
+        });
+        is_restricted.recv().expect("restricted");
+        fs::rename(&new, &path).expect("renamed");
+        replaced.send(()).expect("sent");
+        let (restricted, text) = reading.join().expect("the thread");
+        assert!(restricted, "other files are not readable");
+        assert_eq!(text.expect("read"), "new");
     }
 }
