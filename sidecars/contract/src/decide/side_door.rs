@@ -158,7 +158,8 @@ fn written(segments: &[String]) -> Option<String> {
         return Some(GRAPHQL.to_owned());
     }
     let word = match below_repository(&segments) {
-        Some((_, below)) if is_harmless(below) => return None,
+        // Azure DevOps merges a pull request by changing it.
+        Some((_, below)) if is_harmless(below) && !segments.contains(&"_apis") => return None,
         Some((itself, [])) => itself,
         Some((_, [pulls, _, what, ..])) if PULLS.contains(pulls) => what,
         Some((_, [what, ..])) => what,
@@ -178,13 +179,22 @@ fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'
             "projects" if rest.get(1) == Some(&"repos") => 3,
             "projects" => 1,
             "repos" => 2,
-            // GitHub by number, Bitbucket by workspace and name.
-            "repositories" if rest.first()?.bytes().all(|byte| byte.is_ascii_digit()) => 1,
+            // GitHub by number, Bitbucket by workspace and name, which may be digits too.
+            "repositories"
+                if !is_bitbucket(segments) && rest.first()?.bytes().all(|byte| byte.is_ascii_digit()) =>
+            {
+                1
+            }
             "repositories" => 2,
             _ => return None,
         };
         Some((*word, rest.get(named_by..)?))
     })
+}
+
+/// Whether it is a path of Bitbucket's own API.
+fn is_bitbucket(segments: &[&str]) -> bool {
+    segments.iter().any(|word| matches!(*word, "1.0" | "2.0"))
 }
 
 fn is_harmless(below: &[&str]) -> bool {
@@ -323,6 +333,8 @@ mod tests {
             // Bitbucket.
             ("/2.0/repositories/w/r/src", "src"),
             ("/2.0/repositories/w/issues/src", "src"),
+            ("/2.0/repositories/4711/issues/src", "src"),
+            ("/o/p/_apis/git/repositories/4711/pullrequests/5", "pullrequests"),
             ("/2.0/repositories/w/r/pullrequests/3/merge", "merge"),
             ("/rest/api/1.0/projects/p/repos/r/browse/a", "browse"),
             ("/rest/api/latest/projects/p/repos/r/pull-requests/1/merge", "merge"),
