@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bottle_contract::session::gate::GateRefs;
 
+use crate::names::plain;
 use crate::upstream::{Upstream, is_id};
 
 /// More updates than this in one push are no work of an agent.
@@ -142,15 +143,17 @@ pub(crate) fn disguised(
     }
 }
 
-/// Refuses a new name that another one differs from by case alone, there or in the same push: on some file
-/// systems they are one.
+/// Refuses a new name that another one differs from by case alone, or by letters that look alike or are not seen, there or
+/// in the same push: to some file systems, and to readers, they are one.
 pub(crate) fn twins(upstream: &Upstream, updates: &[Update]) -> Result<(), String> {
     let mut there: HashMap<String, &str> =
-        upstream.refs.keys().map(|name| (name.to_lowercase(), name.as_str())).collect();
+        upstream.refs.keys().map(|name| (plain(name.as_bytes()), name.as_str())).collect();
     for Update { name, .. } in updates.iter().filter(|update| update.creates() && !update.deletes()) {
-        match there.insert(name.to_lowercase(), name) {
+        match there.insert(plain(name.as_bytes()), name) {
             Some(twin) if twin != name => {
-                return Err(format!("{name} differs from {twin} by case alone; choose another name"));
+                return Err(format!(
+                    "{name} differs from {twin} by case alone, or looks like it; choose another name"
+                ));
             }
             _ => {}
         }
@@ -247,6 +250,10 @@ mod tests {
             (&default, ZERO, OLD, "refs/heads/-x", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/a\u{1b}[31m", Some("no ref")),
             (&default, ZERO, OLD, "refs/heads/topic", Some("by case alone")),
+            (&default, ZERO, OLD, "refs/heads/m\u{430}in", Some("looks like it")),
+            (&default, ZERO, OLD, "refs/heads/ma\u{200c}in", Some("looks like it")),
+            (&default, ZERO, OLD, "refs/heads/\u{ff4d}ain", Some("looks like it")),
+            (&default, ZERO, OLD, "refs/heads/\u{433}\u{43e}\u{434}", None),
             (&default, OLD, OLD, "refs/heads/topic", None),
             (&wide, OLD, OLD, "refs/heads/main", None),
             (&wide, ZERO, OLD, "refs/heads/a/b/c", None),
