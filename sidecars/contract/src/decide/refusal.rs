@@ -230,6 +230,16 @@ impl Refusal {
         Self::new(Reason::UseGitGate, host, sentence)
     }
 
+    /// The refusal of a text that has a forge change a repository ([`super::quick_action`]).
+    #[must_use]
+    pub fn quick_action(host: &str, word: &str) -> Self {
+        let sentence = format!(
+            "A line of what is written begins with `/{word}`, or it is too long to be read for that, by which `{host}` changes a repository beside the git gate. \
+             Write it within a sentence, or leave it to the user."
+        );
+        Self::new(Reason::UseGitGate, host, sentence)
+    }
+
     pub(super) fn request(host: &str, route: &Route, method: &str, path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         let sentence =

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bottle_contract::credential::{Binding, binding};
 use bottle_contract::decide::{
-    Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide, form_methods,
+    Allowed, Findings, Reason, Refusal, RequestFacts, Verdict, decide, form_methods, quick_action,
 };
 use bottle_contract::names::HTTP_PORT;
 use bottle_contract::route::{Dlp, Route, RouteTable};
@@ -105,6 +105,7 @@ impl Judging<'_> {
         self.spare_the_body(&permit, parts, &head, &in_head)?;
         let Some(scanner) = self.egress.inspector.outbound(&permit.dlp).filter(|_| !body.is_end_stream())
         else {
+            self.merges_nothing(&permit, parts, None).await?;
             let found = Found { head, in_head, held: None, in_body: Seen::default() };
             return self.weighed(permit, parts, found, Some(body)).await;
         };
@@ -112,6 +113,7 @@ impl Judging<'_> {
         let (held, in_body) = held.map_err(|error| unheld(&permit, &error))?;
         self.egress.count_in_body(&held, &in_body, &permit.asked.host).await;
         self.form_agrees(&permit, parts, &held).await?;
+        self.merges_nothing(&permit, parts, Some(&held)).await?;
         let found = Found { head, in_head, held: Some(held), in_body };
         self.weighed(permit, parts, found, None).await
     }
@@ -127,6 +129,30 @@ impl Judging<'_> {
         };
         let refusal = self.egress.locked_out(&asked.host)?;
         Some(Box::new((asked, refusal)))
+    }
+
+    /// Refuses a text by which GitLab changes a gated repository, and one that is too long to be read for that. A body
+    /// that nobody wants looked at is not read.
+    async fn merges_nothing(
+        &self,
+        permit: &Permit,
+        parts: &Parts,
+        held: Option<&Held>,
+    ) -> Result<(), Refused> {
+        let host = &permit.asked.host;
+        let is_gitlabs = permit.path.to_ascii_lowercase().contains("/projects/");
+        if !self.table.is_forge(host) || !is_gitlabs || ["GET", "HEAD"].contains(&parts.method.as_str()) {
+            return Ok(());
+        }
+        let text = match held {
+            Some(held) => held.text().await,
+            None => Some(Vec::new()),
+        };
+        let word = match text {
+            Some(text) => quick_action(permit.query.as_deref(), &text),
+            None => Some("merge"),
+        };
+        word.map_or(Ok(()), |word| Err(self.refused(parts, Refusal::quick_action(host, word))))
     }
 
     /// Refuses a form that says of its request what its route would refuse: some servers take the method from there.

@@ -275,6 +275,21 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
     }
     assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    // GitLab does what the lines of a comment say.
+    let notes = format!("https://{SITE}/api/v4/projects/1/merge_requests/2/notes");
+    for arguments in [
+        &["-d", "body=ready%0A/merge"][..],
+        &["-H", "Content-Type: application/json", "-d", r#"{"body": "ready\n\u002fmerge"}"#],
+        &["-F", "body=/merge"],
+    ] {
+        let answer = door.curl(&[arguments, &[&notes]].concat()).await;
+        assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{arguments:?}");
+    }
+    let in_query = format!("{notes}?body=%2Fmerge");
+    let answer = door.curl(&["-X", "POST", &in_query]).await;
+    assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"));
+    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    assert_eq!(door.curl(&["-d", "body=see /merge", &notes]).await.status(), 200);
     for path in ["/repos/o/r/issues", "/repos/o/r/pulls/7/reviews", "/repos/o/r/pulls"] {
         let url = format!("https://{SITE}{path}");
         assert_eq!(door.curl(&["-X", "POST", "-d", "{}", &url]).await.status(), 200, "{path}");
