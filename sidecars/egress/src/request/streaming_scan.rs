@@ -3,15 +3,17 @@
 //! ```text
 //! upstream ─► pieces ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
-//!                   whole lines at once; the rest after HOLD, or when TAIL more has come
+//!                   whole lines at once; the rest after HOLD, or when two TAILs have come
 //! ```
 //! When a byte is released depends on line ends, lengths and time alone, never on what a scan made of it so far:
 //! otherwise the time at which it arrives would tell how much of a secret it is. What was released stays in view,
 //! so that a secret is found however it is cut. One that is whole before it is released is masked; one that is
-//! completed by what comes later ends the stream.
+//! completed by what comes later ends the stream. Text is scanned when some of it is about to be released: an answer in
+//! single bytes costs a scan for each millisecond or line, not for each byte.
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -34,11 +36,12 @@ const VIEW: u64 = 2 << 10;
 const TAIL: u64 = 2 << 10;
 /// How long they wait at most. The segments of an answer that was written at once arrive within it.
 const HOLD: Duration = Duration::from_millis(10);
+/// Pieces that come within this time are released together.
+const TOGETHER: Duration = Duration::from_millis(1);
 /// Coded bytes that may wait for their decoder: zstd's keeps a window of 8 MiB of text back.
 const MOST_WAITING: usize = 16 << 20;
-/// Small pieces that are there already are scanned together, up to so many bytes: each scan looks at what is in view too,
-/// so that an answer in single bytes would cost thousands of times its length.
-const TOGETHER: usize = 16 << 10;
+/// Bytes of text that are scanned at a time at most; one coded piece may decode to many thousand times its length.
+const SCANNED_AT_ONCE: u64 = 16 << 10;
 /// Findings that are reported for one answer.
 const NOTICES: usize = 16;
 
@@ -83,24 +86,29 @@ impl Judge {
     }
 }
 
-/// The text of an answer as far as it is in view: the end of what was released, and what waits.
+/// The text of an answer as far as it is in view: the end of what was released, and what waits. Nothing can be masked in
+/// a coded body, so that of its text only what later scans look at is kept.
 struct Window {
     judge: Judge,
-    /// Whether the body is coded: then nothing can be masked.
     coded: bool,
     /// Place in the text of the first byte in view.
     base: u64,
     /// As upstream sent it.
     came: Vec<u8>,
-    /// As it is released: the same, with secrets masked.
+    /// As it is released: the same, with secrets masked. Empty where the body is coded.
     goes: Vec<u8>,
+    /// Place behind the last line end.
+    line: u64,
+    /// Place behind the last scanned byte.
+    scanned: u64,
     /// Place behind the last released byte.
     released: u64,
 }
 
 impl Window {
     fn new(judge: Judge, coded: bool) -> Self {
-        Self { judge, coded, base: 0, came: Vec::new(), goes: Vec::new(), released: 0 }
+        let (came, goes) = (Vec::new(), Vec::new());
+        Self { judge, coded, base: 0, came, goes, line: 0, scanned: 0, released: 0 }
     }
 
     /// Place behind all that came.
@@ -112,20 +120,36 @@ impl Window {
         usize::try_from(place.saturating_sub(self.base)).map_or(self.came.len(), |at| at.min(self.came.len()))
     }
 
-    /// Takes the next text in and scans it together with what is in view.
+    /// Takes the next text in.
     fn push(&mut self, text: &[u8]) -> Result<(), BodyError> {
-        let seen = self.came.len() as u64;
+        if let Some(at) = memchr::memrchr(b'\n', text) {
+            self.line = self.end() + at as u64 + 1;
+        }
         self.came.extend_from_slice(text);
-        self.goes.extend_from_slice(text);
-        let mut found = self.judge.scanner.scan(&self.came).findings;
+        if !self.coded {
+            self.goes.extend_from_slice(text);
+        }
+        if self.end() - self.scanned < SCANNED_AT_ONCE {
+            return Ok(());
+        }
+        self.scan()
+    }
+
+    /// Scans what was not scanned yet, together with the end of what was.
+    fn scan(&mut self) -> Result<(), BodyError> {
+        let from = self.index(self.scanned.saturating_sub(VIEW));
+        let seen = (self.index(self.scanned) - from) as u64;
+        let mut found = self.judge.scanner.scan(&self.came[from..]).findings;
         found.retain(|finding| finding.span.end > seen);
+        self.scanned = self.end();
         self.judge.notice(&found);
         if let Some(finding) = self.judge.stops(&found) {
             return Err(self.judge.cut(&finding.preview));
         }
         found.retain(is_echo);
         for finding in &found {
-            if self.coded || !self.mask(finding) {
+            let span = finding.span.within(self.came.len() - from);
+            if self.coded || !self.mask(from + span.start..from + span.end) {
                 return Err(self.judge.cut(&finding.preview));
             }
         }
@@ -133,56 +157,62 @@ impl Window {
             let words = "the route's credential in the answer";
             self.judge.reporter.noticed(&self.judge.asked, "redacted", words);
         }
+        self.forget();
         Ok(())
     }
 
-    /// Masks what waits of a finding; false when some of the rest was released as it came.
-    fn mask(&mut self, finding: &Finding) -> bool {
-        let span = finding.span.within(self.came.len());
-        let out = self.index(self.released).clamp(span.start, span.end);
+    /// Masks what waits of a secret; false when some of the rest was released as it came.
+    fn mask(&mut self, secret: Range<usize>) -> bool {
+        let out = self.index(self.released).clamp(secret.start, secret.end);
         let plain = |at: usize| self.came[at].is_ascii_alphanumeric() && self.came[at] == self.goes[at];
-        if (span.start..out).any(plain) {
+        if (secret.start..out).any(plain) {
             return false;
         }
-        mask(&mut self.goes[out..span.end]);
+        mask(&mut self.goes[out..secret.end]);
         true
     }
 
-    /// Place behind the last line end that waits, or a tail before the end, whichever is later.
+    /// Place before which everything is released: the last line end, or the tail when more than two of it wait.
     fn line_end(&self) -> u64 {
         if !self.judge.holds() {
             return self.end();
         }
-        let waits = &self.came[self.index(self.released)..];
-        let line = memchr::memrchr(b'\n', waits).map_or(0, |at| self.released + at as u64 + 1);
-        line.max(self.end().saturating_sub(TAIL)).max(self.released)
+        let line = self.line.max(self.released);
+        if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// Everything before `place` that was not released yet, as it goes.
-    fn release(&mut self, place: u64) -> Bytes {
-        let piece = Bytes::copy_from_slice(&self.goes[self.index(self.released)..self.index(place)]);
-        self.pass(place);
-        piece
-    }
-
-    /// Everything before `place` is released.
-    fn pass(&mut self, place: u64) {
+    /// Everything before `place` that was not released yet, as it goes; nothing where the body is coded.
+    fn release(&mut self, place: u64) -> Result<Bytes, BodyError> {
+        if place > self.scanned && self.judge.holds() {
+            self.scan()?;
+        }
+        let piece = match self.coded {
+            true => Bytes::new(),
+            false => Bytes::copy_from_slice(&self.goes[self.index(self.released)..self.index(place)]),
+        };
         self.released = self.released.max(place);
-        let forget = self.index(self.released.saturating_sub(VIEW));
-        self.came.drain(..forget);
-        self.goes.drain(..forget);
-        self.base += forget as u64;
+        self.forget();
+        Ok(piece)
+    }
+
+    /// Drops what no later scan or release looks at.
+    fn forget(&mut self) {
+        let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
+        let unneeded = self.index(needed.saturating_sub(VIEW));
+        self.came.drain(..unneeded);
+        self.goes.drain(..unneeded.min(self.goes.len()));
+        self.base += unneeded as u64;
     }
 }
 
-/// A piece of the body that waits.
+/// Pieces of the body that came within [`TOGETHER`] and wait.
 struct Piece {
     /// Place in the text behind all that it decodes to.
     end: u64,
     /// When it is released at the latest.
     due: Instant,
     /// What goes out in its place where the body is coded: it itself.
-    coded: Bytes,
+    coded: BytesMut,
 }
 
 /// A body that is scanned as it streams.
@@ -223,36 +253,12 @@ impl StreamingScan {
         }
     }
 
-    /// `first` with what of the body is there behind it.
-    fn together(&mut self, first: Bytes, cx: &mut Context<'_>) -> Bytes {
-        let mut all = BytesMut::new();
-        while first.len() + all.len() < TOGETHER
-            && let Some(body) = &mut self.body
-            && let Poll::Ready(frame) = Pin::new(body).poll_frame(cx)
-        {
-            match frame.map(|frame| frame.map(Frame::into_data)) {
-                Some(Ok(Ok(piece))) => all.extend_from_slice(&piece),
-                Some(Ok(Err(frame))) => {
-                    self.next = Some(Ok(frame));
-                    break;
-                }
-                Some(Err(error)) => {
-                    self.next = Some(Err(error));
-                    break;
-                }
-                None => self.body = None,
-            }
-        }
-        if all.is_empty() { first } else { [first, all.freeze()].concat().into() }
-    }
-
     /// Takes a piece and returns what may go out now.
     fn take(&mut self, piece: Bytes) -> Result<Option<Bytes>, BodyError> {
-        let due = Instant::now() + HOLD;
         let Some(decoding) = &mut self.decoding else {
             self.window.push(&piece)?;
-            self.waiting.push_back(Piece { end: self.window.end(), due, coded: Bytes::new() });
-            return Ok(self.release());
+            self.wait(self.window.end(), Bytes::new());
+            return self.release();
         };
         let mut bad = None;
         let decoded = decoding.feed(&piece, &mut |text| {
@@ -264,11 +270,23 @@ impl StreamingScan {
         }
         decoded?;
         let end = self.window.end().saturating_add(decoding.behind());
-        self.waiting.push_back(Piece { end, due, coded: piece });
+        self.wait(end, piece);
         if self.waiting_bytes() > MOST_WAITING as u64 {
             return Err(self.window.judge.cut("more than can be decoded as it comes"));
         }
-        Ok(self.release())
+        self.release()
+    }
+
+    /// A piece whose text ends at `end` waits from now on.
+    fn wait(&mut self, end: u64, coded: Bytes) {
+        let due = Instant::now() + HOLD;
+        match self.waiting.back_mut() {
+            Some(last) if due.duration_since(last.due) < TOGETHER => {
+                last.end = end;
+                last.coded.extend_from_slice(&coded);
+            }
+            _ => self.waiting.push_back(Piece { end, due, coded: coded.into() }),
+        }
     }
 
     /// Place behind the text of a piece, as far as it is known by now.
@@ -278,25 +296,21 @@ impl StreamingScan {
     }
 
     /// What may go out now: whole lines, and what has waited for its time.
-    fn release(&mut self) -> Option<Bytes> {
+    fn release(&mut self) -> Result<Option<Bytes>, BodyError> {
         let now = Instant::now();
         let in_time = self.waiting.iter().take_while(|piece| piece.due <= now);
         let in_time = in_time.map(|piece| self.end_of(piece)).filter(|end| *end <= self.window.end()).last();
         self.release_to(self.window.line_end().max(in_time.unwrap_or(0)))
     }
 
-    fn release_to(&mut self, place: u64) -> Option<Bytes> {
+    fn release_to(&mut self, place: u64) -> Result<Option<Bytes>, BodyError> {
+        let text = self.window.release(place)?;
         let mut coded = BytesMut::new();
         while self.waiting.front().is_some_and(|piece| self.end_of(piece) <= place) {
-            coded.extend(self.waiting.pop_front().map(|piece| piece.coded));
+            coded.extend(self.waiting.pop_front().map(|piece| piece.coded.freeze()));
         }
-        let piece = if self.decoding.is_some() {
-            self.window.pass(place);
-            coded.freeze()
-        } else {
-            self.window.release(place)
-        };
-        (!piece.is_empty()).then_some(piece)
+        let piece = if self.decoding.is_some() { coded.freeze() } else { text };
+        Ok((!piece.is_empty()).then_some(piece))
     }
 
     /// When the next piece goes out though nothing more comes; none while its text is still in the decoder.
@@ -310,7 +324,8 @@ impl StreamingScan {
         if self.decoding.as_ref().is_some_and(|decoding| decoding.behind() > 0) {
             return Err("the answer broke off".into());
         }
-        Ok(self.release_to(self.window.end()))
+        self.window.scan()?;
+        self.release_to(self.window.end())
     }
 
     /// The last frame: trailers lose secrets as headers do.
@@ -329,7 +344,7 @@ impl StreamingScan {
     fn broken(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         (self.body, self.next, self.last) = (None, None, None);
         self.waiting.clear();
-        self.window.pass(self.window.end());
+        self.window.released = self.window.end();
         Poll::Ready(Some(Err(error)))
     }
 
@@ -360,7 +375,6 @@ impl HttpBody for StreamingScan {
             let outcome = match frame {
                 Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
                     let Ok(piece) = frame.into_data() else { continue };
-                    let piece = this.together(piece, cx);
                     this.take(piece)
                 }
                 Poll::Ready(Some(other)) => {
@@ -380,7 +394,7 @@ impl HttpBody for StreamingScan {
                         this.timer.as_mut().reset(due);
                     }
                     ready!(this.timer.as_mut().poll(cx));
-                    Ok(this.release())
+                    this.release()
                 }
             };
             match outcome {

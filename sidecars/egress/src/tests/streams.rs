@@ -35,7 +35,7 @@ async fn server_sent_events_arrive_one_by_one() {
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
-/// Each piece is scanned with what was before it: single bytes that come at once are one piece.
+/// A scan looks at what was before its text too, and there is one for each release at most.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
     const LENGTH: usize = 30_000;
