@@ -21,7 +21,7 @@ use crate::report::backlog::Backlog;
 pub(super) const SITE: &str = "api.example.com";
 
 /// The real value behind the slot `key`.
-pub(super) const REAL: &str = "real-credential-value";
+pub(super) const REAL: &str = "k7Qm2vXw9Tz4Lp8Rb3Ycd";
 
 /// A running door and one fake site behind it.
 pub(super) struct DoorFixture {

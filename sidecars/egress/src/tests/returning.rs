@@ -15,6 +15,7 @@ use futures_util::{SinkExt, StreamExt};
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::{get, get2, http1, http2, read, tunnel};
@@ -296,7 +297,8 @@ async fn websocket_messages_are_read_both_ways() {
         }
         let mut heard = Vec::new();
         let close = loop {
-            match socket.next().await {
+            match timeout(Duration::from_secs(30), socket.next()).await.expect("a message that is closed for")
+            {
                 Some(Ok(Message::Close(close))) => break close,
                 Some(Ok(message)) => heard.push(message),
                 other => panic!("{other:?} is no close"),
