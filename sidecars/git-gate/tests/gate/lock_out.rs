@@ -1,5 +1,7 @@
 //! Guesses at credentials: what a verdict says of them, and where they end.
 
+use std::fs;
+
 use anyhow::{Result, ensure};
 use bottle_channel::Channel;
 use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
@@ -80,6 +82,37 @@ pub(crate) async fn told() -> Result<()> {
     let why = LockOut { daemon: "egress".into(), hits: HITS, places: vec!["a.example".into()] };
     ensure!(ask(channel(&scene)?, &BundleRequest::Lock(why)).await? == BundleEvent::Locked);
     is_locked(&scene)
+}
+
+/// The end of what is public of a credential and the next letters, right or wrong: as many files pass in one push
+/// (`BOTTLE_ORACLE_REQUESTS`, or 1,000), with and without the lock, so that no verdict tells which of them were right.
+/// All of the credential is refused.
+pub(crate) async fn guesses() -> Result<()> {
+    const PUBLIC: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
+    let count = std::env::var("BOTTLE_ORACLE_REQUESTS").map_or(Ok(1_000), |count| count.parse::<usize>())?;
+    let mut scene = Scene::new()?;
+    scene.credential = format!("{PUBLIC}{KEY}");
+    for lock_after in [None, Some(HITS)] {
+        scene.lock_after = lock_after;
+        scene.open(any_topic).await?;
+        scene.shell("rm -rf clone; git clone -q $GATE clone; mkdir clone/guesses")?;
+        let end = &PUBLIC[PUBLIC.len() - 5..];
+        for number in 0..count {
+            let known = number / 2 % 8;
+            let letters: String = if number % 2 == 0 {
+                KEY[..=known].to_owned()
+            } else {
+                format!("{}{}", &KEY[..known], KEY[known..].chars().next_back().unwrap_or_default())
+            };
+            fs::write(scene.at(&format!("clone/guesses/{number}")), format!("{end}{letters}\n{number}"))?;
+        }
+        scene.shell(&pushed("git add .; git commit -qm guesses"))?;
+        // Behind what was pushed.
+        let whole = format!("cd clone; echo {} > f; git add .; git commit -qm x", scene.credential);
+        scene.refused(&format!("{whole}; git push origin HEAD:refs/heads/topic/x"), &["never passes"])?;
+        scene.shell("git -C up.git update-ref -d refs/heads/topic/x")?;
+    }
+    Ok(())
 }
 
 /// The same sentence for twelve characters and for all of them, for one guess in a file and for many, wherever it

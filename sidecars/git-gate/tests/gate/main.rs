@@ -78,6 +78,7 @@ fn trials() -> Vec<Trial> {
         trial("a_person_decides_once_and_the_retry_passes", people::asked),
         trial("what_a_person_let_pass_lets_nothing_else_pass", people::beside),
         trial("a_walk_locks_the_gate_and_its_verdicts_say_nothing_more", lock_out::walked),
+        trial("guesses_at_a_credential_pass_alike", lock_out::guesses),
         trial("a_verdict_says_the_same_however_much_of_a_secret_matches", lock_out::verdicts),
         trial("what_another_daemon_says_locks_pushes_and_fetches", lock_out::told),
         trial("no_spelling_of_its_address_pushes_unread", protocol::spellings),

@@ -51,6 +51,8 @@ pub(crate) struct Scene {
     pub(crate) gate: Option<Ends>,
     /// Seconds that a push upstream may take.
     pub(crate) forward: u64,
+    /// One that the agent does not hold.
+    pub(crate) credential: String,
     /// Hits that lock the bottle; none: nothing does.
     pub(crate) lock_after: Option<usize>,
     /// Whom the gate becomes; for tests that root runs.
@@ -89,6 +91,7 @@ impl Scene {
             sshd: Some(sshd),
             gate: None,
             forward: FORWARD_SECONDS,
+            credential: KEY.to_owned(),
             lock_after: None,
             identity: None,
             within: Vec::new(),
@@ -151,7 +154,7 @@ impl Scene {
         let provision = BundleRequest::Gate(Box::new(GateProvision {
             slug: "a-1".parse()?,
             repos: vec![self.repo(change)?],
-            credentials: vec![SecretText::from(KEY)],
+            credentials: vec![SecretText::from(self.credential.as_str())],
             known_secrets: vec![SecretText::from(SECRET)],
             rules: vec![RuleFile {
                 name: "acme.toml".to_owned(),
