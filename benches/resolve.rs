@@ -73,7 +73,7 @@ fn main() {
     report(&selection, &manifests);
 }
 
-/// The one number that the goal is about: what a person waits. Beside it the processor's share of that,
+/// The one number that the goal is about: what a user waits. Beside it the processor's share of that,
 /// which a busy machine does not stretch.
 #[allow(clippy::print_stdout)]
 fn report(selection: &Selection, manifests: &Manifests) {

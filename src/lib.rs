@@ -1,4 +1,4 @@
-//! Runs coding agents in isolated bottles whose only way out is a guarded door.
+//! Runs coding agents in isolated bottles whose only way out is a guarded proxy.
 //!
 //! Data flows one way; the modules stand in its order:
 //!
@@ -21,7 +21,7 @@ pub mod keeper;
 pub mod launch;
 pub mod learn;
 pub mod manifest;
-mod nearest;
 pub mod plan;
 pub mod provider;
 pub mod resolve;
+mod suggest;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bottle::backend::docker::contained;
-use bottle::backend::{fake, local, newborn, registry};
+use bottle::backend::{fake, guest_entry, local, registry};
 use bottle::host::Host;
 use bottle_contract::names::ASK_COMMAND;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     // Roles that only bottle itself starts come before the command line, and before anything of the command
     // line's is set up: some of them need a process with nothing in it.
     match std::env::args_os().nth(1).as_deref().and_then(OsStr::to_str) {
-        Some("__guest") => newborn::run(),
+        Some("__guest") => guest_entry::run(),
         Some("__bundle") => local::bundle::run(),
         Some("__egress") => bottle_egress::daemon::run(),
         Some("__git-gate") => bottle_git_gate::run(),

@@ -22,7 +22,7 @@ type Bench = (&'static str, &'static str, fn() -> Result<()>);
 const BENCHES: [Bench; 8] = [
     ("sandbox", "the sandbox alone, against bwrap", sandbox::run),
     ("start", "bottle start to agent process", start::run),
-    ("commands", "commands that a person waits for", commands::run),
+    ("commands", "commands that a user waits for", commands::run),
     ("memory", "what one idle bottle holds", memory::run),
     ("commit", "a commit of a large home, and back", commit::run),
     ("image", "a bottle in an image, against one on the host's system", image::run),

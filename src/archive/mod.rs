@@ -4,7 +4,7 @@
 //! - `send`: files of the host on their way in
 //! - `receive`: a stream from inside on its way to the thread that reads it
 //! - `room`: how much of a disk one may take
-//! - `unpack`: what it holds, onto the person's disk
+//! - `unpack`: what it holds, onto the user's disk
 
 mod pack;
 mod receive;

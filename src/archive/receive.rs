@@ -60,7 +60,7 @@ pub(crate) async fn receive<T: Send + 'static>(
             Event::End | Event::Reset(_) => break,
         }
     }
-    // Whole only with the guest's word for it: a broken stream, or a person who leaves, must not become a
+    // Whole only with the guest's word for it: a broken stream, or a user who leaves, must not become a
     // shorter copy.
     if matches!(answer, Some(GuestEvent::Done)) {
         let _ = chunks.send(Bytes::new()).await;

@@ -1,4 +1,4 @@
-//! A tar stream from inside a bottle, onto the person's disk.
+//! A tar stream from inside a bottle, onto the user's disk.
 //!
 //! The stream is the agent's to write, so it is taken for hostile. It is unpacked into a fresh folder, for the
 //! caller to move into place when it is whole. Only files, folders and links are made; every parent is a

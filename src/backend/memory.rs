@@ -13,7 +13,7 @@ const SHARED_PART: u64 = 4;
 /// Bytes in memory for each file: the kernel's part of an empty one is a kilobyte that no size counts.
 const BYTES_PER_FILE: u64 = 16 << 10;
 
-/// Bytes of memory that one bottle may take where nothing is asked for: the rest is for the person to end it by.
+/// Bytes of memory that one bottle may take where nothing is asked for: the rest is for the user to end it by.
 pub(crate) fn most() -> u64 {
     of_the_machine() / 4 * 3
 }

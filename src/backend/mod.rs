@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             prepare          make_network     start_bundle      start_guest
-//!  (nothing) ─────────► facts ─────────────► door ───────────► guarded ──────────► pid 1 up
+//!  (nothing) ─────────► facts ─────────────► proxy ───────────► guarded ──────────► pid 1 up
 //!                                              remove undoes any of it, in any order, twice
 //! ```
 //! `freeze` makes a [`Snapshot`] of a bottle that runs or was kept; a later launch begins with one, or with
@@ -16,14 +16,14 @@
 
 pub mod docker;
 pub mod fake;
+pub mod guest_entry;
 pub(crate) mod image;
 pub mod linux;
 pub mod local;
 mod memory;
-pub mod newborn;
+mod progress;
 pub mod registry;
 mod snapshot;
-mod told;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,8 +35,8 @@ use bottle_contract::session::guest::Overrun;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use self::progress::{Copied, ProgressSink, Step};
 pub use self::snapshot::{Frozen, Origin, Snapshot};
-pub use self::told::{Copied, Step, Told};
 use crate::plan::Plan;
 
 /// A way to isolate bottles.
@@ -64,7 +64,7 @@ pub trait Backend: Send + Sync {
     /// A sentence fragment that names what the plan needs and this backend has not.
     fn fits(&self, plan: &Plan) -> Result<(), BackendError>;
 
-    /// What a person should know of [`Backend::prepare`] before they agree to it. Makes nothing, and asks
+    /// What a user should know of [`Backend::prepare`] before they agree to it. Makes nothing, and asks
     /// nobody outside this machine.
     ///
     /// # Errors
@@ -77,16 +77,16 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// [`BackendError`] naming the program or image and the next step.
-    async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError>;
+    async fn prepare(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<Prepared, BackendError>;
 
-    /// Makes the bottle's private network and the place of its door. Nothing runs yet. With an origin of
+    /// Makes the bottle's private network and the place of its proxy. Nothing runs yet. With an origin of
     /// [`Origin::Kept`] or [`Origin::Snapshot`] the kept files are still as they were.
     ///
     /// # Errors
     /// [`BackendError`]; what was made so far stands in the ledger.
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError>;
 
-    /// Starts the bundle, unprovisioned: its door is closed until the keeper provisions it.
+    /// Starts the bundle, unprovisioned: its proxy is closed until the keeper provisions it.
     ///
     /// # Errors
     /// As [`Backend::make_network`].
@@ -141,7 +141,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// What a snapshot of this bottle would not hold, though its agent may count on it, a sentence fragment
-    /// each (`the volume /data`): said to the person before, not found out after. Empty when there is nothing.
+    /// each (`the volume /data`): said to the user before, not found out after. Empty when there is nothing.
     ///
     /// # Errors
     /// [`BackendError`] when it cannot be found out.
@@ -167,7 +167,7 @@ pub trait Backend: Send + Sync {
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         let _ = (slug, previous, told);
         Err(BackendError {
@@ -216,13 +216,13 @@ pub trait Backend: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// How the person moves a snapshot to another machine: a command to type, when there is one.
+    /// How the user moves a snapshot to another machine: a command to type, when there is one.
     fn moved_by(&self, snapshot: &Snapshot) -> Option<String> {
         let _ = snapshot;
         None
     }
 
-    /// Where the person finds the workspace of a stopped bottle on the host, when that is a folder there.
+    /// Where the user finds the workspace of a stopped bottle on the host, when that is a folder there.
     fn kept_workspace(&self, slug: &Slug) -> Option<PathBuf>;
 
     /// Removes resources: processes first, then what they used. One that is gone already is no error;
@@ -235,9 +235,9 @@ pub trait Backend: Send + Sync {
 
 /// Where the guards write their logs, in a bottle's folder. When root starts a bottle they are another user,
 /// and this is theirs: whoever reads in it follows no link.
-pub const GUARD_LOGS: &str = "logs/guards";
+pub const SIDECAR_LOGS: &str = "logs/guards";
 
-/// Where the git gate has its mirrors, in a bottle's folder; as [`GUARD_LOGS`] it may be another user's.
+/// Where the git gate has its mirrors, in a bottle's folder; as [`SIDECAR_LOGS`] it may be another user's.
 pub const GATE_FOLDER: &str = "git-gate";
 
 /// How many other bottles a new one is tried against: that one of them is out of reach says the same of all, and a
@@ -248,7 +248,7 @@ pub const OTHERS: usize = 8;
 pub const LAYERS: &str = "layers";
 
 /// Where distributions keep the one file with all roots; in a bottle each leads to what the guest provisions,
-/// so that programs that know no variable trust the door as well.
+/// so that programs that know no variable trust the proxy as well.
 pub(crate) const ROOT_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/cert.pem",
@@ -426,7 +426,7 @@ pub struct BackendError {
     pub kind: BackendErrorKind,
     /// What failed, on what, and why.
     pub message: String,
-    /// What the person does next.
+    /// What the user does next.
     pub hint: Option<String>,
 }
 

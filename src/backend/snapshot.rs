@@ -6,7 +6,7 @@
 //!   make_network, start_guest with [`Origin`] ◄────┘  New │ Kept │ Snapshot
 //! ```
 //! A snapshot is the bottle's own files: what an agent installed, wrote and was working on. What belongs to
-//! one launch only (certificates, secrets, the door, `/tmp`) is never in it.
+//! one launch only (certificates, secrets, the proxy, `/tmp`) is never in it.
 
 use bottle_contract::names::Slug;
 use jiff::Timestamp;
@@ -30,7 +30,7 @@ pub struct Snapshot {
 pub struct Frozen {
     /// Whole, and durable.
     pub snapshot: Snapshot,
-    /// What the person should know of it, a sentence fragment each: files that changed while they were
+    /// What the user should know of it, a sentence fragment each: files that changed while they were
     /// copied, for one.
     pub notes: Vec<String>,
 }

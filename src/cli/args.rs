@@ -5,13 +5,13 @@
 
 use clap::{ArgAction, Parser, Subcommand};
 
-use super::ink::Color;
+use super::style::Color;
 use super::{
     attach, audit, cleanup, commit, completions, cp, diff, discard, doctor, edit, exec, help, info, init,
     learn, list, logs, man, policy, probe, pull, resume, settings, snapshots, start, stop, supervise,
 };
 
-/// Runs coding agents in isolated bottles whose only way out is a guarded door.
+/// Runs coding agents in isolated bottles whose only way out is a guarded proxy.
 #[derive(Debug, Parser)]
 #[command(name = "bottle", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 #[command(max_term_width = 100, disable_help_subcommand = true)]
@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Init(init::Init),
     Edit(edit::Edit),
     Settings(settings::Show),
-    /// Questions about what the door lets through
+    /// Questions about what the proxy lets through
     #[command(subcommand)]
     Policy(policy::Policy),
     Supervise(supervise::Supervise),

@@ -15,9 +15,9 @@ use super::connect::{connect, lost, open_guest};
 use super::error::CliError;
 use super::exit;
 use super::output::{Output, cut_off};
+use super::select_bottle::{Question, is_running};
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
-use super::which::{Question, is_running};
 use super::work;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
@@ -31,7 +31,7 @@ const DETACHED_WITHIN: Duration = Duration::from_secs(2);
 /// How long a living guest may take to say so.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
-/// The agent's time between SIGTERM and SIGKILL when the person does not want to wait.
+/// The agent's time between SIGTERM and SIGKILL when the user does not want to wait.
 const INTERRUPTED_GRACE_MS: u64 = 2000;
 
 /// SIGHUP.
@@ -84,7 +84,7 @@ impl Attach {
     }
 }
 
-/// A raw terminal with the person's detach keys.
+/// A raw terminal with the user's detach keys.
 pub(crate) fn on_terminal(
     settings: &Settings,
     title: String,
@@ -257,7 +257,7 @@ impl Joined {
     }
 }
 
-/// What the person should know of how a bottle ended.
+/// What the user should know of how a bottle ended.
 pub(crate) fn tell(slug: &Slug, ended: &Ended, output: &Output) {
     match ended.cause {
         EndCause::AgentExited => {}

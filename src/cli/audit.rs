@@ -7,9 +7,9 @@ use clap::Subcommand;
 
 use super::error::{CliError, Kind};
 use super::exit;
+use super::json_schema::{Audited, Verified};
 use super::layout::Table;
 use super::output::{Output, one_line};
-use super::shapes::{Audited, Verified};
 use crate::host::Host;
 use crate::instance::Store;
 use crate::instance::audit::{self, AuditError, Entry, Trail};
@@ -164,16 +164,16 @@ fn verify(host: &Host, output: &Output, slug: Option<Slug>) -> Result<u8, CliErr
     if verified.is_empty() {
         output.note("nothing was decided yet");
     }
-    let ink = output.ink();
+    let styles = output.styles();
     let rows: Vec<Vec<String>> = verified
         .iter()
         .map(|Verified { slug, lines, head, why, .. }| match (head, why) {
             (Some(head), _) => {
-                vec![slug.clone(), ink.green("whole"), lines.to_string(), head.clone()]
+                vec![slug.clone(), styles.green("whole"), lines.to_string(), head.clone()]
             }
             (None, why) => {
                 let why = why.as_deref().map(one_line).unwrap_or_default();
-                vec![slug.clone(), ink.red("broken"), String::new(), why]
+                vec![slug.clone(), styles.red("broken"), String::new(), why]
             }
         })
         .collect();

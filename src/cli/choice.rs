@@ -5,8 +5,8 @@ use bottle_contract::names::Name;
 use super::error::{CliError, Kind};
 use crate::host::Host;
 use crate::manifest::{Homes, Kind as ManifestKind, Manifests};
-use crate::nearest::nearest;
 use crate::resolve::{ResolveError, Resolved, Selection, resolve};
+use crate::suggest::suggest;
 
 /// The manifests that can be named from here.
 pub(crate) fn manifests(host: &Host) -> Manifests {
@@ -55,7 +55,7 @@ impl From<ResolveError> for CliError {
 
 /// A backend's name that no backend has.
 pub(crate) fn unknown_backend(name: &str, known: &[&str]) -> CliError {
-    let hint = match nearest(name, known.iter().copied()) {
+    let hint = match suggest(name, known.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", known.join(", ")),
     };

@@ -10,10 +10,10 @@ use indicatif::HumanBytes;
 use super::connect::unlistable;
 use super::error::{CliError, answered};
 use super::exit;
+use super::json_schema::{CleanupReport, Leftover};
 use super::output::{Output, inert};
 use super::progress::{self, Progress};
-use super::shapes::{CleanupReport, Leftover};
-use super::terminal::{self, Person};
+use super::terminal::{self, TerminalUser};
 use crate::backend::{Snapshot, Unused, registry};
 use crate::host::Host;
 use crate::instance::cleanup::{self, Found, Keeps, Unnamed};
@@ -111,7 +111,7 @@ fn confirmed(found: &Found, living: &[Slug], output: &Output) -> Result<bool, Cl
             .hint("`bottle cleanup --dry-run` shows what would be removed; `--yes` removes it"));
     }
     output.say(&inert(&lines));
-    let asked = Person::find().and_then(|mut person| person.confirm("Remove this?"));
+    let asked = TerminalUser::find().and_then(|mut user| user.confirm("Remove this?"));
     answered(asked, "nothing was removed")
 }
 

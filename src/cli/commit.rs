@@ -7,11 +7,11 @@ use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
+use super::json_schema;
 use super::output::Output;
 use super::progress;
-use super::shapes;
-use super::which::Question;
-use crate::backend::{Backend, BackendError, Copied, Told, registry};
+use super::select_bottle::Question;
+use crate::backend::{Backend, BackendError, Copied, ProgressSink, registry};
 use crate::host::Host;
 use crate::instance::freeze::{self, FreezeError};
 use crate::instance::record::Record;
@@ -104,7 +104,7 @@ async fn commit_kept(
     say_what_is_left_out(&*backend, slug, output).await;
     let left = "there is no new snapshot; `bottle cleanup` removes what was copied for it";
     let commit = progress::shown("freezing", left, output, async |progress| {
-        let told = Told::new(move |copied| progress.say(&words(copied)));
+        let told = ProgressSink::new(move |copied| progress.say(&words(copied)));
         freeze::commit(&*backend, &claim, told).await.map_err(not_frozen)
     });
     let commit = commit.await?;
@@ -126,7 +126,7 @@ fn report(slug: &Slug, committed: Committed, output: &Output) -> Result<u8, CliE
     let Committed { snapshot, notes, moved_by } = committed;
     let resume = format!("bottle resume {slug}");
     if output.json {
-        output.print_json(&shapes::Committed {
+        output.print_json(&json_schema::Committed {
             slug: slug.to_string(),
             reference: snapshot.reference,
             made_at: snapshot.made_at,

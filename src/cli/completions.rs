@@ -80,7 +80,7 @@ pub(crate) fn manifests() -> ArgValueCandidates {
 
 /// Slugs of bottles that run.
 pub(crate) fn running() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| slugs(super::which::is_running))
+    ArgValueCandidates::new(|| slugs(super::select_bottle::is_running))
 }
 
 /// Slugs of bottles that were kept or committed.

@@ -10,10 +10,10 @@ use super::connect::connect;
 use super::error::CliError;
 use super::exit;
 use super::git::{Compared, Inside, LeftOut, ObjectId, Repository, Scratch};
-use super::output::{Ink, Output, inert, one_line};
+use super::json_schema;
+use super::output::{Output, Styles, inert, one_line};
 use super::progress;
 use super::pull::running;
-use super::shapes;
 use crate::host::Host;
 use crate::instance::record::Record;
 
@@ -44,7 +44,7 @@ impl Diff {
         let cut = diff.cut || committed.cut;
         if output.json {
             say_left_out(&left_out, output);
-            output.print_json(&shapes::Difference {
+            output.print_json(&json_schema::Difference {
                 slug: self.slug.to_string(),
                 base: base.commit.map(|base| base.as_str().to_owned()),
                 diff: text.into_owned(),
@@ -56,11 +56,11 @@ impl Diff {
         if text.is_empty() {
             output.note("nothing changed in the workspace");
         } else {
-            output.print(&shown(&text, output.ink()))?;
+            output.print(&shown(&text, output.styles()))?;
         }
         if !aside.is_empty() {
             output.warn("the last commit in the bottle, which `bottle pull` takes, has this otherwise:");
-            output.print(&shown(&aside, output.ink()))?;
+            output.print(&shown(&aside, output.styles()))?;
         }
         say_left_out(&left_out, output);
         if cut {
@@ -132,16 +132,16 @@ fn say_left_out(left_out: &LeftOut, output: &Output) {
 }
 
 /// Inert, and in colours where there are any.
-fn shown(text: &str, ink: Ink) -> String {
+fn shown(text: &str, styles: Styles) -> String {
     let line = |line: &str| {
         let shown = inert(line);
         match line.as_bytes() {
             [b'+', b'+', b'+', ..] | [b'-', b'-', b'-', ..] | [b'd', b'i', b'f', b'f', ..] => {
-                ink.bold(&shown)
+                styles.bold(&shown)
             }
-            [b'+', ..] => ink.green(&shown),
-            [b'-', ..] => ink.red(&shown),
-            [b'@', ..] => ink.cyan(&shown),
+            [b'+', ..] => styles.green(&shown),
+            [b'-', ..] => styles.red(&shown),
+            [b'@', ..] => styles.cyan(&shown),
             _ => shown,
         }
     };

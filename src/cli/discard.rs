@@ -6,12 +6,12 @@ use super::commit::backend_of;
 use super::completions;
 use super::error::{CliError, Kind, answered};
 use super::exit;
+use super::json_schema::Discarded;
 use super::output::Output;
 use super::progress;
 use super::resume::preserved;
-use super::shapes::Discarded;
-use super::terminal::{self, Person};
-use super::which::Question;
+use super::select_bottle::Question;
+use super::terminal::{self, TerminalUser};
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store, cleanup};
@@ -96,6 +96,6 @@ fn confirmed(slug: &Slug, output: &Output) -> Result<bool, CliError> {
         ));
     }
     let question = format!("Throw away {slug}, with what was neither pulled nor pushed?");
-    let asked = Person::find().and_then(|mut person| person.confirm(&question));
+    let asked = TerminalUser::find().and_then(|mut user| user.confirm(&question));
     answered(asked, "nothing was thrown away")
 }

@@ -2,8 +2,8 @@
 
 use super::error::CliError;
 use super::exit;
+use super::json_schema::BackendHealth;
 use super::output::{Output, inert};
-use super::shapes::BackendHealth;
 use crate::backend::registry;
 use crate::host::{Host, OwnRules, Settings};
 
@@ -39,7 +39,7 @@ impl Doctor {
     }
 }
 
-/// What is read of the person's own rules, and what is not.
+/// What is read of the user's own rules, and what is not.
 fn say_rules(own: &OwnRules, output: &Output) {
     if own.files.is_empty() {
         return;
@@ -52,18 +52,18 @@ fn say_rules(own: &OwnRules, output: &Output) {
 }
 
 fn text(report: &[BackendHealth], output: &Output) -> String {
-    let ink = output.ink();
+    let styles = output.styles();
     let mut lines = Vec::new();
     for backend in report {
         let verdict = match (backend.usable, backend.findings.is_empty()) {
-            (true, true) => ink.green("ready"),
-            (true, false) => ink.yellow("ready, with less than it could"),
-            (false, _) => ink.red("not usable here"),
+            (true, true) => styles.green("ready"),
+            (true, false) => styles.yellow("ready, with less than it could"),
+            (false, _) => styles.red("not usable here"),
         };
-        lines.push(format!("{}: {verdict}", ink.bold(backend.backend)));
+        lines.push(format!("{}: {verdict}", styles.bold(backend.backend)));
         for finding in &backend.findings {
-            lines.push(format!("  {}", ink.hanging(&inert(&finding.what), 2)));
-            lines.push(format!("    {} {}", ink.cyan("fix:"), ink.hanging(&inert(&finding.fix), 9)));
+            lines.push(format!("  {}", styles.hanging(&inert(&finding.what), 2)));
+            lines.push(format!("    {} {}", styles.cyan("fix:"), styles.hanging(&inert(&finding.fix), 9)));
         }
     }
     lines.join("\n")

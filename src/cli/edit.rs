@@ -1,8 +1,7 @@
-//! `bottle edit`: a manifest in the person's editor, looked over before it takes its place.
+//! `bottle edit`: a manifest in the user's editor, looked over before it takes its place.
 
 use bottle_contract::names::Name;
 
-use super::brief::from_home;
 use super::choice::manifests;
 use super::completions;
 use super::editor::Draft;
@@ -10,13 +9,14 @@ use super::error::{CliError, Kind, answered};
 use super::exit;
 use super::output::Output;
 use super::picker::{self, Choice, List};
-use super::terminal::{Person, interactive};
+use super::summary::from_home;
+use super::terminal::{TerminalUser, interactive};
 use crate::host::Host;
-use crate::manifest::put::{path_of, put};
+use crate::manifest::write_manifest::{path_of, write_manifest};
 use crate::manifest::{
     AgentManifest, BottleLayer, Kind as ManifestKind, ManifestError, Manifests, Place, Source,
 };
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
 /// Change an agent or a bottle in your editor
 ///
@@ -117,7 +117,7 @@ impl Edit {
                     unknown(all, &name, output);
                     format!("What is the new `{name}` to be?")
                 };
-                let word = ask(|person| person.word(&question, &["agent", "bottle"]))?;
+                let word = ask(|user| user.word(&question, &["agent", "bottle"]))?;
                 Ok((if word == 0 { ManifestKind::Agent } else { ManifestKind::Bottle }, name))
             }
         }
@@ -131,7 +131,7 @@ fn unknown(all: &Manifests, name: &Name, output: &Output) {
         .flat_map(|kind| all.list(kind).entries)
         .map(|entry| entry.name.to_string())
         .collect();
-    match nearest(name.as_str(), names.iter().map(String::as_str)) {
+    match suggest(name.as_str(), names.iter().map(String::as_str)) {
         Some(near) => {
             output.note(format!("nothing is named `{name}` yet; did you mean `{near}`? Esc leaves"))
         }
@@ -155,12 +155,12 @@ fn pick(all: &Manifests, output: &Output) -> Result<(ManifestKind, Name), CliErr
             named.push((kind, entry.name));
         }
     }
-    let asked = picker::pick("Change which manifest?", List::one(choices), output.err_ink());
+    let asked = picker::pick("Change which manifest?", List::one(choices), output.err_styles());
     let chosen = answered(asked, UNCHANGED)?;
     chosen.first().and_then(|&index| named.get(index).cloned()).ok_or_else(cancelled)
 }
 
-/// What stands in the file that is meant; none for a new one. A project's agent is not the person's to change
+/// What stands in the file that is meant; none for a new one. A project's agent is not the user's to change
 /// from here: it is copied, and then theirs is the one that the project's shadows.
 fn text_of(all: &Manifests, kind: ManifestKind, name: &Name) -> Result<Option<String>, CliError> {
     let found = all.find(kind, name).map_err(crate::resolve::ResolveError::from)?;
@@ -197,7 +197,7 @@ fn look_over(kind: ManifestKind, name: &Name, text: &str, host: &Host) -> Result
 
 fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Output) -> Result<u8, CliError> {
     let path = path_of(&host.home, kind, name);
-    put(&host.home, kind, name, text).map_err(|error| {
+    write_manifest(&host.home, kind, name, text).map_err(|error| {
         CliError::failed(format!("cannot write {}: {error}", path.display())).about(path.display())
     })?;
     output.note(format!("wrote {}", from_home(&path.display().to_string(), &host.user_home)));
@@ -211,8 +211,8 @@ fn keep(host: &Host, kind: ManifestKind, name: &Name, text: &str, output: &Outpu
 }
 
 fn ask_then() -> Result<Then, CliError> {
-    let word = ask(|person| {
-        person.word("Edit again, keep it all the same, or discard the change?", &["edit", "keep", "discard"])
+    let word = ask(|user| {
+        user.word("Edit again, keep it all the same, or discard the change?", &["edit", "keep", "discard"])
     })?;
     Ok(match word {
         0 => Then::Again,
@@ -221,8 +221,8 @@ fn ask_then() -> Result<Then, CliError> {
     })
 }
 
-fn ask<T>(question: impl FnOnce(&mut Person) -> std::io::Result<Option<T>>) -> Result<T, CliError> {
-    answered(Person::find().and_then(|mut person| question(&mut person)), UNCHANGED)
+fn ask<T>(question: impl FnOnce(&mut TerminalUser) -> std::io::Result<Option<T>>) -> Result<T, CliError> {
+    answered(TerminalUser::find().and_then(|mut user| question(&mut user)), UNCHANGED)
 }
 
 fn cancelled() -> CliError {

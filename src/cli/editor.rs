@@ -1,4 +1,4 @@
-//! The person's editor: `$VISUAL`, else `$EDITOR`, else `vi`.
+//! The user's editor: `$VISUAL`, else `$EDITOR`, else `vi`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,7 +12,7 @@ use crate::host::Host;
 /// The longest text that is taken back from an editor.
 const MOST: u64 = 16 << 20;
 
-/// A copy to be edited, which takes the place of what it is a copy of only when the person wants it to.
+/// A copy to be edited, which takes the place of what it is a copy of only when the user wants it to.
 pub(crate) struct Draft {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Draft {
         made().map_err(|error| CliError::failed(format!("cannot make a copy to edit: {error}")).about(name))
     }
 
-    /// Has the person edit it. As git does it: the variable is words for a shell, the file an argument.
+    /// Has the user edit it. As git does it: the variable is words for a shell, the file an argument.
     ///
     /// # Errors
     /// When there is no such editor, or it says that it failed.

@@ -1,6 +1,6 @@
 //! The one error at the edge: what happened to what, what to do next, and the exit code.
 //!
-//! Libraries say what is wrong; only here is it decided what that means for the person and the script
+//! Libraries say what is wrong; only here is it decided what that means for the user and the script
 //! that called. Nothing of it is ever a debug print, and nothing of it holds a secret's value.
 
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) struct CliError {
     pub(crate) subject: Option<String>,
     /// What happened, to what, and why; a lower-case fragment without a full stop.
     pub(crate) message: String,
-    /// What the person does next.
+    /// What the user does next.
     pub(crate) hint: Option<String>,
     /// The process's exit code.
     pub(crate) exit: u8,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
     Manifest,
     /// `settings.yml` cannot be used.
     Settings,
-    /// A file of the person's own rules cannot be used.
+    /// A file of the user's own rules cannot be used.
     Rules,
     /// A secret could not be had.
     Secret,
@@ -51,7 +51,7 @@ pub(crate) enum Kind {
     Program,
     /// Something failed on the way.
     Failed,
-    /// The person or a signal ended it.
+    /// The user or a signal ended it.
     Interrupted,
     /// Nobody reads standard output any more: nothing is printed about it.
     OutputClosed,
@@ -122,10 +122,10 @@ impl CliError {
     }
 }
 
-/// What the person answered; `left` is what an answer that was not given leaves, such as `nothing was started`.
+/// What the user answered; `left` is what an answer that was not given leaves, such as `nothing was started`.
 ///
 /// # Errors
-/// When there was nobody to ask, and when the person left the question.
+/// When there was nobody to ask, and when the user left the question.
 pub(crate) fn answered<T>(asked: io::Result<Option<T>>, left: &str) -> Result<T, CliError> {
     asked
         .map_err(|error| CliError::failed(format!("cannot ask: {error}")))?

@@ -7,7 +7,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::page::shown;
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
 /// Show help: all commands, one of them, or a topic
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ impl Help {
         match self.words.first() {
             None => output.print(&format!("{}\n{}", command.render_long_help(), topics()))?,
             Some(word) => match TOPICS.iter().find(|topic| topic.name == word) {
-                Some(topic) => output.print(&shown(topic.text, output.ink()))?,
+                Some(topic) => output.print(&shown(topic.text, output.styles()))?,
                 None => output.print(&of_command(&command, &self.words)?)?,
             },
         }
@@ -69,7 +69,7 @@ fn of_command(root: &clap::Command, words: &[String]) -> Result<String, CliError
 fn unknown(command: &clap::Command, word: &str) -> CliError {
     let commands = command.get_subcommands().map(clap::Command::get_name);
     let known: Vec<&str> = commands.chain(TOPICS.iter().map(|topic| topic.name)).collect();
-    let hint = match nearest(word, known.iter().copied()) {
+    let hint = match suggest(word, known.iter().copied()) {
         Some(near) => format!("did you mean `bottle help {near}`?"),
         None => "`bottle help` lists commands and topics".to_owned(),
     };

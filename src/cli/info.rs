@@ -2,12 +2,12 @@
 
 use bottle_contract::names::Name;
 
-use super::brief::{Brief, Tone, from_home};
 use super::choice::{manifests, resolved};
 use super::completions;
 use super::error::CliError;
 use super::exit;
-use super::output::{Ink, Output};
+use super::output::{Output, Styles};
+use super::summary::{Summary, Tone, from_home};
 use crate::host::Host;
 use crate::resolve::{Resolved, explain};
 
@@ -36,17 +36,17 @@ impl Info {
         } else if self.explain {
             output.print(&explain(&resolved.manifest))?;
         } else {
-            output.print(&summary(&resolved, host, output.ink()))?;
+            output.print(&summary(&resolved, host, output.styles()))?;
         }
         Ok(exit::DONE)
     }
 }
 
 /// One screen: who, where, what it may reach, what weakens it.
-fn summary(resolved: &Resolved, host: &Host, ink: Ink) -> String {
+fn summary(resolved: &Resolved, host: &Host, styles: Styles) -> String {
     let manifest = &resolved.manifest;
     let home = &host.user_home;
-    let mut brief = Brief::new(resolved, home);
+    let mut brief = Summary::new(resolved, home);
     let files = manifest
         .layers
         .iter()
@@ -63,5 +63,5 @@ fn summary(resolved: &Resolved, host: &Host, ink: Ink) -> String {
     }
     brief.reach(manifest, home, Vec::new());
     brief.project(resolved);
-    brief.text(ink, None)
+    brief.text(styles, None)
 }

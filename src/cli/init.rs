@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use bottle_contract::names::Name;
 use serde::Serialize;
 
-use super::brief::from_home;
 use super::choice::manifests;
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::Output;
+use super::summary::from_home;
 use crate::host::{Host, disk};
-use crate::manifest::put::{path_of, put_new};
+use crate::manifest::write_manifest::{path_of, write_new_manifest};
 use crate::manifest::{Homes, Imported, Kind as ManifestKind, Manifests, import};
 use crate::resolve;
 
@@ -105,7 +105,7 @@ fn take(host: &Host, imported: Imported) -> Result<Written, CliError> {
 
 fn write(host: &Host, kind: ManifestKind, name: Name, text: &str) -> Result<Written, CliError> {
     let file = path_of(&host.home, kind, &name);
-    let written = put_new(&host.home, kind, &name, text).map_err(|error| {
+    let written = write_new_manifest(&host.home, kind, &name, text).map_err(|error| {
         let hint = format!("{}; `bottle init` then goes on where it stopped", disk::hint(&error));
         CliError::failed(format!("cannot write {}: {error}", file.display())).about(file.display()).hint(hint)
     })?;

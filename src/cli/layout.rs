@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use dialoguer::console::{measure_text_width, truncate_str};
 
-use super::ink::Ink;
+use super::style::Styles;
 
 /// Columns between two of a table's.
 const GAP: usize = 2;
@@ -21,7 +21,7 @@ const LAST: usize = 16;
 pub(crate) struct Table<'a> {
     /// What is in each column.
     pub(crate) heading: &'a [&'a str],
-    /// The column with what a person types to name a row: never cut.
+    /// The column with what a user types to name a row: never cut.
     pub(crate) name: usize,
     /// As many cells each as there are headings.
     pub(crate) rows: &'a [Vec<String>],
@@ -30,12 +30,12 @@ pub(crate) struct Table<'a> {
 impl Table<'_> {
     /// Columns as wide as their widest cell. Where that is too wide for the terminal, the widest ones are cut, and
     /// the last one goes on below itself.
-    pub(crate) fn aligned(&self, ink: Ink) -> String {
-        let heading: Vec<String> = self.heading.iter().map(|word| ink.dim(word)).collect();
-        let readable = |row: &Vec<String>| row.iter().map(|cell| ink.letters(cell).into_owned()).collect();
+    pub(crate) fn aligned(&self, styles: Styles) -> String {
+        let heading: Vec<String> = self.heading.iter().map(|word| styles.dim(word)).collect();
+        let readable = |row: &Vec<String>| row.iter().map(|cell| styles.letters(cell).into_owned()).collect();
         let rows: Vec<Vec<String>> = std::iter::once(heading).chain(self.rows.iter().map(readable)).collect();
-        let widths = self.widths(&rows, ink.columns());
-        let lines: Vec<String> = rows.iter().map(|row| line(row, &widths, ink)).collect();
+        let widths = self.widths(&rows, styles.columns());
+        let lines: Vec<String> = rows.iter().map(|row| line(row, &widths, styles)).collect();
         lines.join("\n")
     }
 
@@ -68,16 +68,16 @@ impl Table<'_> {
     }
 }
 
-fn line(row: &[String], widths: &[usize], ink: Ink) -> String {
+fn line(row: &[String], widths: &[usize], styles: Styles) -> String {
     let mut line = String::new();
     for (cell, &width) in row.iter().zip(widths) {
-        let cell = truncate_str(cell, width, ink.ellipsis());
+        let cell = truncate_str(cell, width, styles.ellipsis());
         let missing = width.saturating_sub(measure_text_width(&cell)) + GAP;
         let _ = write!(line, "{cell}{:missing$}", "");
     }
     if let Some(last) = row.get(widths.len()) {
         let indent = widths.iter().map(|width| width + GAP).sum();
-        line.push_str(&hanging(last, indent, indent, ink.columns()));
+        line.push_str(&hanging(last, indent, indent, styles.columns()));
     }
     line.trim_end().to_owned()
 }
@@ -143,16 +143,16 @@ mod tests {
 
     use super::*;
 
-    fn table(heading: &[&str], rows: &[&[&str]], ink: Ink) -> String {
+    fn table(heading: &[&str], rows: &[&[&str]], styles: Styles) -> String {
         let rows: Vec<Vec<String>> =
             rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect();
-        Table { heading, name: 0, rows: &rows }.aligned(ink)
+        Table { heading, name: 0, rows: &rows }.aligned(styles)
     }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_in_cells_of_a_terminal() {
         let rows: [&[&str]; 3] = [&["a", "short"], &["日本", ""], &["long-one", "x"]];
-        let text = table(&["SLUG", "LABEL"], &rows, Ink::PLAIN);
+        let text = table(&["SLUG", "LABEL"], &rows, Styles::PLAIN);
         assert_eq!(text, "SLUG      LABEL\na         short\n日本\nlong-one  x");
     }
 
@@ -160,7 +160,7 @@ mod tests {
     fn what_is_too_wide_is_cut_but_for_the_name_and_the_last_goes_on_below() {
         let rows: [&[&str]; 1] =
             [&["a-name-to-be-typed", "a label that is long", "damaged: nobody can read it"]];
-        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Ink::PLAIN.wide(44));
+        let text = table(&["SLUG", "LABEL", "STATUS"], &rows, Styles::PLAIN.wide(44));
         assert_eq!(
             text,
             "SLUG                LABEL   STATUS\na-name-to-be-typed  a lab…  damaged: nobody\n                            can read it"

@@ -15,8 +15,8 @@ use super::completions;
 use super::connect::{connect, lost, no_such_bottle};
 use super::error::{CliError, Kind};
 use super::exit;
+use super::json_schema::{Learnt, LearntHost, LeftOut};
 use super::output::{Output, one_line};
-use super::shapes::{Learnt, LearntHost, LeftOut};
 use super::supervise::{Addition, show_addition};
 use crate::host::Host;
 use crate::instance::{State, Store};
@@ -30,7 +30,7 @@ const WAITS: Duration = Duration::from_secs(24 * 3600);
 /// Show the routes that would let through what a bottle was refused, and ask for them
 ///
 /// They are asked for in the bottle's own queue: `bottle supervise` shows what they open, and answers. Needs the
-/// door's log: of a bottle that was started with `--learn`, or says `egress.log: 1`.
+/// proxy's log: of a bottle that was started with `--learn`, or says `egress.log: 1`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Learn {
     /// The bottle, as `bottle list` names it
@@ -88,7 +88,7 @@ fn opens(now: &Routes, learned: &Learned) -> Vec<String> {
     gains().unwrap_or_default()
 }
 
-/// The question, as a person reads it.
+/// The question, as a user reads it.
 fn wanted(learned: &Learned, routes: &proposal::Proposal, now: &Routes) -> Question {
     let times: usize = learned.hosts.iter().map(|(_, times)| times).sum();
     let mut why = format!("learned from {times} requests that were refused");
@@ -131,12 +131,12 @@ fn shape(slug: &Slug, learned: &Learned, opens: Vec<String>, asked: bool) -> Lea
 }
 
 fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Result<(), CliError> {
-    let ink = output.ink();
+    let styles = output.styles();
     let mut lines = Vec::new();
     let list = |lines: &mut Vec<String>, title: &str, items: Vec<String>| {
         if !items.is_empty() {
             lines.push(title.to_owned());
-            lines.extend(items.iter().map(|item| format!("  - {}", ink.hanging(&one_line(item), 4))));
+            lines.extend(items.iter().map(|item| format!("  - {}", styles.hanging(&one_line(item), 4))));
             lines.push(String::new());
         }
     };
@@ -144,7 +144,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     let refused = learned.hosts.iter().map(|(host, count)| format!("{host}, {}", times(*count)));
     list(
         &mut lines,
-        &format!("{} was refused, and may be let through:", ink.bold(slug.as_str())),
+        &format!("{} was refused, and may be let through:", styles.bold(slug.as_str())),
         refused.collect(),
     );
     list(&mut lines, "The routes open:", opens.to_vec());
@@ -160,7 +160,7 @@ fn show(slug: &Slug, learned: &Learned, opens: &[String], output: &Output) -> Re
     if lines.is_empty() { Ok(()) } else { output.print(&lines.join("\n")) }
 }
 
-/// Writes them into a file of the person's, as it is shown.
+/// Writes them into a file of the user's, as it is shown.
 fn save(
     host: &Host,
     slug: &Slug,

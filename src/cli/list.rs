@@ -2,14 +2,14 @@
 
 use clap::Subcommand;
 
-use super::brief::from_home;
 use super::choice::manifests;
 use super::connect::unlistable;
 use super::error::CliError;
 use super::exit;
+use super::json_schema::{ActiveBottle, NamedManifest};
 use super::layout::Table;
-use super::output::{Ink, Output};
-use super::shapes::{ActiveBottle, NamedManifest};
+use super::output::{Output, Styles};
+use super::summary::from_home;
 use super::supervise;
 use crate::host::Host;
 use crate::instance::record::{Mode, Record, Service, Status};
@@ -73,9 +73,9 @@ fn active(host: &Host, output: &Output) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Whether a person reads the table, who is told of problems below it.
+/// Whether a user reads the table, who is told of problems below it.
 fn has_room(output: &Output) -> bool {
-    output.ink().columns().is_some()
+    output.styles().columns().is_some()
 }
 
 /// Manifests by their file names; none is opened, so a broken one hides nothing.
@@ -104,7 +104,7 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
                 Some(other) => format!("{} (replaces {other})", manifest.from),
                 None => manifest.from.to_owned(),
             };
-            // Only a person reads `~`.
+            // Only a user reads `~`.
             let file =
                 if has_room(output) { from_home(&manifest.file, &host.user_home) } else { manifest.file };
             vec![manifest.name, from, super::output::one_line(&file)]
@@ -114,38 +114,38 @@ fn named(kind: Kind, host: &Host, output: &Output) -> Result<(), CliError> {
 }
 
 fn row(bottle: &ActiveBottle, output: &Output) -> Vec<String> {
-    let ink = output.ink();
+    let styles = output.styles();
     let agent = bottle.agent.as_deref().unwrap_or("?");
     let label = match &bottle.label {
         Some(label) => format!("{} ({agent})", super::output::one_line(label)),
         None => format!("({agent})"),
     };
     let status = match (bottle.status, bottle.mode, &bottle.problem) {
-        (status, _, Some(_)) if has_room(output) => ink.red(status),
-        (status, _, Some(problem)) => format!("{}: {}", ink.red(status), super::output::one_line(problem)),
-        ("running", Some(mode), None) => format!("{} ({mode})", ink.green("running")),
-        (status, ..) => ink.yellow(status),
+        (status, _, Some(_)) if has_room(output) => styles.red(status),
+        (status, _, Some(problem)) => format!("{}: {}", styles.red(status), super::output::one_line(problem)),
+        ("running", Some(mode), None) => format!("{} ({mode})", styles.green("running")),
+        (status, ..) => styles.yellow(status),
     };
     let status = match &bottle.locked {
-        Some(_) => format!("{status}, {}", ink.red("locked")),
+        Some(_) => format!("{status}, {}", styles.red("locked")),
         None => status,
     };
     let status = match bottle.pending {
         0 => status,
-        1 => format!("{status}, {}", ink.yellow("1 question")),
-        more => format!("{status}, {}", ink.yellow(&format!("{more} questions"))),
+        1 => format!("{status}, {}", styles.yellow("1 question")),
+        more => format!("{status}, {}", styles.yellow(&format!("{more} questions"))),
     };
     let backend = bottle.backend.as_deref().unwrap_or("?").to_owned();
-    // What asks a person is no guard: it is news when it is down.
+    // What asks a user is no guard: it is news when it is down.
     let told = |service: &&Service| !service.up || service.name != bottle_supervise::NAME;
     let services: Vec<String> =
-        bottle.services.iter().filter(told).map(|service| named_service(service, ink)).collect();
-    vec![backend, ink.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
+        bottle.services.iter().filter(told).map(|service| named_service(service, styles)).collect();
+    vec![backend, styles.named(bottle.color.as_deref(), &bottle.slug), label, status, services.join(", ")]
 }
 
-fn named_service(service: &Service, ink: Ink) -> String {
+fn named_service(service: &Service, styles: Styles) -> String {
     let name = super::output::one_line(&service.name);
-    if service.up { name } else { ink.red(&format!("{name} down")) }
+    if service.up { name } else { styles.red(&format!("{name} down")) }
 }
 
 impl From<Listed> for ActiveBottle {

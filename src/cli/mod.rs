@@ -4,11 +4,11 @@
 //! ```text
 //! args      what may be typed          error, exit   what a command ends with
 //! output    what is printed, and how   shapes        the JSON a script may rely on
-//! ink       what a stream can show     layout        tables and wrapped lines
-//! terminal  the person's terminal      session       a terminal or pipes joined to a program inside
+//! styles       what a stream can show     layout        tables and wrapped lines
+//! terminal  the user's terminal      session       a terminal or pipes joined to a program inside
 //! picker    choosing from a list on the whole terminal
 //! cells     text in the cells of a whole screen
-//! editor    the person's editor
+//! editor    the user's editor
 //! brief     what they come to, on one screen
 //! choice    an agent and its bottles   connect       the keeper of a bottle
 //! progress  how far something is       work          unsaved work at the end of a session
@@ -20,8 +20,6 @@
 mod args;
 mod attach;
 mod audit;
-mod brief;
-mod cells;
 mod choice;
 mod cleanup;
 mod commit;
@@ -40,7 +38,7 @@ mod git;
 mod help;
 mod info;
 mod init;
-mod ink;
+mod json_schema;
 mod layout;
 mod learn;
 mod list;
@@ -54,15 +52,17 @@ mod probe;
 mod progress;
 mod pull;
 mod resume;
+mod select_bottle;
 mod session;
 mod settings;
-mod shapes;
 mod snapshots;
 mod start;
 mod stop;
+mod style;
+mod summary;
 mod supervise;
 mod terminal;
-mod which;
+mod text_layout;
 mod work;
 
 use std::ffi::OsString;

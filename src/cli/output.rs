@@ -1,6 +1,6 @@
 //! What a command prints: data on standard output, words about it on standard error.
 //!
-//! Colours and letters follow the stream ([`Ink`]). Lists are aligned columns on a terminal, tab-separated lines
+//! Colours and letters follow the stream ([`Styles`]). Lists are aligned columns on a terminal, tab-separated lines
 //! in a pipe, and JSON with `--json`. A reader that went away ends the
 //! command quietly.
 
@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::args::Global;
 use super::error::{CliError, Kind};
 use super::exit;
-pub(crate) use super::ink::Ink;
 use super::layout::Table;
+pub(crate) use super::style::Styles;
 
 /// Between two looks at something that is followed.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -29,8 +29,8 @@ pub(crate) struct Output {
     pub(crate) json: bool,
     /// Only data and errors.
     pub(crate) quiet: bool,
-    stdout: Ink,
-    stderr: Ink,
+    stdout: Styles,
+    stderr: Styles,
 }
 
 impl Output {
@@ -39,23 +39,23 @@ impl Output {
         Self {
             json: global.json,
             quiet: global.quiet,
-            stdout: Ink::of(&io::stdout(), global),
-            stderr: Ink::of(&io::stderr(), global),
+            stdout: Styles::of(&io::stdout(), global),
+            stderr: Styles::of(&io::stderr(), global),
         }
     }
 
     /// For errors of a command line that was not read to its end.
     pub(crate) fn for_errors(json: bool) -> Self {
-        Self { json, quiet: true, stdout: Ink::PLAIN, stderr: Ink::PLAIN }
+        Self { json, quiet: true, stdout: Styles::PLAIN, stderr: Styles::PLAIN }
     }
 
     /// Colours of standard output.
-    pub(crate) fn ink(&self) -> Ink {
+    pub(crate) fn styles(&self) -> Styles {
         self.stdout
     }
 
     /// Colours of standard error.
-    pub(crate) fn err_ink(&self) -> Ink {
+    pub(crate) fn err_styles(&self) -> Styles {
         self.stderr
     }
 
@@ -84,14 +84,14 @@ impl Output {
         }
     }
 
-    /// A word to the person, unless they asked for silence or for JSON alone.
+    /// A word to the user, unless they asked for silence or for JSON alone.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         if !self.quiet && !self.json {
             self.labelled("bottle:", 8, &one_line(&text.to_string()));
         }
     }
 
-    /// Something the person should know even in silence.
+    /// Something the user should know even in silence.
     pub(crate) fn warn(&self, text: impl fmt::Display) {
         if self.json {
             return self.say(&serde_json::json!({"warning": {"message": text.to_string()}}).to_string());
@@ -108,7 +108,7 @@ impl Output {
             return self.say(&error.json().to_string());
         }
         if error.kind == Kind::Interrupted {
-            // What the person wanted is no error.
+            // What the user wanted is no error.
             self.labelled("bottle:", 8, &inert(&error.message));
         } else {
             self.labelled(&self.stderr.red("error:"), 7, &inert(&error.message));

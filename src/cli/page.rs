@@ -3,32 +3,32 @@
 use termimad::crossterm::style::{Attribute, Color};
 use termimad::{Alignment, MadSkin};
 
-use super::ink::Ink;
+use super::style::Styles;
 
 /// Longer lines are hard to read on a wide terminal.
 const WIDEST: usize = 100;
 
 /// The page for this stream.
-pub(crate) fn shown(markdown: &str, ink: Ink) -> String {
-    let Some(columns) = ink.columns() else { return markdown.to_owned() };
+pub(crate) fn shown(markdown: &str, styles: Styles) -> String {
+    let Some(columns) = styles.columns() else { return markdown.to_owned() };
     // A heading that cannot be bold keeps its mark.
-    let mark = if ink.is_on() { "" } else { "# " };
-    let markdown = unwrapped(&ink.letters(markdown), mark);
-    skin(ink).text(&markdown, Some(columns.min(WIDEST))).to_string()
+    let mark = if styles.is_on() { "" } else { "# " };
+    let markdown = unwrapped(&styles.letters(markdown), mark);
+    skin(styles).text(&markdown, Some(columns.min(WIDEST))).to_string()
 }
 
-fn skin(ink: Ink) -> MadSkin {
+fn skin(styles: Styles) -> MadSkin {
     let mut skin = MadSkin::no_style();
     skin.headers.iter_mut().for_each(|header| header.align = Alignment::Left);
     skin.code_block.left_margin = 2;
-    if ink.is_on() {
+    if styles.is_on() {
         skin.headers.iter_mut().for_each(|header| header.add_attr(Attribute::Bold));
         skin.bold.add_attr(Attribute::Bold);
         skin.italic.add_attr(Attribute::Italic);
         skin.inline_code.set_fg(Color::DarkCyan);
         skin.code_block.set_fg(Color::DarkCyan);
     }
-    if !ink.knows_unicode() {
+    if !styles.knows_unicode() {
         skin.limit_to_ascii();
     }
     skin
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn a_terminal_gets_lines_that_fit_and_a_pipe_the_page() {
-        assert_eq!(shown(PAGE, Ink::PLAIN), PAGE);
-        let narrow = shown(PAGE, Ink::PLAIN.wide(40));
+        assert_eq!(shown(PAGE, Styles::PLAIN), PAGE);
+        let narrow = shown(PAGE, Styles::PLAIN.wide(40));
         for line in narrow.lines() {
             assert!(measure_text_width(line) <= 40, "{line:?} in\n{narrow}");
             assert!(!line.contains("```"), "{line:?}");
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn every_topic_fits_eighty_columns() {
         for topic in super::super::help::TOPICS {
-            for line in shown(topic.text, Ink::PLAIN.wide(80)).lines() {
+            for line in shown(topic.text, Styles::PLAIN.wide(80)).lines() {
                 assert!(measure_text_width(line) <= 80, "{}: {line:?}", topic.name);
             }
         }

@@ -17,10 +17,10 @@ use super::completions;
 use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::CliError;
 use super::exit;
-use super::ink::{Color, Ink};
+use super::json_schema::ProbeAttempt;
 use super::layout::Table;
 use super::output::{Output, inert};
-use super::shapes::ProbeAttempt;
+use super::style::{Color, Styles};
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::launch::isolation::{Controls, Tried, holds};
@@ -45,7 +45,7 @@ impl Probe {
         if output.json {
             output.print_json(&tried.iter().map(ProbeAttempt::from).collect::<Vec<_>>())?;
         } else {
-            output.print(&table(&attempts, output.ink()))?;
+            output.print(&table(&attempts, output.styles()))?;
         }
         Ok(if holds(&attempts) { exit::DONE } else { exit::ISOLATION })
     }
@@ -79,7 +79,7 @@ pub fn inside() -> ExitCode {
     let attempts =
         super::block_on(async { Ok(bottle_guest::probe::run(&ProbeRequest::default(), &given).await) });
     let printed = attempts.and_then(|attempts| {
-        output.print(&table(&attempts, output.ink()))?;
+        output.print(&table(&attempts, output.styles()))?;
         Ok(holds(&attempts))
     });
     match printed {
@@ -97,7 +97,7 @@ fn text((name, value): (OsString, OsString)) -> (String, Secret) {
 }
 
 /// The table and, below it, the verdict in one line. What was tried at many addresses with one outcome is one row.
-fn table(attempts: &[Attempt], ink: Ink) -> String {
+fn table(attempts: &[Attempt], styles: Styles) -> String {
     let same = |one: &Attempt, other: &Attempt| {
         (&one.target, one.result, &one.seen) == (&other.target, other.result, &other.seen)
     };
@@ -118,30 +118,31 @@ fn table(attempts: &[Attempt], ink: Ink) -> String {
                 ways => format!("{ways} ways, as {}", inert(via)),
             };
             let result = match result {
-                Reach::Closed => ink.green("closed"),
-                Reach::Open => ink.red("OPEN"),
-                Reach::Unknown => ink.yellow("unknown"),
+                Reach::Blocked => styles.green("blocked"),
+                Reach::Reached => styles.red("REACHED"),
+                Reach::Unknown => styles.yellow("unknown"),
             };
             vec![inert(target), via, result, inert(seen)]
         })
         .collect();
     let heading = ["TRIED TO REACH", "BY", "RESULT", "WHAT WAS SEEN"];
     let table = Table { heading: &heading, name: 0, rows: &rows };
-    format!("{}\n\n{}", table.aligned(ink), verdict(attempts, ink))
+    format!("{}\n\n{}", table.aligned(styles), verdict(attempts, styles))
 }
 
-fn verdict(attempts: &[Attempt], ink: Ink) -> String {
+fn verdict(attempts: &[Attempt], styles: Styles) -> String {
     let count = |reach| attempts.iter().filter(|attempt| attempt.result == reach).count();
-    let (open, unknown) = (count(Reach::Open), count(Reach::Unknown));
-    match (attempts.len(), open, unknown) {
-        (0, ..) => ink.red("Nothing was tried, so nothing is known."),
-        (all, 0, 0) => {
-            ink.green(&format!("All {all} ways out are closed: what leaves this bottle leaves by its door."))
-        }
+    let (reached, unknown) = (count(Reach::Reached), count(Reach::Unknown));
+    match (attempts.len(), reached, unknown) {
+        (0, ..) => styles.red("Nothing was tried, so nothing is known."),
+        (all, 0, 0) => styles.green(&format!(
+            "All {all} attempts were blocked: traffic leaves this bottle through its egress proxy alone."
+        )),
         (all, 0, unknown) => {
-            ink.yellow(&format!("{unknown} of {all} ways out could not be shown to be closed."))
+            styles.yellow(&format!("{unknown} of {all} attempts could not be shown to be blocked."))
         }
-        (all, open, _) => ink.red(&format!("{open} of {all} ways out are OPEN: this bottle does not hold.")),
+        (all, reached, _) => styles
+            .red(&format!("{reached} of {all} attempts REACHED their target: this bottle is not isolated.")),
     }
 }
 
@@ -155,19 +156,20 @@ mod tests {
 
     #[test]
     fn the_table_ends_in_one_line_that_says_what_it_means() {
-        let closed = attempt("outside", Reach::Closed);
-        let open = attempt("outside", Reach::Open);
-        let all = [closed.clone(), attempt("host", Reach::Open), closed.clone(), closed.clone(), open];
+        let blocked = attempt("outside", Reach::Blocked);
+        let reached = attempt("outside", Reach::Reached);
+        let all =
+            [blocked.clone(), attempt("host", Reach::Reached), blocked.clone(), blocked.clone(), reached];
         assert_eq!(
-            table(&all, Ink::PLAIN),
-            "TRIED TO REACH  BY              RESULT  WHAT WAS SEEN\n\
-             outside         3 ways, as tcp  closed  x\\u{1b}[2J\n\
-             host            tcp             OPEN    x\\u{1b}[2J\n\
-             outside         tcp             OPEN    x\\u{1b}[2J\n\n\
-             2 of 5 ways out are OPEN: this bottle does not hold."
+            table(&all, Styles::PLAIN),
+            "TRIED TO REACH  BY              RESULT   WHAT WAS SEEN\n\
+             outside         3 ways, as tcp  blocked  x\\u{1b}[2J\n\
+             host            tcp             REACHED  x\\u{1b}[2J\n\
+             outside         tcp             REACHED  x\\u{1b}[2J\n\n\
+             2 of 5 attempts REACHED their target: this bottle is not isolated."
         );
-        assert!(table(&[closed], Ink::PLAIN).ends_with("what leaves this bottle leaves by its door."));
-        assert!(verdict(&[attempt("x", Reach::Unknown)], Ink::PLAIN).contains("could not be shown"));
-        assert!(verdict(&[], Ink::PLAIN).contains("nothing is known"));
+        assert!(table(&[blocked], Styles::PLAIN).ends_with("through its egress proxy alone."));
+        assert!(verdict(&[attempt("x", Reach::Unknown)], Styles::PLAIN).contains("could not be shown"));
+        assert!(verdict(&[], Styles::PLAIN).contains("nothing is known"));
     }
 }

@@ -14,9 +14,9 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressState, Prog
 
 use super::attach::catch;
 use super::error::CliError;
-use super::ink::knows_sequences;
-use super::output::{Ink, Output};
+use super::output::{Output, Styles};
 use super::session::interrupted;
+use super::style::knows_sequences;
 use super::terminal::size_of;
 use crate::backend::Step;
 
@@ -74,7 +74,7 @@ impl Progress {
         } else if io::stderr().is_terminal() && knows_sequences(|name| std::env::var(name).ok()) {
             let words = Words::default();
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-            bar.set_style(style(output.err_ink(), words.clone()));
+            bar.set_style(style(output.err_styles(), words.clone()));
             Self::Spinner(bar, words)
         } else {
             Self::Lines(output.clone())
@@ -139,15 +139,15 @@ impl Progress {
 
 impl Shown {
     /// In so many columns: the bar goes before the words do, and the sum before the bar.
-    fn line(&self, ink: Ink, columns: usize) -> String {
-        let words = ink.letters(&self.words);
-        let short = truncate_str(&words, columns, ink.ellipsis()).into_owned();
+    fn line(&self, styles: Styles, columns: usize) -> String {
+        let words = styles.letters(&self.words);
+        let short = truncate_str(&words, columns, styles.ellipsis()).into_owned();
         let Some(part) = self.part else { return short };
         for text in [format!("{words} of {}", HumanBytes(part.of)), words.into_owned()] {
             // A blank and both ends.
             let room = columns.saturating_sub(measure_text_width(&text) + 3);
             if room >= *BAR.start() {
-                return format!("{text} {}", part.bar(room.min(*BAR.end()), ink));
+                return format!("{text} {}", part.bar(room.min(*BAR.end()), styles));
             }
         }
         short
@@ -155,11 +155,11 @@ impl Shown {
 }
 
 impl Part {
-    fn bar(self, columns: usize, ink: Ink) -> String {
+    fn bar(self, columns: usize, styles: Styles) -> String {
         let whole = columns as u128;
         let full = usize::try_from(whole * u128::from(self.done) / u128::from(self.of)).unwrap_or(columns);
         let full = full.min(columns);
-        let (done, open) = if ink.knows_unicode() { ("━", "─") } else { ("#", "-") };
+        let (done, open) = if styles.knows_unicode() { ("━", "─") } else { ("#", "-") };
         format!("[{}{}]", done.repeat(full), open.repeat(columns - full))
     }
 }
@@ -259,18 +259,18 @@ impl TermLike for Line {
     }
 }
 
-fn style(ink: Ink, words: Words) -> ProgressStyle {
+fn style(styles: Styles, words: Words) -> ProgressStyle {
     let line = move |state: &ProgressState, out: &mut dyn fmt::Write| {
         let taken = state.elapsed().as_secs();
         let taken = if state.elapsed() >= LONG { format!(" {taken} s") } else { String::new() };
         let columns = usize::from(size_of(&io::stderr()).columns).saturating_sub(APART + taken.len());
         let shown = words.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = write!(out, "{}{taken}", shown.line(ink, columns));
+        let _ = write!(out, "{}{taken}", shown.line(styles, columns));
     };
     let style = ProgressStyle::with_template("{spinner} {line}");
     let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()).with_key("line", line);
     // The last one is what a spinner that has ended looks like, which nobody sees.
-    if ink.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
+    if styles.knows_unicode() { style } else { style.tick_chars(r"-\|/ ") }
 }
 
 #[cfg(test)]
@@ -281,7 +281,7 @@ mod tests {
     fn a_bar_stands_where_there_is_room_and_no_line_is_longer_than_its_columns() {
         let words = "copying in: 12.00 MiB".to_owned();
         let shown = Shown { words, part: Some(Part { done: 12 << 20, of: 48 << 20 }) };
-        let plain = Ink::PLAIN;
+        let plain = Styles::PLAIN;
         for (columns, line) in [
             (75, "copying in: 12.00 MiB of 48.00 MiB [━━━━━━━───────────────────────]"),
             (47, "copying in: 12.00 MiB of 48.00 MiB [━━────────]"),

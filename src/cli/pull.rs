@@ -1,4 +1,4 @@
-//! `bottle pull`: what was committed in a bottle, into a branch of the person's repository.
+//! `bottle pull`: what was committed in a bottle, into a branch of the user's repository.
 
 use bottle_channel::Channel;
 use bottle_contract::names::Slug;
@@ -9,9 +9,9 @@ use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::git::{Fetched, Inside, Repository, Scratch, as_it_is};
+use super::json_schema;
 use super::output::Output;
 use super::progress;
-use super::shapes;
 use crate::host::Host;
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
@@ -36,7 +36,7 @@ pub(crate) struct Pulled {
     fetched: Fetched,
     /// Files that are in no commit.
     uncommitted: usize,
-    /// Branches whose commits are not in the person's repository.
+    /// Branches whose commits are not in the user's repository.
     elsewhere: usize,
 }
 
@@ -136,7 +136,7 @@ async fn uncommitted(
     })
 }
 
-/// Where the bottle's workspace came from, else where the person is.
+/// Where the bottle's workspace came from, else where the user is.
 pub(crate) async fn repository<'a>(host: &'a Host, record: &Record) -> Result<Repository<'a>, CliError> {
     let folder = if record.copied_cwd { &record.cwd } else { &host.cwd };
     Repository::around(host, folder).await?.ok_or_else(|| {
@@ -150,7 +150,7 @@ pub(crate) fn report(slug: &Slug, pulled: &Pulled, output: &Output) -> Result<()
     let Pulled { fetched, uncommitted, elsewhere } = pulled;
     let Fetched { branch, before, after, commits } = fetched;
     if output.json {
-        return output.print_json(&shapes::Pulled {
+        return output.print_json(&json_schema::Pulled {
             slug: slug.to_string(),
             branch: branch.clone(),
             before: before.as_ref().map(|id| id.as_str().to_owned()),

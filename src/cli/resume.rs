@@ -3,7 +3,7 @@
 //! ```text
 //! record ─► what it begins with: kept files │ snapshot │ built anew, with a word ─► plan ─► what changed? ─► launch
 //! ```
-//! Everything that belongs to one launch is new: the certificate authority, the door, the secrets.
+//! Everything that belongs to one launch is new: the certificate authority, the proxy, the secrets.
 
 use std::fmt::Write as _;
 
@@ -17,13 +17,13 @@ use super::completions;
 use super::connect::{connect, lost};
 use super::error::{CliError, Kind};
 use super::exit;
-use super::output::{Ink, Output};
+use super::output::{Output, Styles};
+use super::select_bottle::Question;
 use super::session::Signals;
 use super::start::{
     Agreed, LabelColor, backend, not_prepared, passes_input, preflight, refuse_unknown_hosts, terminal_for,
 };
 use super::terminal;
-use super::which::Question;
 use crate::backend::{Backend, LAYERS, Origin, Snapshot};
 use crate::host::{Host, OwnRules, Settings};
 use crate::instance::record::{Record, Status};
@@ -150,7 +150,7 @@ impl Going {
         agreed.carry_out(host, &settings, signals, output).await
     }
 
-    /// What was kept goes before the snapshot, which is older, unless the person says otherwise.
+    /// What was kept goes before the snapshot, which is older, unless the user says otherwise.
     async fn beginning(&self, host: &Host, record: &Record, output: &Output) -> Result<Beginning, CliError> {
         let backend = backend_of(host, record)?;
         let named = Store::of(host).snapshot(&self.slug);
@@ -222,7 +222,7 @@ impl Going {
         plan::build(host, &resolved.manifest, &flags, &mut |_| {}).map_err(CliError::from)
     }
 
-    /// A person is asked when something changed since they last agreed, or something is given up.
+    /// A user is asked when something changed since they last agreed, or something is given up.
     async fn agreed(
         &self,
         view: &preflight::View<'_>,
@@ -240,7 +240,7 @@ impl Going {
         if let Some(changes) = changes
             && (asks || !output.quiet && !output.json)
         {
-            output.say(&changed(changes, output.err_ink()));
+            output.say(&changed(changes, output.err_styles()));
         }
         for line in preflight::warnings(view) {
             output.note(line);
@@ -299,13 +299,13 @@ fn changes(host: &Host, plan: &Plan) -> Option<String> {
     Some(diff.unified_diff().context_radius(2).missing_newline_hint(false).to_string())
 }
 
-fn changed(changes: &str, ink: Ink) -> String {
-    let mut text = ink.yellow("its manifests changed since it was last started:");
+fn changed(changes: &str, styles: Styles) -> String {
+    let mut text = styles.yellow("its manifests changed since it was last started:");
     for line in changes.lines() {
         let shown = match line.as_bytes().first() {
-            Some(b'+') => ink.green(line),
-            Some(b'-') => ink.red(line),
-            Some(b'@') => ink.dim(line),
+            Some(b'+') => styles.green(line),
+            Some(b'-') => styles.red(line),
+            Some(b'@') => styles.dim(line),
             _ => line.to_owned(),
         };
         let _ = write!(text, "\n  {shown}");
@@ -318,7 +318,7 @@ fn show(view: &preflight::View<'_>, changes: Option<&str>, output: &Output) -> R
     if let Some(changes) = changes
         && !output.json
     {
-        output.print(&changed(changes, output.ink()))?;
+        output.print(&changed(changes, output.styles()))?;
     }
     Ok(exit::DONE)
 }

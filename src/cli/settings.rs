@@ -1,4 +1,4 @@
-//! `bottle settings`: every setting, what it is now, and whether a person set it.
+//! `bottle settings`: every setting, what it is now, and whether a user set it.
 
 use serde::Serialize;
 
@@ -31,12 +31,12 @@ impl Show {
             output.print_json(&rows)?;
             return Ok(exit::DONE);
         }
-        let ink = output.ink();
+        let styles = output.styles();
         let cells: Vec<Vec<String>> = rows
             .iter()
             .map(|row| {
                 let value = inert(&row.value);
-                let value = if row.changed { ink.bold(&value) } else { value };
+                let value = if row.changed { styles.bold(&value) } else { value };
                 vec![row.key.to_owned(), value, row.means.to_owned()]
             })
             .collect();
@@ -67,7 +67,9 @@ const SETTINGS: &[(&str, &str, Value)] = &[
     ("detach_keys", "leave a session running", |s| {
         s.detach_keys.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
     }),
-    ("docker.door", "how a bottle reaches its door on an engine", |s| s.docker.door.word().to_owned()),
+    ("docker.transport", "how a bottle reaches its proxy on an engine", |s| {
+        s.docker.transport.word().to_owned()
+    }),
     ("docker.subnets", "where bottles' networks on an engine come from", |s| s.docker.subnets.to_string()),
     ("docker.runtime", "what runs the containers", |s| {
         s.docker.runtime.clone().unwrap_or_else(|| "the engine's own".to_owned())
@@ -82,7 +84,7 @@ const SETTINGS: &[(&str, &str, Value)] = &[
         listed(s.home_allow.iter().map(|path| path.display().to_string()))
     }),
     ("keep_days", "days for which what models cost stays on record", |s| s.keep_days.to_string()),
-    ("logs.keep", "bytes of the door's log that are kept of each bottle", |s| {
+    ("logs.keep", "bytes of the proxy's log that are kept of each bottle", |s| {
         indicatif::HumanBytes(s.log_keep).to_string()
     }),
     ("supervise.call_wait", "how long an agent's call waits for you", |s| clock(s.waits.call_seconds)),

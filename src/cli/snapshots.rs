@@ -11,9 +11,9 @@ use super::completions;
 use super::connect::{connect, lost, unlistable};
 use super::error::{CliError, Kind};
 use super::exit;
+use super::json_schema::ListedSnapshot;
 use super::layout::Table;
 use super::output::{Output, one_line};
-use super::shapes::ListedSnapshot;
 use crate::backend::{Snapshot, registry};
 use crate::host::Host;
 use crate::instance::record::{Record, Status};
@@ -63,7 +63,7 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     if found.is_empty() {
         output.note("there is no snapshot; `bottle commit` makes one of a bottle");
     }
-    let ink = output.ink();
+    let styles = output.styles();
     let row = |snapshot: &ListedSnapshot| {
         let agent = snapshot.agent.as_deref().unwrap_or("?");
         let label = match &snapshot.label {
@@ -72,9 +72,9 @@ pub(crate) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
         };
         let size = snapshot.bytes.map_or_else(|| "?".to_owned(), |bytes| HumanBytes(bytes).to_string());
         let status = match snapshot.status {
-            "ready" => ink.green("ready"),
-            "gone" => ink.red("gone: `bottle resume` starts without it"),
-            other => ink.yellow(other),
+            "ready" => styles.green("ready"),
+            "gone" => styles.red("gone: `bottle resume` starts without it"),
+            other => styles.yellow(other),
         };
         let made = snapshot.made_at.strftime("%Y-%m-%d %H:%M:%SZ").to_string();
         vec![snapshot.backend.clone(), snapshot.slug.clone(), label, made, size, status]

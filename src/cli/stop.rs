@@ -10,7 +10,7 @@ use super::error::CliError;
 use super::exit;
 use super::output::Output;
 use super::progress;
-use super::which::{Question, is_running};
+use super::select_bottle::{Question, is_running};
 use crate::host::Host;
 use crate::keeper::protocol::{Ended, KeeperEvent, KeeperRequest};
 

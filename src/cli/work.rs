@@ -1,4 +1,4 @@
-//! Unsaved work when an agent ended by itself: a person at a terminal says what becomes of it.
+//! Unsaved work when an agent ended by itself: a user at a terminal says what becomes of it.
 //!
 //! The keeper waits with the bottle as long as the offer is open, so a pull still finds its git. Whoever does not
 //! answer, or goes away, has it kept.
@@ -12,7 +12,7 @@ use super::error::CliError;
 use super::output::Output;
 use super::pull;
 use super::session::Signals;
-use super::terminal::{self, Person};
+use super::terminal::{self, TerminalUser};
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndChoice, KeeperEvent};
@@ -38,8 +38,8 @@ pub(crate) async fn decide(
     }
     let choice = loop {
         let question = format!("There is unsaved work in {slug}.");
-        // On a thread of its own, so that a signal is heard while the person thinks.
-        let asking = tokio::task::spawn_blocking(move || Person::find()?.word(&question, &WORDS));
+        // On a thread of its own, so that a signal is heard while the user thinks.
+        let asking = tokio::task::spawn_blocking(move || TerminalUser::find()?.word(&question, &WORDS));
         let answer = tokio::select! {
             answer = asking => answer,
             _ = signals.end() => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bottle_egress::outward;
+use bottle_egress::host_connector;
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -59,7 +59,8 @@ async fn exchange(
     let not_asked = |why: String| CallError::NotAsked(why);
     let host = url.host_str().ok_or_else(|| not_asked("its address names no host".to_owned()))?;
     let port = url.port_or_known_default().unwrap_or(443);
-    let stream = outward::connect(host, port, roots).await.map_err(|error| not_asked(error.to_string()))?;
+    let stream =
+        host_connector::connect(host, port, roots).await.map_err(|error| not_asked(error.to_string()))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| not_asked(error.to_string()))?;

@@ -73,7 +73,7 @@ pub struct Named<'a> {
 pub struct ForgeError {
     /// What was not done, with which key of which repository, and why.
     pub message: String,
-    /// What the person does next.
+    /// What the user does next.
     pub hint: String,
     /// Whether it may have been done all the same.
     pub unsure: bool,

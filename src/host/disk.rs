@@ -1,4 +1,4 @@
-//! What a disk answered, in words for a person: why something could not be written, and what to do about it.
+//! What a disk answered, in words for a user: why something could not be written, and what to do about it.
 
 use std::io::{self, ErrorKind};
 
@@ -15,7 +15,7 @@ pub fn plain(error: io::Error) -> io::Error {
     }
 }
 
-/// What the person does about a folder of bottle's that cannot be used, where the error says it.
+/// What the user does about a folder of bottle's that cannot be used, where the error says it.
 #[must_use]
 pub fn hint(error: &io::Error) -> &'static str {
     if error.raw_os_error() == Some(Errno::NOLCK.raw_os_error()) {

@@ -6,28 +6,28 @@ use bottle_contract::yaml::Spanned;
 use ipnet::Ipv4Net;
 use serde::Deserialize;
 
-/// What a person set for the Docker backend, complete.
+/// What a user set for the Docker backend, complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerSettings {
-    /// `door`: how a bottle reaches its door.
-    pub door: DockerDoor,
+    /// `transport`: how a bottle reaches its bundle.
+    pub transport: DockerTransport,
     /// `subnets`: the range that bottles' networks come from.
     pub subnets: Ipv4Net,
     /// `runtime`: what runs the agent's container (`runsc`); the engine's own default when absent.
     pub runtime: Option<String>,
 }
 
-/// See [`DockerSettings::door`].
+/// See [`DockerSettings::transport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum DockerDoor {
+pub enum DockerTransport {
     /// Over a network that bottle and bundle have for themselves.
     Network,
     /// By sockets in a shared volume; the bottle has no network at all.
     Socket,
 }
 
-impl DockerDoor {
+impl DockerTransport {
     /// As it is written.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -46,7 +46,7 @@ const LONGEST_PREFIX: u8 = 27;
 
 impl Default for DockerSettings {
     fn default() -> Self {
-        Self { door: DockerDoor::Network, subnets: SUBNETS, runtime: None }
+        Self { transport: DockerTransport::Network, subnets: SUBNETS, runtime: None }
     }
 }
 
@@ -54,7 +54,9 @@ impl Default for DockerSettings {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Written {
-    door: Option<DockerDoor>,
+    /// `door` until the key had its name.
+    #[serde(alias = "door")]
+    transport: Option<DockerTransport>,
     subnets: Option<Spanned<String>>,
     runtime: Option<Spanned<String>>,
 }
@@ -67,7 +69,7 @@ impl Written {
     pub(super) fn settle(self) -> Result<DockerSettings, (Spanned<String>, &'static str)> {
         let default = DockerSettings::default();
         Ok(DockerSettings {
-            door: self.door.unwrap_or(default.door),
+            transport: self.transport.unwrap_or(default.transport),
             subnets: self.subnets.map_or(Ok(default.subnets), subnets)?,
             runtime: self.runtime.map(runtime).transpose()?,
         })

@@ -11,7 +11,7 @@ use super::disk;
 /// A file that is being written, in few large pieces whatever the writer's are.
 pub type Filled<'a> = BufWriter<&'a mut File>;
 
-/// Puts what `fill` writes in the place of the file at `path`, for this person alone (mode 0600). A reader sees
+/// Puts what `fill` writes in the place of the file at `path`, for this user alone (mode 0600). A reader sees
 /// what was there before or all of the new; after a loss of power it may be either, or empty.
 ///
 /// # Errors

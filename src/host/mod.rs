@@ -24,7 +24,7 @@ pub use process_host::HostError;
 pub use rules::{OwnRules, OwnRulesError};
 pub use settings::{Settings, SettingsError};
 
-/// The person's machine as `bottle` sees it.
+/// The user's machine as `bottle` sees it.
 #[derive(Clone)]
 pub struct Host {
     /// Environment variables.
@@ -33,9 +33,9 @@ pub struct Host {
     pub cwd: PathBuf,
     /// `$BOTTLE_HOME`, absolute.
     pub home: PathBuf,
-    /// The person's own home directory.
+    /// The user's own home directory.
     pub user_home: PathBuf,
-    /// Where sockets of running bottles lie: private to this person and this `$BOTTLE_HOME`, short.
+    /// Where sockets of running bottles lie: private to this user and this `$BOTTLE_HOME`, short.
     pub runtime: PathBuf,
     /// This program.
     pub program: PathBuf,

@@ -33,7 +33,7 @@ pub enum HostError {
     /// `$BOTTLE_HOME` is there and no folder.
     #[error("{} is no folder", .0.display())]
     HomeNotFolder(PathBuf),
-    /// `$BOTTLE_HOME` is somebody else's, who would decide what this person's agents may reach.
+    /// `$BOTTLE_HOME` is somebody else's, who would decide what this user's agents may reach.
     #[error("{} belongs to another user ({owner})", path.display())]
     HomeNotYours {
         /// The folder.
@@ -77,7 +77,7 @@ pub enum HostError {
 }
 
 impl HostError {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl HostError {
 }
 
 impl Host {
-    /// The person's machine as this process sees it. Creates nothing.
+    /// The user's machine as this process sees it. Creates nothing.
     ///
     /// # Errors
     /// [`HostError`] when the working directory, the home or this program cannot be found.

@@ -24,7 +24,7 @@ pub fn of_this_machine() -> String {
 }
 
 /// Linux distributions keep every root in one file besides their folder of hundreds: fifty times faster to read. It
-/// is the file that curl goes by; where a folder is named by the person (`SSL_CERT_DIR`), that counts too.
+/// is the file that curl goes by; where a folder is named by the user (`SSL_CERT_DIR`), that counts too.
 fn in_one_file() -> Option<String> {
     if cfg!(not(target_os = "linux")) {
         return None;

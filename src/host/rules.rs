@@ -1,4 +1,4 @@
-//! `$BOTTLE_HOME/rules/*.toml`: a person's own rules for what may not leave a bottle.
+//! `$BOTTLE_HOME/rules/*.toml`: a user's own rules for what may not leave a bottle.
 //!
 //! In gitleaks' configuration format. They are read before anything starts, so that a wrong one is told with its
 //! place, and again at launch, when their texts go to the guards. Nothing of a project is read.
@@ -52,7 +52,7 @@ pub enum OwnRulesError {
 }
 
 impl OwnRulesError {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> &str {
         match self {

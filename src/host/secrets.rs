@@ -1,4 +1,4 @@
-//! Secret references → values: read once, at launch, in the process that has the person's terminal.
+//! Secret references → values: read once, at launch, in the process that has the user's terminal.
 //!
 //! Values live in memory and in the launch order only. Every read has a bound and every wait a deadline,
 //! and no message here ever holds a value.
@@ -27,12 +27,12 @@ use crate::plan::{SecretNeed, SecretSource};
 /// No token, key or certificate is larger; a reference to something that is stops here.
 const SECRET_MAX: usize = 64 * 1024;
 
-/// How long a command may take: a person may have to unlock a vault or touch a key.
+/// How long a command may take: a user may have to unlock a vault or touch a key.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Someone to ask. The host's terminal in a command; absent in a script.
 pub trait Ask: Send {
-    /// Asks for one secret without echo. Nothing when the person cancels.
+    /// Asks for one secret without echo. Nothing when the user cancels.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -44,7 +44,7 @@ pub trait Ask: Send {
 pub struct Secrets {
     /// By the need's id.
     pub values: BTreeMap<String, SecretText>,
-    /// What the person should know of where they came from (a file that others can read).
+    /// What the user should know of where they came from (a file that others can read).
     pub warnings: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ pub enum SecretError {
     /// Not set, and nobody to ask.
     #[error("{}", missing(.0))]
     Missing(Vec<SecretNeed>),
-    /// The person did not want to say.
+    /// The user did not want to say.
     #[error("no value was given for {0}")]
     Cancelled(String),
     /// The reference leads to nothing usable.
@@ -64,7 +64,7 @@ pub enum SecretError {
         purpose: String,
         /// What went wrong, without the value.
         why: String,
-        /// What the person does next.
+        /// What the user does next.
         hint: Option<String>,
     },
 }
@@ -74,7 +74,7 @@ const MEND: &str =
     "mend what it leads to, or the reference: `bottle info AGENT --explain` shows where it stands";
 
 impl SecretError {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -127,7 +127,7 @@ pub async fn resolve(
         };
         let value = match (value, ask.as_deref_mut()) {
             (Some(value), _) => value,
-            (None, Some(person)) => asked(host, person, need, &mut secrets.warnings).await?,
+            (None, Some(user)) => asked(host, user, need, &mut secrets.warnings).await?,
             (None, None) => {
                 absent.push(need.clone());
                 continue;
@@ -141,7 +141,7 @@ pub async fn resolve(
 
 async fn asked(
     host: &Host,
-    person: &mut dyn Ask,
+    user: &mut dyn Ask,
     need: &SecretNeed,
     warnings: &mut Vec<String>,
 ) -> Result<Secret, SecretError> {
@@ -155,7 +155,7 @@ async fn asked(
             need.purpose.clone()
         }
     };
-    let value = match person.secret(&question) {
+    let value = match user.secret(&question) {
         Ok(Some(value)) if !value.expose().is_empty() => value,
         Ok(_) => return Err(SecretError::Cancelled(need.purpose.clone())),
         Err(error) => return Err(unreadable(need, format!("the terminal: {error}"), None)),

@@ -1,12 +1,12 @@
 use super::*;
 
 /// Answers every question and remembers it.
-struct Person {
+struct User {
     answer: Option<&'static str>,
     questions: Vec<String>,
 }
 
-impl Ask for Person {
+impl Ask for User {
     fn secret(&mut self, question: &str) -> io::Result<Option<Secret>> {
         self.questions.push(question.to_owned());
         Ok(self.answer.map(|answer| Secret::new(answer.to_owned())))
@@ -91,18 +91,18 @@ async fn everything_missing_is_named_at_once_with_every_way_to_give_it() {
 }
 
 #[tokio::test]
-async fn a_person_is_asked_once_for_one_source_and_may_cancel() {
+async fn a_user_is_asked_once_for_one_source_and_may_cancel() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[], home.path());
     let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("T".into()))];
-    let mut person = Person { answer: Some("typed"), questions: Vec::new() };
-    let secrets = resolve(&host, &needs, Some(&mut person)).await.expect("secrets");
+    let mut user = User { answer: Some("typed"), questions: Vec::new() };
+    let secrets = resolve(&host, &needs, Some(&mut user)).await.expect("secrets");
     assert_eq!((value(&secrets, "a"), value(&secrets, "b")), ("typed", "typed"));
-    assert_eq!(person.questions.len(), 1);
-    assert!(person.questions[0].starts_with("T (route a); or file:PATH"), "{:?}", person.questions);
+    assert_eq!(user.questions.len(), 1);
+    assert!(user.questions[0].starts_with("T (route a); or file:PATH"), "{:?}", user.questions);
     for answer in [None, Some("")] {
-        let mut person = Person { answer, questions: Vec::new() };
-        let error = resolve(&host, &needs, Some(&mut person)).await.expect_err("cancelled");
+        let mut user = User { answer, questions: Vec::new() };
+        let error = resolve(&host, &needs, Some(&mut user)).await.expect_err("cancelled");
         assert!(matches!(error, SecretError::Cancelled(_)));
     }
 }
@@ -137,8 +137,8 @@ async fn a_reference_that_was_typed_is_read_now_and_from_then_on() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[("PATH", "/usr/bin:/bin")], home.path());
     let needs = [need("a", SecretSource::Env("T".into())), need("b", SecretSource::Env("U".into()))];
-    let mut person = Person { answer: Some("cmd:printf 's3cret value'"), questions: Vec::new() };
-    let secrets = resolve(&host, &needs, Some(&mut person)).await.expect("secrets");
+    let mut user = User { answer: Some("cmd:printf 's3cret value'"), questions: Vec::new() };
+    let secrets = resolve(&host, &needs, Some(&mut user)).await.expect("secrets");
     assert_eq!(value(&secrets, "a"), "s3cret value");
     assert!(secrets.warnings[0].contains("T is read from there from now on"), "{:?}", secrets.warnings);
     let file = home.path().join(".bottle/secrets.yml");
@@ -160,9 +160,9 @@ async fn a_reference_that_leads_nowhere_is_not_kept() {
     let home = tempfile::tempdir().expect("folder");
     let host = host(&[], home.path());
     for typed in ["file:/no/such/file", "file:relative", "cmd:", "cmd:no-such-program-here"] {
-        let mut person = Person { answer: Some(typed), questions: Vec::new() };
+        let mut user = User { answer: Some(typed), questions: Vec::new() };
         let needs = [need("a", SecretSource::Env("T".into()))];
-        let error = resolve(&host, &needs, Some(&mut person)).await.expect_err(typed);
+        let error = resolve(&host, &needs, Some(&mut user)).await.expect_err(typed);
         assert!(matches!(error, SecretError::Unreadable { .. }), "{typed}: {error}");
         assert!(!home.path().join(".bottle/secrets.yml").exists(), "{typed}");
     }

@@ -1,4 +1,4 @@
-//! `$BOTTLE_HOME/settings.yml`: what a person sets once for every bottle.
+//! `$BOTTLE_HOME/settings.yml`: what a user sets once for every bottle.
 //!
 //! A missing file means the defaults. Keys are strict, and a key that is known and has no effect yet is
 //! refused with that word: a setting that is taken and ignored would be a promise not kept.
@@ -18,20 +18,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::Host;
 use super::docker_settings::{self, DockerSettings};
 use crate::manifest::resources::ByteSize;
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
-/// What a person set, complete.
+/// What a user set, complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// `backend`: taken when neither a flag, nor `BOTTLE_BACKEND`, nor the bottle names one.
     pub backend: Option<String>,
     /// `detach_keys`: the bytes that leave a session running; absent switches them off.
     pub detach_keys: Option<DetachKeys>,
-    /// `terminal.pass`: what an agent's output may do to the person's terminal beyond text and colours.
+    /// `terminal.pass`: what an agent's output may do to the user's terminal beyond text and colours.
     pub terminal_pass: Pass,
-    /// `home_allow`: paths of the person's home that host mode may show, read-only; `~` is that home.
+    /// `home_allow`: paths of the user's home that host mode may show, read-only; `~` is that home.
     pub home_allow: Vec<PathBuf>,
-    /// `logs.keep`: bytes of the door's log that are kept of each bottle.
+    /// `logs.keep`: bytes of the proxy's log that are kept of each bottle.
     pub log_keep: u64,
     /// `egress.body_limit` and `egress.spool_quota`.
     pub limits: Limits,
@@ -48,7 +48,7 @@ pub struct Settings {
 /// `logs.keep` when nobody sets it.
 const LOG_KEEP: u64 = 64 << 20;
 
-/// How long a person is waited for, in seconds.
+/// How long a user is waited for, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     /// `supervise.token_timeout`: by a request that holds what they have to allow.
@@ -74,7 +74,7 @@ const LOG_KEEP_MIN: u64 = 1 << 20;
 /// The least `egress.body_limit` and `egress.spool_quota`: what is held in memory anyway.
 const LIMIT_MIN: u64 = 1 << 20;
 
-/// The longest that a person is waited for. What waits holds a place among few, and its client is gone by then.
+/// The longest that a user is waited for. What waits holds a place among few, and its client is gone by then.
 const WAIT_MAX: u64 = 24 * 60 * 60;
 
 /// The longest that a call waits: clients cut calls at a minute.
@@ -130,7 +130,7 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
@@ -418,7 +418,7 @@ fn at<T>(place: &Spanned<T>, problem: &str) -> String {
 
 fn problem(error: YamlError) -> Problem {
     let hint = error.unknown_key.as_ref().and_then(|unknown| {
-        let near = nearest(&unknown.key, unknown.accepted.iter().copied())?;
+        let near = suggest(&unknown.key, unknown.accepted.iter().copied())?;
         Some(format!("did you mean `{near}`?"))
     });
     let at = error.at.map(|at| format!("{at}:")).unwrap_or_default();
@@ -435,7 +435,7 @@ fn read(path: &std::path::Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::docker_settings::DockerDoor;
+    use crate::host::docker_settings::DockerTransport;
 
     #[test]
     fn nothing_written_means_the_defaults() {
@@ -451,7 +451,7 @@ mod tests {
             "backend: linux\ndetach_keys: ctrl-p,ctrl-q\nterminal:\n  pass: [title, notify]\n\
              logs: {keep: 8MiB}\negress: {body_limit: 32MiB}\nkeep_days: 7\nhome_allow: [~/x]\n\
              supervise: {token_timeout: 90s, git_timeout: 1h, call_wait: 20s, notify: \"curl -d @- 'a b'\"}\n\
-             docker: {door: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
+             docker: {transport: socket, subnets: 10.9.0.0/20, runtime: runsc}\n",
         );
         assert_eq!(
             settings,
@@ -466,7 +466,7 @@ mod tests {
                 notify: Some(["curl", "-d", "@-", "a b"].map(str::to_owned).to_vec()),
                 keep_days: 7,
                 docker: DockerSettings {
-                    door: DockerDoor::Socket,
+                    transport: DockerTransport::Socket,
                     subnets: "10.9.0.0/20".parse().expect("a network"),
                     runtime: Some("runsc".to_owned()),
                 },
@@ -519,7 +519,7 @@ mod tests {
             "supervise: {call_wait: 0s}\n",
             "supervise: {call_wait: 56s}\n",
             "supervise: 300\n",
-            "docker: {door: window}\n",
+            "docker: {transport: window}\n",
             "docker: {subnets: 10.9.0.0/28}\n",
             "docker: {subnets: 10.9.0.1/16}\n",
             "docker: {subnets: 'fd00::/8'}\n",

@@ -29,7 +29,7 @@ const MOST_HEAD: u64 = 128;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
-    /// A person answered, and nothing at the door changes by it.
+    /// A user answered, and nothing at the proxy changes by it.
     Decided {
         /// The question.
         proposal: Id,
@@ -43,7 +43,7 @@ pub enum Entry {
         /// SHA-256 of what was asked, in hexadecimal.
         payload: String,
     },
-    /// These routes are about to become live, because a person said so.
+    /// These routes are about to become live, because a user said so.
     Intent {
         /// The question.
         proposal: Id,
@@ -179,7 +179,7 @@ impl Trail {
             .map_err(|source| AuditError::Io { path: self.head.clone(), source })
     }
 
-    /// The last line as it was kept beside the file, for a person to keep elsewhere; none where nothing was decided.
+    /// The last line as it was kept beside the file, for a user to keep elsewhere; none where nothing was decided.
     #[must_use]
     pub fn kept_head(&self) -> Option<String> {
         let file = File::open(&self.head).ok()?;

@@ -46,7 +46,7 @@ pub struct Found {
 pub struct Orphan {
     /// Its slug.
     pub slug: Slug,
-    /// What it is, for the person.
+    /// What it is, for the user.
     pub why: String,
     /// Its backend's name.
     pub backend: String,

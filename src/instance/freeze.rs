@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::committed::{self, Committed};
 use super::record::Record;
 use super::store::Claim;
-use crate::backend::{Backend, BackendError, Snapshot, Told};
+use crate::backend::{Backend, BackendError, ProgressSink, Snapshot};
 use crate::host::clock;
 
 /// What a commit came to.
@@ -24,7 +24,7 @@ use crate::host::clock;
 pub struct Commit {
     /// The new snapshot.
     pub snapshot: Snapshot,
-    /// What the person should know of it, a sentence fragment each.
+    /// What the user should know of it, a sentence fragment each.
     pub notes: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub enum FreezeError {
 ///
 /// # Errors
 /// [`FreezeError`]; then everything is as it was.
-pub async fn commit(backend: &dyn Backend, claim: &Claim, told: Told) -> Result<Commit, FreezeError> {
+pub async fn commit(backend: &dyn Backend, claim: &Claim, told: ProgressSink) -> Result<Commit, FreezeError> {
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
     // What the agent does from here on may not be in it.

@@ -1,4 +1,4 @@
-//! The door's log in a bottle's folder: a ring of files.
+//! The proxy's log in a bottle's folder: a ring of files.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// The longest line that is read whole, in bytes; the door writes none near it.
+/// The longest line that is read whole, in bytes; the proxy writes none near it.
 pub const LINE_MAX: u64 = 1 << 20;
 
 /// `egress.3.jsonl`, `egress.2.jsonl`, … and the current one last.

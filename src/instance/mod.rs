@@ -6,10 +6,10 @@
 //!     lock            held by the living keeper; the only proof of life
 //!     agent/          the backend's writable layers
 //!     committed-image the bottle's last whole snapshot ([`committed`])
-//!     routes.json     the routes that its door goes by now ([`routes`])
-//!     manifest.yml    what it was started from, for a person to compare with
+//!     routes.json     the routes that its proxy goes by now ([`routes`])
+//!     manifest.yml    what it was started from, for a user to compare with
 //!     logs/           the agent's output, and what the program's own roles say, redacted
-//!     logs/guards/    the door's log, and what it counted and no keeper took ([`crate::backend::GUARD_LOGS`])
+//!     logs/guards/    the proxy's log, and what it counted and no keeper took ([`crate::backend::SIDECAR_LOGS`])
 //!     .preserve       there is work in it, or a snapshot: no cleanup takes it away
 //! ```
 //! A claim is one rename: the folder appears under its slug complete, with its lock held and its record

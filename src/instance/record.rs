@@ -76,7 +76,7 @@ pub struct Record {
     /// Whether its logs stay, to be learned from.
     #[serde(default)]
     pub learn: bool,
-    /// What guards its door, as it was last known to the keeper.
+    /// What guards its proxy, as it was last known to the keeper.
     #[serde(default)]
     pub services: Vec<Service>,
     /// Why it is locked, once it is: nothing leaves it any more.
@@ -89,12 +89,12 @@ pub struct Record {
     pub manifest_hash: String,
 }
 
-/// One of the programs that guard a bottle's door.
+/// One of the programs that guard a bottle's proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// `egress`, `git-gate`, `supervise`.
     pub name: String,
-    /// Whether it works; the part of the door of one that does not is closed.
+    /// Whether it works; the part of the proxy of one that does not is closed.
     pub up: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The routes that a bottle goes by now: `state/<slug>/routes.json`.
 //!
-//! Written before the door gets them, so that whoever takes the bottle over knows at least as much as the door.
+//! Written before the proxy gets them, so that whoever takes the bottle over knows at least as much as the proxy.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

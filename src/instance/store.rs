@@ -91,7 +91,7 @@ pub struct Unlistable {
 }
 
 impl Unlistable {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         disk::hint(&self.source)
@@ -367,7 +367,7 @@ impl Claim {
         !matches!(committed::read(&self.folder), Ok(None))
     }
 
-    /// Takes over what the bottle's door counted and no keeper did. The door has ended.
+    /// Takes over what the bottle's proxy counted and no keeper did. The proxy has ended.
     ///
     /// # Errors
     /// When it cannot be written; it then stays in the folder.
@@ -566,9 +566,9 @@ mod tests {
         let claim = store.claim(record("empty")).expect("nothing is in it");
         claim.remove().expect("removed");
         assert_eq!(fs::read_dir(&store.root).expect("listed").count(), 0);
-        fs::write(store.root.join("file"), "a person's").expect("written");
+        fs::write(store.root.join("file"), "a user's").expect("written");
         assert!(matches!(store.claim(record("file")), Err(ClaimError::Taken { .. })));
-        assert_eq!(fs::read_to_string(store.root.join("file")).expect("read"), "a person's");
+        assert_eq!(fs::read_to_string(store.root.join("file")).expect("read"), "a user's");
     }
 
     #[test]

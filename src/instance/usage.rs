@@ -2,7 +2,7 @@
 //!
 //! The file outlives its bottle, and bottles of one name share it. A record is written once: it is known by its
 //! id when it comes again, because a keeper died before it could say that it had it, or because it was found in
-//! the folder of a bottle whose door was killed ([`gather`]).
+//! the folder of a bottle whose proxy was killed ([`gather`]).
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -16,20 +16,20 @@ use jiff::Timestamp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::GUARD_LOGS;
+use crate::backend::SIDECAR_LOGS;
 use crate::host::files;
 
 /// Bytes of one file, a million answers. An agent that makes more of them, of a host that helps it, shall not
-/// fill the person's disk.
+/// fill the user's disk.
 const MOST: u64 = 256 << 20;
 
-/// Bytes at a file's end whose records are known again: many times what a door hands over at once.
+/// Bytes at a file's end whose records are known again: many times what a proxy hands over at once.
 const TAIL: u64 = 1 << 20;
 
 /// Records that are known again.
 const KNOWN: usize = 4096;
 
-/// Bytes that are read of a door's own file of records; it keeps it shorter.
+/// Bytes that are read of a proxy's own file of records; it keeps it shorter.
 const WAITING_MAX: u64 = 64 << 20;
 
 /// A line as it is written: fields are only ever added.
@@ -153,13 +153,13 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Takes over what a bottle's door could not hand over, found in the bottle's folder. Whoever calls it holds the
-/// bottle's claim, and its door has ended.
+/// Takes over what a bottle's proxy could not hand over, found in the bottle's folder. Whoever calls it holds the
+/// bottle's claim, and its proxy has ended.
 ///
 /// # Errors
 /// When it cannot be read or written; then it is still there.
 pub fn gather(home: &Path, folder: &Path, slug: &Slug, agent: &str) -> io::Result<()> {
-    let Some(file) = open_waiting(&folder.join(GUARD_LOGS).join(WAITING_FILE))? else { return Ok(()) };
+    let Some(file) = open_waiting(&folder.join(SIDECAR_LOGS).join(WAITING_FILE))? else { return Ok(()) };
     let mut waiting: Vec<Usage> = lines(file.take(WAITING_MAX))
         .filter_map(|line| line.map(|line| serde_json::from_slice(&line).ok()).transpose())
         .collect::<io::Result<_>>()?;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn waits(folder: &Path, text: &str) {
-        let guards = folder.join(GUARD_LOGS);
+        let guards = folder.join(SIDECAR_LOGS);
         std::fs::create_dir_all(&guards).expect("folder");
         std::fs::write(guards.join(WAITING_FILE), text).expect("write");
     }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_door_left_is_taken_over_once() {
+    fn what_a_killed_proxy_left_is_taken_over_once() {
         let home = tempfile::tempdir().expect("home");
         let folder = home.path().join("state/one");
         let gather = || gather(home.path(), &folder, &slug(), "claude");
@@ -370,11 +370,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_the_door_is_left_alone() {
+    fn what_is_no_file_of_the_proxy_is_left_alone() {
         let home = tempfile::tempdir().expect("home");
         let folder = home.path().join("state/one");
         waits(&folder, "");
-        let waiting = folder.join(GUARD_LOGS).join(WAITING_FILE);
+        let waiting = folder.join(SIDECAR_LOGS).join(WAITING_FILE);
         std::fs::remove_file(&waiting).expect("remove");
         let line = serde_json::to_string(&now("a")).expect("line");
         std::fs::write(home.path().join("elsewhere"), line + "\n").expect("write");

@@ -17,7 +17,7 @@ use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
 /// How long a keeper that holds its lock may take until its socket is there: it is launching.
 const SOCKET_WITHIN: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ const SOCKET_WITHIN: Duration = Duration::from_secs(30);
 /// How long to wait between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Variables a keeper inherits. The rest of the person's environment stays with the person.
+/// Variables a keeper inherits. The rest of the user's environment stays with the user.
 const INHERITED: [&str; 11] = [
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
@@ -262,6 +262,6 @@ async fn spawn(host: &Host, slug: &Slug) -> Result<Channel, ClientError> {
 /// That there is none of this name, and what there is of a similar one.
 pub(crate) fn no_such_bottle(store: &Store, slug: &Slug) -> ClientError {
     let slugs: Vec<Slug> = store.list().unwrap_or_default().into_iter().map(|listed| listed.slug).collect();
-    let near = nearest(slug.as_str(), slugs.iter().map(Slug::as_str)).and_then(|near| near.parse().ok());
+    let near = suggest(slug.as_str(), slugs.iter().map(Slug::as_str)).and_then(|near| near.parse().ok());
     ClientError::NoSuchBottle { slug: slug.clone(), near }
 }

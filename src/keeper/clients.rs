@@ -18,7 +18,7 @@ use super::protocol::{Ended, KeeperEvent, KeeperRequest};
 pub(super) struct Shared {
     pub(super) guest: Channel,
     pub(super) notices: Arc<Notices>,
-    /// Asks a person for the bottle, and takes their answers.
+    /// Asks a user for the bottle, and takes their answers.
     pub(super) asker: Asker,
     pub(super) commands: mpsc::Sender<Command>,
     pub(super) attached: watch::Sender<Attached>,
@@ -39,7 +39,7 @@ pub(super) enum Command {
     },
     /// Let it live without its first client.
     Detach,
-    /// Note that a service at the door ended, or without a name all of them.
+    /// Note that a service at the proxy ended, or without a name all of them.
     ServiceDown(Option<String>),
     /// Note that the bottle is locked.
     LockedOut(LockOut),
@@ -112,7 +112,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         Ok(KeeperRequest::Stop { grace_ms }) => {
             let stream = request.accept();
             let _ = shared.commands.send(Command::Stop { grace_ms }).await;
-            tell_end(&stream, &shared).await;
+            send_end(&stream, &shared).await;
         }
         Ok(KeeperRequest::Detach) => {
             let stream = request.accept();
@@ -136,7 +136,7 @@ async fn answer(request: Request, shared: Arc<Shared>) {
         }
         Ok(KeeperRequest::Ask(question)) => {
             let asker = shared.asker.clone();
-            // Nobody goes on by the answer but the door.
+            // Nobody goes on by the answer but the proxy.
             tokio::spawn(async move { asker.ask(*question).await });
             let stream = request.accept();
             let _ = stream.message(&KeeperEvent::Done).await;
@@ -218,10 +218,10 @@ async fn tell(stream: Stream, shared: &Shared) {
             return;
         }
     }
-    tell_end(&stream, shared).await;
+    send_end(&stream, shared).await;
 }
 
-async fn tell_end(stream: &Stream, shared: &Shared) {
+async fn send_end(stream: &Stream, shared: &Shared) {
     let mut ended = shared.ended.subscribe();
     let ended = ended.wait_for(Option::is_some).await.ok().and_then(|ended| ended.clone());
     if let Some(ended) = ended {

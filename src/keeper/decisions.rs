@@ -1,4 +1,4 @@
-//! What a person's answer brings: a line of the audit, and for routes a new state of the door.
+//! What a user's answer brings: a line of the audit, and for routes a new state of the proxy.
 //!
 //! ```text
 //! answer ─► merged, checked ─► audit: intent ─► routes.json ─► bundle ─► its word ─► audit: live ─► told
@@ -6,7 +6,7 @@
 //! ```
 //! Everything is done again when an answer comes twice: what is allowed already changes nothing.
 //!
-//! A yes for one request is laid beside the routes, not over them, until the door says that the request passed.
+//! A yes for one request is laid beside the routes, not over them, until the proxy says that the request passed.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use bottle_contract::names::Slug;
 use bottle_contract::proposal;
 use bottle_contract::queue::{Id, Proposal, Response, Scope, Status};
 use bottle_contract::route::{Form, RouteTable, parse_routes, render_routes};
-use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Once, Routes};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, OneTimeGrant, Routes};
 use bottle_queue::{Decide, Outcome};
 use sha2::{Digest, Sha256};
 use similar::TextDiff;
@@ -33,7 +33,7 @@ use crate::instance::routes;
 /// How long the bundle may take to say that routes are live; it gives its daemons eight seconds.
 const LIVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// How much may wait for its one request. All of it goes to the door with every change, in one message.
+/// How much may wait for its one request. All of it goes to the proxy with every change, in one message.
 const MOST_ONCE: usize = 8;
 
 /// Decides for one bottle.
@@ -49,7 +49,7 @@ struct Inner {
     live: Mutex<Live>,
 }
 
-/// What the door goes by.
+/// What the proxy goes by.
 #[derive(Debug)]
 struct Live {
     /// None where it is not known: the bottle comes from an older version, or its file is damaged.
@@ -59,7 +59,7 @@ struct Live {
 }
 
 impl Decisions {
-    /// For the bottle in `folder`, whose door goes by `routes`.
+    /// For the bottle in `folder`, whose proxy goes by `routes`.
     pub(super) fn new(
         home: &std::path::Path,
         slug: &Slug,
@@ -72,7 +72,7 @@ impl Decisions {
         Self(Arc::new(Inner { trail: Trail::of(home, slug), folder, bundle, live }))
     }
 
-    /// After a keeper was killed its routes may have been written and not sent: the door gets them now. They stand
+    /// After a keeper was killed its routes may have been written and not sent: the proxy gets them now. They stand
     /// in the audit already.
     pub(super) async fn send_again(&self, live: Option<u64>) {
         let held = self.0.live.lock().await;
@@ -92,7 +92,7 @@ impl Decisions {
         }
     }
 
-    /// A request passed by what `proposal` allowed once. The door knows already.
+    /// A request passed by what `proposal` allowed once. The proxy knows already.
     pub(super) async fn spent(&self, proposal: Id) {
         let mut held = self.0.live.lock().await;
         let Some(routes) = &mut held.routes else { return };
@@ -160,7 +160,7 @@ impl Change {
 }
 
 /// What one request may pass by.
-fn once(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> Result<Once, String> {
+fn once(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> Result<OneTimeGrant, String> {
     if proposed.routes().iter().any(|route| route.git_fetch) {
         return Err("a clone is several requests: allow it with the scope `run`".to_owned());
     }
@@ -169,7 +169,7 @@ fn once(now: &Routes, proposed: &proposal::Proposal, id: &Id) -> Result<Once, St
             "{MOST_ONCE} others wait for their one request already: allow it with the scope `run`"
         ));
     }
-    Ok(Once { proposal: id.clone(), routes: proposed.render() })
+    Ok(OneTimeGrant { proposal: id.clone(), routes: proposed.render() })
 }
 
 /// What a change of routes allows, in words.
@@ -234,7 +234,7 @@ impl Inner {
         Ok(if change.gains.is_empty() { none() } else { change.gains })
     }
 
-    /// Writes routes down, and has the door go by them.
+    /// Writes routes down, and has the proxy go by them.
     async fn make_live(&self, live: &mut Live, next: &Routes) -> Result<(), String> {
         self.keep(next.clone()).await?;
         live.sent = next.revision;
@@ -250,16 +250,17 @@ impl Inner {
 
     async fn send(&self, next: Routes) -> Result<(), String> {
         let revision = next.revision;
-        let lost = |error: bottle_channel::ChannelError| format!("the door's guard does not answer: {error}");
+        let lost =
+            |error: bottle_channel::ChannelError| format!("the proxy's guard does not answer: {error}");
         let exchange = async {
             let mut stream = self.bundle.open(&BundleRequest::Routes(next)).await.map_err(lost)?;
             match stream.receive().await.map_err(lost)? {
                 BundleEvent::Live { revision: live } if live == revision => Ok(()),
-                BundleEvent::Rejected { message } => Err(format!("the door refused the routes: {message}")),
-                _ => Err("the door's guard answered out of turn".to_owned()),
+                BundleEvent::Rejected { message } => Err(format!("the proxy refused the routes: {message}")),
+                _ => Err("the proxy's guard answered out of turn".to_owned()),
             }
         };
-        let late = || Err("the door's guard did not say in time that the routes are live".to_owned());
+        let late = || Err("the proxy's guard did not say in time that the routes are live".to_owned());
         tokio::time::timeout(LIVE_WITHIN, exchange).await.unwrap_or_else(|_| late())
     }
 

@@ -41,7 +41,7 @@ use crate::learn;
 /// How much longer than the agent's grace pid 1 may take, and how long the bundle may.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long pid 1 may look for work while a person waits to be asked about it.
+/// How long pid 1 may look for work while a user waits to be asked about it.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// What is known of the end when it begins.
@@ -52,7 +52,7 @@ pub(super) struct End {
     pub(super) grace: Duration,
     /// Whether anybody was ever attached.
     pub(super) seen: bool,
-    /// What a person said about unsaved work.
+    /// What a user said about unsaved work.
     pub(super) choice: EndChoice,
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::protocol::{Committed, KeeperEvent, LaunchFailure};
-use crate::backend::{Backend, Copied, Told};
+use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
 use crate::instance::freeze::{self, FreezeError};
 
@@ -62,9 +62,9 @@ pub(super) fn remove_snapshot<'a>(
 }
 
 /// Passes on how far it is, now and then, and never waits for whoever listens.
-pub(super) fn progress(told: mpsc::Sender<KeeperEvent>) -> Told {
+pub(super) fn progress(told: mpsc::Sender<KeeperEvent>) -> ProgressSink {
     let (begun, last) = (Instant::now(), AtomicU64::new(0));
-    Told::new(move |copied: Copied| {
+    ProgressSink::new(move |copied: Copied| {
         let now = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         let before = last.load(Ordering::Relaxed);
         if now.saturating_sub(before) >= u64::try_from(EVERY.as_millis()).unwrap_or(0) {

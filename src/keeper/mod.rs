@@ -3,7 +3,7 @@
 //! ```text
 //!  bottle start ══ inherited socket ══╗                      ╔══ guest (pid 1)
 //!                                     ╠═ clients ─► owner ───╣
-//!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the door)
+//!  bottle attach/exec/… ══ own socket ╝      commands        ╚══ bundle (the proxy)
 //! ```
 //! One task, [`owner`], changes the bottle's state; connections send it commands and never touch it. The
 //! keeper alone holds the channels to both ends; what clients ask of the guest is passed through frame by
@@ -15,7 +15,7 @@
 //! - `owner`: what happens to a running bottle, and the end of it
 //! - `jobs`: what takes a while beside it
 //! - `ending`: tearing down, keeping what is worth it · `transcript`: the agent's conversations
-//! - `notices`: what the person should hear of · `questions`: what is asked of them, `notify`: wherever they are ·
+//! - `notices`: what the user should hear of · `questions`: what is asked of them, `notify`: wherever they are ·
 //!   `usage`: what it cost
 //! - `decisions`: what their answers bring, new routes among it
 

@@ -1,4 +1,4 @@
-//! What the person should hear of, kept for whoever listens later, and told to whoever listens now.
+//! What the user should hear of, kept for whoever listens later, and told to whoever listens now.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

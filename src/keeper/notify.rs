@@ -1,4 +1,4 @@
-//! A new question reaches the person where they are: a command of theirs (`supervise.notify`), and the desktop.
+//! A new question reaches the user where they are: a command of theirs (`supervise.notify`), and the desktop.
 //!
 //! Nothing waits for either. Whatever goes wrong with one is a line of the keeper's log.
 
@@ -41,7 +41,7 @@ const SEEN: [&str; 8] = [
 /// What shows a word on a desktop.
 const DESKTOP: &str = "notify-send";
 
-/// Tells the person of one bottle's questions.
+/// Tells the user of one bottle's questions.
 #[derive(Debug)]
 pub(super) struct Notifier {
     host: Arc<Host>,
@@ -50,7 +50,7 @@ pub(super) struct Notifier {
 
 /// A command about to be run.
 #[derive(Debug, PartialEq, Eq)]
-struct Telling {
+struct NotifyCommand {
     argv: Vec<OsString>,
     stdin: Vec<u8>,
 }
@@ -63,13 +63,13 @@ impl Notifier {
     /// Tells of a question, and waits for nothing.
     pub(super) fn tell(&self, proposal: &Proposal) {
         let words = format!("{} {}", proposal.bottle_slug, proposal.tool.deed());
-        self.tell_all(serde_json::to_vec(proposal), words, "`bottle supervise` answers it");
+        self.notify_all(serde_json::to_vec(proposal), words, "`bottle supervise` answers it");
     }
 
     /// Tells that the bottle is locked, and waits for nothing.
-    pub(super) fn tell_lock(&self, slug: &Slug, why: &LockOut) {
+    pub(super) fn send_lock_out(&self, slug: &Slug, why: &LockOut) {
         let event = json!({"event": "locked-out", "bottle_slug": slug, "lock_out": why});
-        self.tell_all(
+        self.notify_all(
             serde_json::to_vec(&event),
             format!("{slug} is locked: it guessed at credentials"),
             "`bottle list` shows it",
@@ -77,7 +77,7 @@ impl Notifier {
     }
 
     /// Hands `stdin` to the user's own command, and our own `words` and next `step` to the desktop.
-    fn tell_all(&self, stdin: serde_json::Result<Vec<u8>>, words: String, step: &'static str) {
+    fn notify_all(&self, stdin: serde_json::Result<Vec<u8>>, words: String, step: &'static str) {
         let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
             tracing::warn!("nobody was told that {words}: too much is being told already");
             return;
@@ -86,7 +86,7 @@ impl Notifier {
         tokio::spawn(async move {
             let _place = place;
             // Read anew: they may have changed since the bottle was started.
-            for telling in tellings(&host, stdin.ok(), &words, step) {
+            for telling in commands(&host, stdin.ok(), &words, step) {
                 if let Err(why) = told(&host, telling).await {
                     tracing::warn!("{why}");
                 }
@@ -96,7 +96,7 @@ impl Notifier {
 }
 
 /// Everybody who is to be told.
-fn tellings(host: &Host, stdin: Option<Vec<u8>>, words: &str, step: &str) -> Vec<Telling> {
+fn commands(host: &Host, stdin: Option<Vec<u8>>, words: &str, step: &str) -> Vec<NotifyCommand> {
     let command = match Settings::load(host) {
         Ok(settings) => settings.notify,
         Err(error) => {
@@ -106,16 +106,16 @@ fn tellings(host: &Host, stdin: Option<Vec<u8>>, words: &str, step: &str) -> Vec
     };
     let own = command
         .zip(stdin)
-        .map(|(words, stdin)| Telling { argv: words.into_iter().map(OsString::from).collect(), stdin });
+        .map(|(words, stdin)| NotifyCommand { argv: words.into_iter().map(OsString::from).collect(), stdin });
     own.into_iter().chain(desktop(host, words, step)).collect()
 }
 
 /// A word on the desktop, where there is one: all of it is ours, and nothing an agent's.
-fn desktop(host: &Host, words: &str, step: &str) -> Option<Telling> {
+fn desktop(host: &Host, words: &str, step: &str) -> Option<NotifyCommand> {
     let program = on_path(host, DESKTOP).filter(|_| has_session_bus(host))?;
     let argv = [program.as_os_str(), OsStr::new("--app-name=bottle"), OsStr::new("--")];
     let argv = argv.into_iter().chain([OsStr::new(words), OsStr::new(step)]).map(OsStr::to_owned).collect();
-    Some(Telling { argv, stdin: Vec::new() })
+    Some(NotifyCommand { argv, stdin: Vec::new() })
 }
 
 fn on_path(host: &Host, program: &str) -> Option<PathBuf> {
@@ -135,8 +135,8 @@ fn has_session_bus(host: &Host) -> bool {
 }
 
 /// Runs it to its end.
-async fn told(host: &Host, telling: Telling) -> Result<(), String> {
-    let Telling { argv, stdin } = telling;
+async fn told(host: &Host, telling: NotifyCommand) -> Result<(), String> {
+    let NotifyCommand { argv, stdin } = telling;
     let [program, arguments @ ..] = &argv[..] else { return Ok(()) };
     let shown = program.to_string_lossy().into_owned();
     let mut child = Command::new(program)

@@ -129,7 +129,7 @@ impl Owned<'_> {
             end.choice = watch.what_becomes_of_work().await;
         }
         end.seen = shared.attached.borrow().ever;
-        // From here on the door closes because the bottle ends: nothing to warn of.
+        // From here on the proxy closes because the bottle ends: nothing to warn of.
         hearing.abort();
         // What is not answered by now never will be; it stays in the queue and is stale.
         asking.abort();
@@ -341,7 +341,7 @@ impl Lock {
             return;
         }
         self.decisions.locked_out(why.clone()).await;
-        self.notifier.tell_lock(&self.slug, &why);
+        self.notifier.send_lock_out(&self.slug, &why);
         let _ = shared.commands.send(Command::LockedOut(why)).await;
     }
 }
@@ -367,24 +367,24 @@ async fn hear_bundle(bundle: Channel, shared: Arc<Shared>, decisions: Decisions)
                 BundleEvent::Refused(refused) => shared.notices.tell(Notice::Refused(refused)),
                 BundleEvent::Spent { proposal } => decisions.spent(proposal).await,
                 BundleEvent::Down { daemon } => {
-                    shared.notices.tell(Notice::DoorDown(format!(
-                        "{daemon} ended; its part of the door is closed and nothing passes there any more"
+                    shared.notices.tell(Notice::ProxyDown(format!(
+                        "{daemon} ended; its part of the proxy is closed and nothing passes there any more"
                     )));
                     let _ = shared.commands.send(Command::ServiceDown(Some(daemon))).await;
                 }
                 BundleEvent::Lost { count } => shared.notices.tell(Notice::Warning(format!(
-                    "{count} events of the door were lost while nobody listened"
+                    "{count} events of the proxy were lost while nobody listened"
                 ))),
                 _ => {}
             }
         }
     }
-    let sentence = "the door's guard ended: nothing leaves the bottle any more".to_owned();
-    shared.notices.tell(Notice::DoorDown(sentence));
+    let sentence = "the proxy's guard ended: nothing leaves the bottle any more".to_owned();
+    shared.notices.tell(Notice::ProxyDown(sentence));
     let _ = shared.commands.send(Command::ServiceDown(None)).await;
 }
 
-/// What guards the door, as the bundle says; nothing when it does not answer, which is noticed elsewhere.
+/// What guards the proxy, as the bundle says; nothing when it does not answer, which is noticed elsewhere.
 async fn health(bundle: &Channel) -> Vec<Daemon> {
     let ask = async {
         let mut stream = bundle.open(&BundleRequest::Health).await.ok()?;

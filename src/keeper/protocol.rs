@@ -53,14 +53,14 @@ pub enum KeeperRequest {
         /// By the clock that stamps files.
         at: Timestamp,
     },
-    /// A person is there who can say what becomes of unsaved work. Held open; when the agent has ended by
+    /// A user is there who can say what becomes of unsaved work. Held open; when the agent has ended by
     /// itself [`KeeperEvent::Work`] says whether there is any, and an [`EndChoice`] answers it. Without one
     /// it is kept.
     Offer,
     /// Answers a question of the bottle. Answers [`KeeperEvent::Answered`] when what it brings is done, or
     /// `Refused`; then the question waits on, unless somebody else has answered it.
     Answer(Box<Response>),
-    /// Puts a question of the person's own to the queue of the bottle. Answers [`KeeperEvent::Done`]; what is
+    /// Puts a question of the user's own to the queue of the bottle. Answers [`KeeperEvent::Done`]; what is
     /// answered to it counts as an answer to the agent does.
     Ask(Box<Question>),
     /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
@@ -134,7 +134,7 @@ pub enum KeeperEvent {
     Done,
     /// The agent has ended, and there is work that would be lost, or none.
     Work(bool),
-    /// Something the person should hear of, without being asked anything.
+    /// Something the user should hear of, without being asked anything.
     Notice(Notice),
     /// The bottle is gone.
     Ended(Ended),
@@ -149,7 +149,7 @@ pub enum KeeperEvent {
 pub struct Committed {
     /// The new snapshot.
     pub snapshot: Snapshot,
-    /// What the person should know of it, a sentence fragment each.
+    /// What the user should know of it, a sentence fragment each.
     pub notes: Vec<String>,
     /// The command that packs it for another machine.
     pub moved_by: Option<String>,
@@ -171,7 +171,7 @@ pub enum EndChoice {
 pub enum Phase {
     /// The deploy keys, where there are any.
     Keys,
-    /// The private network and the place of the door.
+    /// The private network and the place of the proxy.
     Network,
     /// The bundle: started, provisioned, healthy.
     Guard,
@@ -190,21 +190,21 @@ pub struct LaunchFailure {
     pub exit: u8,
     /// What happened, to what, and why: the first cause.
     pub message: String,
-    /// What the person does next.
+    /// What the user does next.
     pub hint: Option<String>,
     /// What could not be undone; `bottle cleanup` finds it.
     pub left: Vec<String>,
 }
 
-/// Something to tell the person.
+/// Something to tell the user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Notice {
-    /// The door refused a request.
+    /// The proxy refused a request.
     Refused(Refused),
-    /// Part of the door closed; the sentence says what that means.
-    DoorDown(String),
-    /// Something waits for a person's answer.
+    /// Part of the proxy closed; the sentence says what that means.
+    ProxyDown(String),
+    /// Something waits for a user's answer.
     Asked {
         /// Its name.
         id: Id,

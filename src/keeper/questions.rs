@@ -1,4 +1,4 @@
-//! What the bundle asks of a person goes into the queue, and the answer back; the person hears of it.
+//! What the bundle asks of a user goes into the queue, and the answer back; the user hears of it.
 
 use std::fmt;
 use std::pin::Pin;

@@ -20,7 +20,7 @@ const LAST: [&str; 4] = ["SECRET", "TOKEN", "KEY", "PASSWORD"];
 /// Random characters of a value.
 const LENGTH: usize = 32;
 
-/// One launch's canary: a variable of the agent's environment, known to the door.
+/// One launch's canary: a variable of the agent's environment, known to the proxy.
 #[derive(Debug, Clone)]
 pub struct Canary {
     /// The variable.

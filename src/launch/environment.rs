@@ -82,14 +82,14 @@ pub(super) fn of(work: &Work<'_>) -> Result<BTreeMap<String, SecretText>, Launch
 }
 
 fn proxies() -> [(&'static str, String); 4] {
-    let door = format!("http://{}:{}", names::EGRESS_HOST, names::EGRESS_PORT);
-    // The door's own names are reached directly, or the proxy would refuse its neighbours.
+    let proxy = format!("http://{}:{}", names::EGRESS_HOST, names::EGRESS_PORT);
+    // The proxy's own names are reached directly, or the proxy would refuse its neighbours.
     let direct =
         ["localhost", "127.0.0.1", "::1", names::EGRESS_HOST, names::SUPERVISE_HOST, names::GIT_GATE_HOST];
     [
-        ("HTTP_PROXY", door.clone()),
-        ("HTTPS_PROXY", door.clone()),
-        ("ALL_PROXY", door),
+        ("HTTP_PROXY", proxy.clone()),
+        ("HTTPS_PROXY", proxy.clone()),
+        ("ALL_PROXY", proxy),
         ("NO_PROXY", direct.join(",")),
     ]
 }

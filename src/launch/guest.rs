@@ -47,7 +47,7 @@ pub(super) async fn provision(work: &Work<'_>, guest: &Channel, trust: &Trust) -
     workspace::send(&mut stream, workspace::archive_of(&plan.files)).await
 }
 
-/// Has pid 1 try every way out, where the backend promises that there is none but the door.
+/// Has pid 1 try every way out, where the backend promises that there is none but the proxy.
 pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), LaunchError> {
     if !work.backend.capabilities().isolates {
         return Ok(());
@@ -70,7 +70,7 @@ pub(super) async fn measure(work: &Work<'_>, guest: &Channel) -> Result<(), Laun
     if isolation::holds(&attempts) {
         return Ok(());
     }
-    attempts.retain(|attempt| attempt.result != Reach::Closed);
+    attempts.retain(|attempt| attempt.result != Reach::Blocked);
     Err(LaunchError::Isolation(attempts))
 }
 

@@ -59,7 +59,7 @@ pub enum Control {
 /// Whether every attempt found its target closed. Nothing tried is nothing shown.
 #[must_use]
 pub fn holds(attempts: &[Attempt]) -> bool {
-    !attempts.is_empty() && attempts.iter().all(|attempt| attempt.result == Reach::Closed)
+    !attempts.is_empty() && attempts.iter().all(|attempt| attempt.result == Reach::Blocked)
 }
 
 /// Listeners on this machine's own addresses, until dropped.
@@ -120,17 +120,17 @@ fn judged(attempt: Attempt, found: Option<Found>) -> Tried {
     if found.is_some_and(|found| found.visited) {
         let seen = "it was heard outside".to_owned();
         return Tried {
-            attempt: Attempt { result: Reach::Open, seen, ..attempt },
+            attempt: Attempt { result: Reach::Reached, seen, ..attempt },
             control: Control::Answered,
         };
     }
     match attempt.result {
         Reach::Unknown if answered => {
             let seen = format!("{}, while it answered outside", attempt.seen);
-            Tried { attempt: Attempt { result: Reach::Closed, seen, ..attempt }, control: Control::Answered }
+            Tried { attempt: Attempt { result: Reach::Blocked, seen, ..attempt }, control: Control::Answered }
         }
         Reach::Unknown => Tried { attempt, control: Control::Missing },
-        Reach::Open | Reach::Closed => {
+        Reach::Reached | Reach::Blocked => {
             let control = if answered { Control::Answered } else { Control::NotNeeded };
             Tried { attempt, control }
         }
@@ -283,15 +283,15 @@ mod tests {
     fn no_answer_counts_only_beside_one_outside_and_a_visit_is_a_hole_whatever_was_seen() {
         let found = |answered, visited| Some(Found { answered, visited });
         for (seen, found, result, control) in [
-            (Reach::Closed, None, Reach::Closed, Control::NotNeeded),
-            (Reach::Closed, found(false, false), Reach::Closed, Control::NotNeeded),
-            (Reach::Closed, found(true, false), Reach::Closed, Control::Answered),
-            (Reach::Closed, found(true, true), Reach::Open, Control::Answered),
+            (Reach::Blocked, None, Reach::Blocked, Control::NotNeeded),
+            (Reach::Blocked, found(false, false), Reach::Blocked, Control::NotNeeded),
+            (Reach::Blocked, found(true, false), Reach::Blocked, Control::Answered),
+            (Reach::Blocked, found(true, true), Reach::Reached, Control::Answered),
             (Reach::Unknown, None, Reach::Unknown, Control::Missing),
             (Reach::Unknown, found(false, false), Reach::Unknown, Control::Missing),
-            (Reach::Unknown, found(true, false), Reach::Closed, Control::Answered),
-            (Reach::Open, found(true, false), Reach::Open, Control::Answered),
-            (Reach::Open, None, Reach::Open, Control::NotNeeded),
+            (Reach::Unknown, found(true, false), Reach::Blocked, Control::Answered),
+            (Reach::Reached, found(true, false), Reach::Reached, Control::Answered),
+            (Reach::Reached, None, Reach::Reached, Control::NotNeeded),
         ] {
             let tried = judged(attempt(seen, None), found);
             assert_eq!((tried.attempt.result, tried.control), (result, control), "{seen:?} {found:?}");
@@ -316,7 +316,7 @@ mod tests {
         let attempts = addresses.iter().map(|&address| attempt(Reach::Unknown, Some(address))).collect();
         let tried = controls.judge(attempts).await;
         let results: Vec<_> = tried.iter().map(|tried| tried.attempt.result).collect();
-        assert_eq!(results, [Reach::Closed, Reach::Open, Reach::Open]);
+        assert_eq!(results, [Reach::Blocked, Reach::Reached, Reach::Reached]);
         drop(visit);
     }
 }

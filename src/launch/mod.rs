@@ -1,7 +1,7 @@
 //! From a plan to a running agent, in phases that the types keep in order.
 //!
 //! ```text
-//! Planned ──network──► Networked ──guard──► Guarded ──provision──► Provisioned ──start──► Running
+//! Planned ──network──► Networked ──guard──► SidecarsReady ──provision──► Provisioned ──start──► Running
 //!                                   │ bundle started, provisioned, healthy
 //!                                   │ pid 1 started (at once; nothing but the guest runs in it)
 //! ```
@@ -12,9 +12,9 @@
 mod canary;
 mod conversation;
 mod environment;
-mod guard;
 mod guest;
 pub mod isolation;
+mod sidecars;
 mod workspace;
 
 pub use canary::Canary;
@@ -29,7 +29,7 @@ use bottle_contract::session::guest::{Attempt, Reach, SecretText};
 use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
-use crate::backend::{Backend, BackendError, LAYERS, Site, Told};
+use crate::backend::{Backend, BackendError, LAYERS, ProgressSink, Site};
 use crate::forge::ForgeError;
 use crate::host::{Host, roots};
 use crate::instance::Claim;
@@ -48,7 +48,7 @@ pub struct Work<'a> {
     /// The bottle's folder, lock and ledger.
     pub claim: &'a Claim,
     /// Is told how much of the working directory is copied.
-    pub told: Told,
+    pub told: ProgressSink,
     /// What this launch puts into the agent's environment for nobody to use.
     pub canary: Canary,
     /// The private halves of the deploy keys that were made for it, by the repositories' names.
@@ -69,14 +69,14 @@ impl Work<'_> {
 /// Nothing exists but the claim.
 pub struct Planned<'a>(Work<'a>);
 
-/// The private network and the place of the door exist.
+/// The private network and the place of the proxy exist.
 pub struct Networked<'a> {
     work: Work<'a>,
     roots: JoinHandle<String>,
 }
 
 /// Every daemon of the bundle answered and holds its secrets; pid 1 waits.
-pub struct Guarded<'a> {
+pub struct SidecarsReady<'a> {
     work: Work<'a>,
     bundle: Channel,
     guest: Channel,
@@ -86,7 +86,7 @@ pub struct Guarded<'a> {
 
 /// What programs in the bottle have to trust, PEM.
 struct Trust {
-    /// The door's own authority.
+    /// The proxy's own authority.
     authority: String,
     /// The machine's roots.
     roots: String,
@@ -116,7 +116,7 @@ impl<'a> Planned<'a> {
         Self(work)
     }
 
-    /// Makes the private network and the place of the door.
+    /// Makes the private network and the place of the proxy.
     ///
     /// # Errors
     /// [`LaunchError`]; see [`undo`].
@@ -133,21 +133,21 @@ impl<'a> Networked<'a> {
     ///
     /// # Errors
     /// [`LaunchError`]; both attempts have ended by then.
-    pub async fn guard(self) -> Result<Guarded<'a>, LaunchError> {
+    pub async fn guard(self) -> Result<SidecarsReady<'a>, LaunchError> {
         // Joined, not raced: the first failure is reported, and nothing is being made while it is undone.
         let waiting = async {
             let guest = guest::start(&self.work).await?;
             let ready = workspace::ask_ready(&self.work, &guest).await?;
             Ok::<_, LaunchError>((guest, ready))
         };
-        let (guarded, waiting) = tokio::join!(guard::raise(&self.work, self.roots), waiting);
+        let (guarded, waiting) = tokio::join!(sidecars::raise(&self.work, self.roots), waiting);
         let (bundle, trust) = guarded?;
         let (guest, ready) = waiting?;
-        Ok(Guarded { bundle, trust, guest, ready, work: self.work })
+        Ok(SidecarsReady { bundle, trust, guest, ready, work: self.work })
     }
 }
 
-impl<'a> Guarded<'a> {
+impl<'a> SidecarsReady<'a> {
     /// Gives pid 1 certificates, environment, files and the workspace, and has it try every way out meanwhile.
     ///
     /// # Errors
@@ -216,7 +216,8 @@ async fn remove(backend: &dyn Backend, claim: &Claim) -> Vec<String> {
 fn holes(attempts: &[Attempt]) -> String {
     let words = attempts.iter().map(|attempt| {
         let Attempt { target, via, seen, result, .. } = attempt;
-        let result = if *result == Reach::Open { "was reached" } else { "could not be shown to be closed" };
+        let result =
+            if *result == Reach::Reached { "was reached" } else { "could not be shown to be closed" };
         inert(&format!("{target} {result} by {via} ({seen})"))
     });
     words.collect::<Vec<_>>().join("; ")
@@ -251,7 +252,7 @@ pub enum LaunchError {
     /// The agent's program is there and cannot be run.
     #[error("{0}")]
     ProgramRefused(String),
-    /// The person or a signal stopped it.
+    /// The user or a signal stopped it.
     #[error("interrupted")]
     Interrupted,
 }

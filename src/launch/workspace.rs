@@ -13,7 +13,7 @@ use bottle_contract::session::guest::{CopyIn, GuestEvent, GuestRequest};
 use super::guest::{answer, done, lost, open};
 use super::{LaunchError, Work};
 use crate::archive::{self, SendError};
-use crate::backend::{Copied, Origin, Told};
+use crate::backend::{Copied, Origin, ProgressSink};
 use crate::host::clock;
 use crate::plan::{PlannedFile, Workspace};
 
@@ -82,7 +82,7 @@ pub(super) async fn fill(
 struct Counted<'a> {
     out: &'a mut dyn Write,
     bytes: u64,
-    told: &'a Told,
+    told: &'a ProgressSink,
 }
 
 impl Write for Counted<'_> {

@@ -1,4 +1,4 @@
-//! The door's log, read for what it refused.
+//! The proxy's log, read for what it refused.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -52,7 +52,7 @@ pub(super) fn read(folder: &Path) -> io::Result<Learning> {
 fn refused(line: &[u8]) -> Option<Refused> {
     let Line { verdict, host, port, method, path, reason } = serde_json::from_slice(line).ok()?;
     // The probe asks for that one, to see it refused.
-    let counts = verdict == "refused" && host != NEVER_LISTED;
+    let counts = matches!(verdict.as_str(), "denied" | "refused") && host != NEVER_LISTED;
     counts.then_some(Refused { host, port, method, path, reason })
 }
 
@@ -71,8 +71,8 @@ mod tests {
         };
         std::fs::write(folder.path().join("egress.1.jsonl"), line("old.example", "refused"))
             .expect("written");
-        let now = [line("new.example", "refused"), "nonsense\n".to_owned(), line("x.example", "passed")];
-        let now = now.concat() + &line(NEVER_LISTED, "refused") + "{\"verdict\":\"refu";
+        let now = [line("new.example", "denied"), "nonsense\n".to_owned(), line("x.example", "passed")];
+        let now = now.concat() + &line(NEVER_LISTED, "denied") + "{\"verdict\":\"refu";
         std::fs::write(folder.path().join("egress.jsonl"), now).expect("written");
         std::os::unix::fs::symlink("egress.jsonl", folder.path().join("egress.2.jsonl")).expect("link");
         assert!(read(folder.path()).is_err(), "a link is none of ours");

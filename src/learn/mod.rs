@@ -1,7 +1,7 @@
 //! What a bottle was refused → the smallest routes that would have let it through.
 //!
 //! ```text
-//! the door's log ─► journal ─► Refused ─┐                 ┌─► routes, in the words of proposals
+//! the proxy's log ─► journal ─► Refused ─┐                 ┌─► routes, in the words of proposals
 //!                                       ├─► Learning ─────┼─► rules: where they say more than was asked
 //!                  the routes of now ───┘                 └─► left out: what no agent may be given, and why
 //! ```
@@ -26,13 +26,13 @@ use bottle_contract::session::bundle::Routes;
 use bottle_scan::MASK;
 use serde_json::{Value, json};
 
-use crate::backend::GUARD_LOGS;
+use crate::backend::SIDECAR_LOGS;
 use crate::instance::routes;
 
 /// So many paths of a folder are named one by one.
 pub const FEW: usize = 8;
 
-/// Hosts of one proposal. A person has to read it.
+/// Hosts of one proposal. A user has to read it.
 const MOST_HOSTS: usize = 50;
 
 /// Entries and paths of one route.
@@ -78,7 +78,7 @@ pub struct Learned {
 pub fn of_bottle(folder: &Path) -> io::Result<Option<(Learned, Routes)>> {
     let Some(now) = routes::read(folder)? else { return Ok(None) };
     let table = parse_routes(&now.yaml, Form::Runtime).map_err(io::Error::other)?;
-    let learned = journal::read(&folder.join(GUARD_LOGS))?.learned(&table);
+    let learned = journal::read(&folder.join(SIDECAR_LOGS))?.learned(&table);
     Ok(Some((learned, now)))
 }
 
@@ -117,7 +117,7 @@ impl Learning {
             Reason::RequestNotAllowed | Reason::GitNotAllowed => {}
             Reason::HostNotAllowed if *port == HTTPS_PORT => {}
             Reason::HostNotAllowed => {
-                return Err(format!("port {port} is the person's to open, in the bottle's file"));
+                return Err(format!("port {port} is the user's to open, in the bottle's file"));
             }
             other => return Err(other.words().to_owned()),
         }
@@ -179,7 +179,7 @@ impl Learning {
 }
 
 impl Learned {
-    /// Of as many routes as a person reads at once.
+    /// Of as many routes as a user reads at once.
     fn propose(&mut self, mut routes: Vec<(String, usize, Value)>) {
         while !routes.is_empty() {
             let list: Value = routes.iter().map(|(_, _, route)| route.clone()).collect();

@@ -91,7 +91,7 @@ fn what_no_agent_may_be_given_is_left_out_with_the_reason() {
         learned.left_out.iter().map(|(host, times, why)| format!("{host} {times} {why}")).collect();
     for part in [
         "a.example 1 a secret was found",
-        "a.example 1 port 80 is the person's to open",
+        "a.example 1 port 80 is the user's to open",
         "a.example 2 the log does not say",
         "a.example 1 the path has two slashes",
         "key.example 1 route `key.example`",

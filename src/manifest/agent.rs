@@ -7,8 +7,8 @@ use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::UserLayer;
 use super::located::{Located, START};
+use super::one_or_many::OneOrMany;
 use super::schema::AgentSchema;
-use super::shapes::OneOrMany;
 use super::source::Source;
 use super::yaml;
 

@@ -1,7 +1,7 @@
-//! Routes that a person approved, written into a bottle's file: the rest of it stays as it was written.
+//! Routes that a user approved, written into a bottle's file: the rest of it stays as it was written.
 //!
 //! Lines are only added, at one place, and what comes of it is read again: unless it says what was there before
-//! and the new routes after it, and nothing else, the file is the person's to edit.
+//! and the new routes after it, and nothing else, the file is the user's to edit.
 
 use bottle_contract::names::Name;
 use bottle_contract::proposal::Proposal;
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_added_to_is_left_to_the_person() {
+    fn what_cannot_be_added_to_is_left_to_the_user() {
         for (text, words) in [
             ("---\negress: {routes: [{host: a.example}]}\n---\n", "not written a line each"),
             ("---\negress:\n  routes: [{host: a.example}]\n---\n", "not written a line each"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a person's file looks like: it says the same afterwards and the new routes, or is not touched.
+        /// Whatever a user's file looks like: it says the same afterwards and the new routes, or is not touched.
         #[test]
         fn nothing_but_the_routes_changes(
             parts in proptest::collection::vec(prop::sample::select(vec![

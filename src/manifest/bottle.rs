@@ -12,11 +12,11 @@ use super::error::{Fault, ManifestError};
 use super::frontmatter;
 use super::git_gate::GitGateLayer;
 use super::located::{Located, START};
+use super::one_or_many::{Entries, OneOrMany};
 use super::provider::ProviderLayer;
 use super::resources::ResourcesLayer;
 use super::schema::BottleSchema;
 use super::secret_ref::is_variable;
-use super::shapes::{Entries, OneOrMany};
 use super::source::Source;
 use super::yaml;
 

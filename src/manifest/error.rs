@@ -11,7 +11,7 @@ use super::source::Source;
 /// holds a value from the file that could be a secret: keys, names, types and places only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestError {
-    /// The file, as a person would name it.
+    /// The file, as a user would name it.
     pub file: String,
     /// Where in the file; none when it could not be read at all.
     pub position: Option<Position>,

@@ -112,7 +112,7 @@ fn allowed<S: Serializer>(allow: &Option<Vec<String>>, serializer: S) -> Result<
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnMatch {
-    /// A person is asked.
+    /// A user is asked.
     #[default]
     Supervise,
     /// It is refused.

@@ -1,6 +1,6 @@
 //! Paths of the host that a bottle names, and the one rule for what they are relative to.
 //!
-//! A path belongs to `$BOTTLE_HOME`, to the person's own home (`~/`), or is absolute. It never
+//! A path belongs to `$BOTTLE_HOME`, to the user's own home (`~/`), or is absolute. It never
 //! belongs to the working directory: that is a project, and a project must not choose a Dockerfile, a
 //! root certificate or a key.
 
@@ -21,7 +21,7 @@ pub enum BadPath {
     LeadsOut,
     /// `~name`.
     #[error(
-        "must begin with `/`, with `~/`, or be relative to $BOTTLE_HOME; another person's home has no meaning here"
+        "must begin with `/`, with `~/`, or be relative to $BOTTLE_HOME; another user's home has no meaning here"
     )]
     OthersHome,
 }

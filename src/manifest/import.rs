@@ -1,7 +1,7 @@
 //! A home of bot-bottle, which `bottle` grew out of: what of it is taken over, and what means something else here.
 //!
 //! Its manifests are Markdown with YAML frontmatter, as ours are, and are taken as they are. Nothing is
-//! rewritten: a person's file says what it says, and what it means now is told beside it.
+//! rewritten: a user's file says what it says, and what it means now is told beside it.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! What to say about a key that is not known: which ones to offer, and where it belongs instead.
 //!
-//! A wire type knows more keys than a person should be offered: what is only tolerated, what is reserved,
+//! A wire type knows more keys than a user should be offered: what is only tolerated, what is reserved,
 //! and what must wait.
 
 /// The fields of Claude Code's subagent files, accepted and ignored so that one file can serve both.

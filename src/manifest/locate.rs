@@ -5,7 +5,7 @@
 //! bottle                                        $BOTTLE_HOME/bottles/NAME.md   then   shipped
 //! ```
 //! Listing reads names only, so one broken manifest never hides the others. Reading goes through one
-//! door, [`read`]: a regular file, of bounded size, in UTF-8, and truly inside its root: a link that
+//! proxy, [`read`]: a regular file, of bounded size, in UTF-8, and truly inside its root: a link that
 //! leads out of it is refused, whoever made it. A file that is there and cannot be used is an error; it
 //! is never passed over for the next place, where the same name may mean something else.
 
@@ -20,10 +20,10 @@ use super::agent::AgentManifest;
 use super::bottle::BottleLayer;
 use super::error::ManifestError;
 use super::plain_file;
-use super::put::path_of;
 use super::shipped;
 use super::source::{Kind, Place, Source};
 use super::summary::summary;
+use super::write_manifest::path_of;
 use crate::host::Host;
 
 /// The most files of one folder that are listed; a folder with more was not written by hand.
@@ -34,7 +34,7 @@ const MAX_LISTED: usize = 10_000;
 pub struct Homes {
     /// `$BOTTLE_HOME`, absolute.
     pub bottle_home: PathBuf,
-    /// The person's own home directory.
+    /// The user's own home directory.
     pub user_home: PathBuf,
     /// The working directory, which may be a project with agents of its own.
     pub cwd: PathBuf,
@@ -50,7 +50,7 @@ impl From<&Host> for Homes {
 #[derive(Debug, Clone)]
 pub struct Manifests {
     homes: Homes,
-    /// `<cwd>/.bottle`, unless it is `$BOTTLE_HOME` itself (the working directory is the person's home).
+    /// `<cwd>/.bottle`, unless it is `$BOTTLE_HOME` itself (the working directory is the user's home).
     project: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! Text → layers: the manifest files a person writes, read, checked and located.
+//! Text → layers: the manifest files a user writes, read, checked and located.
 //!
 //! ```text
 //! locate     a name → the file that means it (project, home, shipped)
@@ -8,11 +8,11 @@
 //!   schema       what may be written: every key of both kinds; `keys` says what to offer instead
 //! agent, bottle  wire types → checked values; `provider`, `egress`, `git_gate`, `git_key`, `resources` are parts
 //! append     approved routes → the text of a bottle's file
-//! put        a text → the person's own file; `import` reads another tool's home
+//! put        a text → the user's own file; `import` reads another tool's home
 //! skills     a skill's name → the files it stands for
 //! ```
 //!
-//! A manifest says what a person wants; nothing here merges, fills in a default or reads anything but
+//! A manifest says what a user wants; nothing here merges, fills in a default or reads anything but
 //! the file that was asked for. Every error names file, line and column. A bottle file is never looked
 //! for in a project: a repository that an agent can write to must not widen what the agent may reach.
 
@@ -31,18 +31,18 @@ pub mod import;
 mod keys;
 pub mod locate;
 pub mod located;
+mod one_or_many;
 mod placed;
 pub(crate) mod plain_file;
 pub mod provider;
-pub mod put;
 pub mod resources;
 mod schema;
 pub mod secret_ref;
-mod shapes;
 mod shipped;
 pub mod skills;
 pub mod source;
 mod summary;
+pub mod write_manifest;
 mod yaml;
 
 pub use agent::AgentManifest;

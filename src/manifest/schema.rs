@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::located::Located;
-use super::shapes::{Entries, OneOrMany};
+use super::one_or_many::{Entries, OneOrMany};
 
 /// An agent's frontmatter.
 #[derive(Debug, Default, Deserialize)]

@@ -1,4 +1,4 @@
-//! Which file a value came from, as a person would name it.
+//! Which file a value came from, as a user would name it.
 
 use std::fmt;
 use std::path::Path;
@@ -42,14 +42,14 @@ impl fmt::Display for Kind {
 pub enum Place {
     /// Compiled into the program.
     Shipped,
-    /// The person's `$BOTTLE_HOME`.
+    /// The user's `$BOTTLE_HOME`.
     Home,
     /// The working directory: anyone who can write to the repository, an agent included.
     Project,
 }
 
 impl Place {
-    /// As a person reads it.
+    /// As a user reads it.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {

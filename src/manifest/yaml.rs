@@ -51,7 +51,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// The type in a person's words, with its article.
+    /// The type in a user's words, with its article.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Null => "empty",

@@ -515,7 +515,7 @@ git-gate:
         assert!(repo.supervise && plan.supervise);
         assert!(
             plan.egress.routes.contains("git.example.com"),
-            "the door knows the forge: {}",
+            "the proxy knows the forge: {}",
             plan.egress.routes
         );
         let file = plan.files.iter().find(|file| file.path.ends_with(".gitconfig")).expect("git's");
@@ -525,7 +525,7 @@ git-gate:
     }
 
     #[test]
-    fn whatever_a_person_is_called_is_one_value_for_git() {
+    fn whatever_a_user_is_called_is_one_value_for_git() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("gitconfig");
         for name in [

@@ -28,7 +28,7 @@ pub struct PlannedRepo {
     pub key: PlannedKey,
     /// What may move.
     pub refs: GateRefs,
-    /// Whether a person is asked about what is found in a push.
+    /// Whether a user is asked about what is found in a push.
     pub supervise: bool,
     /// Whether the mirror is served when the upstream cannot be reached.
     pub stale_ok: bool,
@@ -102,7 +102,7 @@ pub enum HostKeyError {
 }
 
 impl HostKeyError {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -148,10 +148,10 @@ impl PlannedRepo {
     }
 }
 
-/// The hosts of all repositories' forges, as the door names a host.
+/// The hosts of all repositories' forges, as the proxy names a host.
 pub(super) fn forges(manifest: &ResolvedManifest) -> Vec<String> {
     let hosts = manifest.repos.values().flat_map(Repo::forges);
-    // One that is no host of the web's is none that the door could reach.
+    // One that is no host of the web's is none that the proxy could reach.
     hosts.filter_map(|host| Some(canonical::host(&host).ok()?.into_owned())).collect()
 }
 

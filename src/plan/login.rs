@@ -45,8 +45,8 @@ impl Plan {
                 }
             }
             Some(Unsettled::CodexAccount { secret }) => {
-                self.placeholders.push(codex::stand_in_token(value(&secret)));
-                let file = codex::stand_in_login(value(&secret));
+                self.placeholders.push(codex::placeholder_token(value(&secret)));
+                let file = codex::placeholder_login(value(&secret));
                 self.files.push(private(file.path, file.content));
             }
         }

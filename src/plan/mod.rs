@@ -7,8 +7,8 @@ pub mod build;
 mod gate;
 mod image;
 mod login;
-pub mod marked;
 mod secrets;
+pub mod sensitive_env;
 mod slug;
 
 pub use build::{Flags, PlanError, build};
@@ -47,12 +47,12 @@ pub struct Plan {
     pub files: Vec<PlannedFile>,
     /// Files and folders inside with the agent's conversations: see [`crate::provider::Provider::transcript`].
     pub transcript: Vec<String>,
-    /// The door.
+    /// The proxy.
     pub egress: Egress,
     /// The repositories of the git gate; none: there is no gate.
     #[serde(default)]
     pub repos: Vec<PlannedRepo>,
-    /// Whether a person can be asked while the bottle runs.
+    /// Whether a user can be asked while the bottle runs.
     #[serde(default)]
     pub supervise: bool,
     /// Whether what is refused is learned from: it is logged, and the log outlives the bottle.
@@ -171,7 +171,7 @@ pub struct PlannedFile {
     pub content: Vec<u8>,
 }
 
-/// The door.
+/// The proxy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Egress {
     /// `routes.yaml`, runtime form.

@@ -10,13 +10,13 @@ use crate::resolve;
 
 /// What an agent holds in place of an API key of Anthropic's. Shaped like one for programs that look at
 /// its beginning, and too short to be taken for one.
-pub(super) const ANTHROPIC_KEY: &str = "sk-ant-api03-placeholder-the-door-adds-the-real-one";
+pub(super) const ANTHROPIC_KEY: &str = "sk-ant-api03-placeholder-the-proxy-adds-the-real-one";
 
 /// The same for the long-lived login that `claude setup-token` prints.
-pub(super) const ANTHROPIC_OAUTH: &str = "sk-ant-oat01-placeholder-the-door-adds-the-real-one";
+pub(super) const ANTHROPIC_OAUTH: &str = "sk-ant-oat01-placeholder-the-proxy-adds-the-real-one";
 
 /// The same for keys of OpenAI's, and whatever has no shape of its own.
-pub(super) const OPENAI_KEY: &str = "sk-placeholder-the-door-adds-the-real-one";
+pub(super) const OPENAI_KEY: &str = "sk-placeholder-the-proxy-adds-the-real-one";
 
 /// What a login of Anthropic's begins with when it is no API key.
 const ANTHROPIC_OAUTH_PREFIX: &str = "sk-ant-oat";

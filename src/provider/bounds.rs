@@ -1,4 +1,4 @@
-//! What no closure may show, whatever leads to it: the person's home as a whole, and what is secret in it.
+//! What no closure may show, whatever leads to it: the user's home as a whole, and what is secret in it.
 
 use std::path::{Path, PathBuf};
 
@@ -46,7 +46,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    /// Of this person.
+    /// Of this user.
     pub(super) fn of(host: &Host) -> Self {
         // Both spellings of a home that is reached through a link.
         let homes = [Some(host.user_home.clone()), host.user_home.canonicalize().ok()];

@@ -19,7 +19,7 @@ const APPROVED: usize = 20;
 pub(super) struct Claude;
 
 impl Provider for Claude {
-    /// The bottle is the sandbox: asking a person before every tool is left out.
+    /// The bottle is the sandbox: asking a user before every tool is left out.
     fn argv(&self, run: &Run<'_>) -> Result<Vec<String>, ArgvError> {
         let mut argv = vec!["claude".to_owned(), "--dangerously-skip-permissions".to_owned()];
         if run.has_prompt() {
@@ -67,7 +67,7 @@ impl Provider for Claude {
         }
         let settings = json!({
             "skipDangerousModePermissionPrompt": true,
-            // It would ask its API's host about every site first; here the door decides.
+            // It would ask its API's host about every site first; here the proxy decides.
             "skipWebFetchPreflight": true,
             "statusLine": {"type": "command", "command": status_line(run)},
         });

@@ -2,7 +2,7 @@
 //!
 //! Starting at a program's path, every link on the way is kept as a link, every installation it belongs to
 //! as one folder, and its interpreter is followed in the same way. What every bottle sees anyway is left
-//! out. Each path comes with the reason, for the person who is asked.
+//! out. Each path comes with the reason, for the user who is asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -77,7 +77,7 @@ impl<'a> Closure<'a> {
         }
     }
 
-    /// Adds a path that the person allowed by name.
+    /// Adds a path that the user allowed by name.
     ///
     /// # Errors
     /// As [`Closure::program`].

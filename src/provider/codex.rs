@@ -72,7 +72,7 @@ impl Provider for Codex {
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile> {
         let mut config = format!("{CONFIG}\n[projects.\"{WORKSPACE}\"]\ntrust_level = \"trusted\"\n");
         if run.supervise {
-            // As `codex mcp add --url` writes it; a call waits for a person for 45 seconds.
+            // As `codex mcp add --url` writes it; a call waits for a user for 45 seconds.
             let server = format!("url = \"{}\"\ntool_timeout_sec = 60\n", asks());
             config.push_str(&format!("\n[mcp_servers.{SUPERVISE_HOST}]\n{server}"));
         }
@@ -125,8 +125,8 @@ fn forwards(provider: &resolve::Provider) -> bool {
 /// The login's file for a bottle whose real one is a ChatGPT login on the host: of the same shape, with
 /// the account's id, which every request names beside its credential, and nothing else of the real one.
 #[must_use]
-pub fn stand_in_login(account: &str) -> HomeFile {
-    let token = stand_in_token(account);
+pub fn placeholder_login(account: &str) -> HomeFile {
+    let token = placeholder_token(account);
     let login = json!({
         "auth_mode": "chatgpt",
         "OPENAI_API_KEY": null,
@@ -143,7 +143,7 @@ pub fn stand_in_login(account: &str) -> HomeFile {
 
 /// The token in it, which is read and never checked inside.
 #[must_use]
-pub fn stand_in_token(account: &str) -> String {
+pub fn placeholder_token(account: &str) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = json!({
         "email": "agent@bottle.invalid",

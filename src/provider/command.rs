@@ -45,7 +45,7 @@ impl Provider for Command {
     }
 }
 
-/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, and only there: what a person or a
+/// Replaces `{prompt_file}`, `{task_file}` and `{task}` in `command`, and only there: what a user or a
 /// setting adds is taken as it is. A task is never split and never becomes an argument by itself.
 fn argv(
     command: &[String],

@@ -1,4 +1,4 @@
-//! The address that a person gives for a model API, as a bottle reaches it.
+//! The address that a user gives for a model API, as a bottle reaches it.
 
 use bottle_contract::names::{HTTP_PORT, HTTPS_PORT};
 use bottle_contract::route::{ConnectTo, HostPattern, OWN_MACHINE};
@@ -13,15 +13,15 @@ pub(super) struct Endpoint {
     pub(super) host: HostPattern,
     /// The port it names.
     pub(super) port: u16,
-    /// Where the door goes instead.
+    /// Where the proxy goes instead.
     pub(super) connect_to: Option<ConnectTo>,
     /// The path of the address, without a slash at its end.
     pub(super) path: String,
 }
 
 impl Endpoint {
-    /// Reads an address. Plain HTTP always goes to port 80 inside, where the door takes it, and on to the
-    /// port that was meant; the words for one's own machine mean the person's, not the bottle.
+    /// Reads an address. Plain HTTP always goes to port 80 inside, where the proxy takes it, and on to the
+    /// port that was meant; the words for one's own machine mean the user's, not the bottle.
     ///
     /// # Errors
     /// A fragment that follows the key's name.
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_reached_through_the_door() {
+    fn addresses_are_reached_through_the_proxy() {
         for (text, url, port, connect_to) in [
             ("https://api.example.com", "https://api.example.com", 443, None),
             ("https://api.example.com/v1/", "https://api.example.com/v1", 443, None),

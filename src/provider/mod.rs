@@ -3,11 +3,11 @@
 //! ```text
 //!   claude, codex, pi, command   one kind of agent each, described: [`Provider`]; pure
 //!     api        the hosts they talk to: routes and logins
-//!     endpoint   an address a person gives for a model API
+//!     endpoint   an address a user gives for a model API
 //!   program    where the agent's program is on this machine, with what it needs beside it
 //!     closure    the least that has to be seen for a program to run ([`bounds`] say what never is)
 //!     python, node, native, shebang   what the closure knows of installations
-//!     search     PATH as the person has it, version managers' shims looked through
+//!     search     PATH as the user has it, version managers' shims looked through
 //! ```
 //! Nothing here runs a program of the host: what is needed is read off files, or it is not known.
 
@@ -50,7 +50,7 @@ pub trait Provider: Sync {
     fn env(&self, run: &Run<'_>) -> BTreeMap<String, String>;
 
     /// Files of the home that are there before it starts: its settings, and the answers to what it would
-    /// ask a person on its first day.
+    /// ask a user on its first day.
     fn files(&self, run: &Run<'_>) -> Vec<HomeFile>;
 
     /// Where the agent looks for skills: a folder of the home with one folder for each.
@@ -84,7 +84,7 @@ pub fn of(template: Template) -> &'static dyn Provider {
     }
 }
 
-/// Where the MCP server is, by which an agent asks a person.
+/// Where the MCP server is, by which an agent asks a user.
 pub(crate) fn asks() -> String {
     format!("http://{SUPERVISE_HOST}:{SUPERVISE_PORT}/mcp")
 }
@@ -94,7 +94,7 @@ pub(crate) fn asks() -> String {
 pub struct Run<'a> {
     /// `agent_provider` of the resolved manifest.
     pub provider: &'a resolve::Provider,
-    /// The bottle's name, as a person knows it.
+    /// The bottle's name, as a user knows it.
     pub name: &'a str,
     /// The colour of that name.
     pub color: Option<&'a str>,
@@ -106,7 +106,7 @@ pub struct Run<'a> {
     pub arguments: &'a [String],
     /// Whether it has a terminal. Without one it does its task, or what comes on its standard input.
     pub terminal: bool,
-    /// Whether it can ask a person, by [`asks`].
+    /// Whether it can ask a user, by [`asks`].
     pub supervise: bool,
     /// Whether it goes on with the conversation of an earlier run. Only where there is one: an agent
     /// that finds none ends with an error.
@@ -119,7 +119,7 @@ impl Run<'_> {
         !self.prompt.trim().is_empty()
     }
 
-    /// What the manifest and the person add to the agent's own arguments, in this order.
+    /// What the manifest and the user add to the agent's own arguments, in this order.
     fn added(&self) -> impl Iterator<Item = String> {
         self.provider.settings.startup_args.value.iter().chain(self.arguments).cloned()
     }
@@ -154,13 +154,13 @@ pub struct Login {
 pub enum LoginSource {
     /// `auth_token`.
     Token(crate::manifest::secret_ref::SecretRef),
-    /// Nothing is said, so a person is asked for this.
+    /// Nothing is said, so a user is asked for this.
     Asked(&'static str),
     /// Codex's own login on this machine.
     CodexHost,
 }
 
-/// A kind of credential: how the door puts it in, and what the agent holds in its place.
+/// A kind of credential: how the proxy puts it in, and what the agent holds in its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoginForm {
     /// What a credential of this kind begins with; the first form that fits is taken.
@@ -207,7 +207,7 @@ pub enum ArgvError {
 }
 
 impl ArgvError {
-    /// What the person does next.
+    /// What the user does next.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

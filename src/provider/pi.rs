@@ -41,10 +41,10 @@ const APIS: [(&str, Api); 4] = [
     ("google-generative-ai", Api::Google),
 ];
 
-/// How it asks a person.
+/// How it asks a user.
 const ASKS: &str = "\
 This sandbox reaches only the hosts on its list. When a request is refused with 403, or you know that you will need
-a host, ask for it with the command `bottle-ask` (`bottle-ask --help` shows how): a person decides, and what is
+a host, ask for it with the command `bottle-ask` (`bottle-ask --help` shows how): a user decides, and what is
 approved works at once.
 ";
 
@@ -255,7 +255,7 @@ fn regex_literal(text: &str) -> String {
     text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
-/// `models.json`: the one model provider, asked for where the door takes it.
+/// `models.json`: the one model provider, asked for where the proxy takes it.
 fn models(settings: &Settings, endpoint: &Endpoint) -> Value {
     let model = Model::of(settings);
     let mut described = Map::new();

@@ -1,4 +1,4 @@
-//! The agent's program: any program of the host, found where the person has it, run in a bottle unchanged.
+//! The agent's program: any program of the host, found where the user has it, run in a bottle unchanged.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::backend::BackendErrorKind;
 
-    /// A person's home with programs installed in every way.
+    /// A user's home with programs installed in every way.
     struct Home(tempfile::TempDir);
 
     impl Home {

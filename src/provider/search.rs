@@ -1,4 +1,4 @@
-//! Finding a program as the person's shell would, and looking through the shims of version managers.
+//! Finding a program as the user's shell would, and looking through the shims of version managers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::host::Host;
 
-/// The folders of the person's `PATH`, in order; relative ones are left out.
+/// The folders of the user's `PATH`, in order; relative ones are left out.
 pub(super) fn folders(host: &Host) -> Vec<PathBuf> {
     let path = host.env.get(std::ffi::OsStr::new("PATH"));
     path.map(|path| std::env::split_paths(path).filter(|folder| folder.is_absolute()).collect())
         .unwrap_or_default()
 }
 
-/// The first executable of this name in the person's `PATH`.
+/// The first executable of this name in the user's `PATH`.
 pub(super) fn find(host: &Host, name: &str) -> Option<PathBuf> {
     folders(host).into_iter().map(|folder| folder.join(name)).find_map(|candidate| {
         if !is_executable(&candidate) {

@@ -6,28 +6,28 @@ use bottle_contract::names::Name;
 
 use crate::manifest::ManifestError;
 use crate::manifest::error::listed;
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
 /// A selection that cannot be resolved. Nothing has been started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResolveError {
     /// Something in a file.
     Manifest(ManifestError),
-    /// The person named an agent that is not there.
+    /// The user named an agent that is not there.
     UnknownAgent {
         /// The name.
         name: Name,
         /// Those that are there.
         available: Vec<Name>,
     },
-    /// The person named a bottle that is not there.
+    /// The user named a bottle that is not there.
     UnknownBottle {
         /// The name.
         name: Name,
         /// Those that are there.
         available: Vec<Name>,
     },
-    /// Neither the person nor the agent named a bottle.
+    /// Neither the user nor the agent named a bottle.
     NoBottle {
         /// The agent.
         agent: Name,
@@ -69,7 +69,7 @@ impl ResolveError {
 /// The name that was probably meant, and those that are there.
 pub(super) fn names_hint(name: &Name, available: &[Name]) -> String {
     let there = format!("there are {}", list(available));
-    match nearest(name.as_str(), available.iter().map(Name::as_str)) {
+    match suggest(name.as_str(), available.iter().map(Name::as_str)) {
         Some(meant) => format!("did you mean `{meant}`? {there}"),
         None => there,
     }

@@ -1,4 +1,4 @@
-//! The resolved manifest for a person to read: YAML with an origin beside every value.
+//! The resolved manifest for a user to read: YAML with an origin beside every value.
 //!
 //! `info --explain`, the preflight and `--dry-run` show this text. It is a rendering, not a manifest to
 //! be read back: what nobody asked for and has no default is left out, a prompt is shown by its size.

@@ -17,7 +17,7 @@ use bottle_contract::session::bundle::LogLevel;
 use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
 use super::origin::{Origin, Traced};
-use super::own;
+use super::provider_route;
 use super::resolved::{Egress, GitUser, Provider, Repo, Resources, Settings};
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoLayer, RepoUrl};
@@ -41,9 +41,9 @@ pub(super) struct Folded {
 /// Folds layers, earlier to later.
 pub(super) fn fold(layers: &[Layer]) -> Result<Folded, ManifestError> {
     let provider = provider(layers);
-    let own = own::route(&provider)?;
+    let own = provider_route::route(&provider)?;
     if let Some(own) = &own {
-        own::refuse_again(own, provider.template.value, layers)?;
+        provider_route::refuse_again(own, provider.template.value, layers)?;
     }
     Ok(Folded {
         env: env(layers),

@@ -26,7 +26,7 @@ pub(super) struct Layer {
 /// Who asked for a bottle.
 #[derive(Debug, Clone)]
 pub(super) enum WantedBy {
-    Person,
+    User,
     File { source: Source, at: Position },
 }
 
@@ -34,7 +34,7 @@ impl WantedBy {
     /// The error for a bottle that is not there.
     pub(super) fn unknown(&self, name: &Name, available: &[Name]) -> ResolveError {
         match self {
-            Self::Person => ResolveError::UnknownBottle { name: name.clone(), available: available.to_vec() },
+            Self::User => ResolveError::UnknownBottle { name: name.clone(), available: available.to_vec() },
             Self::File { source, at } => {
                 ManifestError::at(source, *at, format!("no bottle is named `{name}`"))
                     .hint(names_hint(name, available))
@@ -43,10 +43,10 @@ impl WantedBy {
         }
     }
 
-    /// An error at the place that asked; the person alone cannot cause one.
+    /// An error at the place that asked; the user alone cannot cause one.
     fn fault(&self, message: String) -> ManifestError {
         match self {
-            Self::Person => {
+            Self::User => {
                 ManifestError { file: "the chosen bottles".to_owned(), position: None, message, hint: None }
             }
             Self::File { source, at } => ManifestError::at(source, *at, message),

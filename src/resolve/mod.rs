@@ -8,7 +8,7 @@
 //!             + agent        prompt, skills, git identity over the bottle's
 //!                  ▼
 //!           ResolvedManifest  no absent field, every value with its origin
-//!                  ├── explain   the same, for a person to read
+//!                  ├── explain   the same, for a user to read
 //!                  └── weak      what in it deserves red
 //! ```
 //! Resolving reads the chosen manifests and the skills' folders and nothing else: no environment, no
@@ -19,11 +19,11 @@ mod explain;
 mod fold;
 mod linearise;
 mod origin;
-mod own;
+mod provider_route;
 mod resolved;
 #[cfg(test)]
 mod tests;
-mod weak;
+mod warnings;
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ pub use origin::{Origin, Traced, Via};
 pub use resolved::{
     Egress, GitUser, LayerRef, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources, Settings,
 };
-pub use weak::{Weakness, weaknesses};
+pub use warnings::{WeakeningSetting, weakening_settings};
 
 use crate::manifest::skills::Skill;
 use crate::manifest::source::Source;
@@ -45,7 +45,7 @@ use linearise::{Layer, WantedBy, linearise};
 /// The default number of processes in a bottle.
 pub const DEFAULT_PIDS: u64 = 4096;
 
-/// What a person chose.
+/// What a user chose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selection {
     /// The agent.
@@ -54,12 +54,12 @@ pub struct Selection {
     pub bottles: Vec<Name>,
 }
 
-/// A resolved manifest, and what the person should know about how it came to be.
+/// A resolved manifest, and what the user should know about how it came to be.
 #[derive(Debug, Clone)]
 pub struct Resolved {
     /// The value that is planned and launched.
     pub manifest: ResolvedManifest,
-    /// Who named the bottles. [`BottleChoice::Suggested`] needs the person's word before a launch.
+    /// Who named the bottles. [`BottleChoice::Suggested`] needs the user's word before a launch.
     pub choice: BottleChoice,
     /// Another agent of the same name that this one shadows (“replaces yours”).
     pub agent_replaces: Option<Place>,
@@ -70,9 +70,9 @@ pub struct Resolved {
 /// Who named the bottles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BottleChoice {
-    /// The person, for this launch.
+    /// The user, for this launch.
     Picked,
-    /// The agent's file, which the person wrote or which came with the program.
+    /// The agent's file, which the user wrote or which came with the program.
     AgentDefault,
     /// The agent's file, which came with a project: a suggestion, never taken silently.
     Suggested,
@@ -117,7 +117,7 @@ pub fn resolve(selection: &Selection, manifests: &Manifests) -> Result<Resolved,
 /// # Errors
 /// [`ResolveError`] when a file of them cannot be used, is not there, or extends itself.
 pub fn lineage(bottle: &Name, manifests: &Manifests) -> Result<Vec<Name>, ResolveError> {
-    let layers = layers(&[(bottle.clone(), WantedBy::Person)], manifests)?;
+    let layers = layers(&[(bottle.clone(), WantedBy::User)], manifests)?;
     Ok(layers.into_iter().map(|layer| layer.body.name).collect())
 }
 
@@ -143,7 +143,7 @@ fn picks(
     manifests: &Manifests,
 ) -> Result<(BottleChoice, Picks), ResolveError> {
     if !selection.bottles.is_empty() {
-        let picks = selection.bottles.iter().map(|name| (name.clone(), WantedBy::Person));
+        let picks = selection.bottles.iter().map(|name| (name.clone(), WantedBy::User));
         return Ok((BottleChoice::Picked, picks.collect()));
     }
     if agent.bottles.is_empty() {

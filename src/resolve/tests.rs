@@ -21,7 +21,7 @@ fn name(text: &str) -> Name {
 }
 
 fn line(files: &Files, picks: &[&str]) -> Result<Vec<Layer>, ResolveError> {
-    let picks: Vec<_> = picks.iter().map(|pick| (name(pick), WantedBy::Person)).collect();
+    let picks: Vec<_> = picks.iter().map(|pick| (name(pick), WantedBy::User)).collect();
     linearise(&picks, &mut |name, wanted_by| {
         let Some(text) = files.get(name.as_str()) else { return Err(wanted_by.unknown(name, &[])) };
         let source = Source { place: Place::Home, path: Path::new(name.as_str()).into() };

@@ -1,4 +1,4 @@
-//! Claude Code and codex ask by themselves: refused by the door, they call the MCP server's tools, a person answers,
+//! Claude Code and codex ask by themselves: refused by the proxy, they call the MCP server's tools, a user answers,
 //! and the same command passes, all in one run of the agent.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,14 +24,14 @@ const ALLOW: &str =
 
 #[test]
 #[ignore = "fetches Claude Code once: 172 MB, 373 MB unpacked"]
-fn real_claude_asks_a_person() -> Result<()> {
+fn real_claude_asks_a_user() -> Result<()> {
     let Some(claude) = agent("claude asks", agents::claude())? else { return Ok(()) };
     asks(&Place::Linux(claude), &claude::API_KEY, Ipv4Addr::LOCALHOST.into())
 }
 
 #[test]
 #[ignore = "builds an image of 650 MB once"]
-fn real_claude_on_docker_asks_a_person() -> Result<()> {
+fn real_claude_on_docker_asks_a_user() -> Result<()> {
     let Some(place) = engine("claude asks on docker")? else { return Ok(()) };
     let Place::Docker(machine) = place else { return Ok(()) };
     asks(&place, &claude::API_KEY, machine)
@@ -39,7 +39,7 @@ fn real_claude_on_docker_asks_a_person() -> Result<()> {
 
 #[test]
 #[ignore = "fetches codex once"]
-fn real_codex_asks_a_person() -> Result<()> {
+fn real_codex_asks_a_user() -> Result<()> {
     let Some(codex) = agent("codex asks", agents::codex())? else { return Ok(()) };
     asks(&Place::Linux(codex), &codex::API_KEY, Ipv4Addr::LOCALHOST.into())
 }

@@ -1,4 +1,4 @@
-//! Codex by its template: Responses, streamed after a WebSocket that the door turns down; an API key, and
+//! Codex by its template: Responses, streamed after a WebSocket that the proxy turns down; an API key, and
 //! the ChatGPT login of this machine.
 
 use anyhow::Result;
@@ -24,7 +24,7 @@ fn real_codex_does_a_task_with_an_api_key() -> Result<()> {
     let outcome = scene.start_headless("codex")?;
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
     // Nobody hears of the WebSocket, and of what else it would like to ask there is nothing.
-    assert!(!outcome.stderr.contains("the door refused"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("the proxy refused"), "{}", outcome.stderr);
     scene.assert_played(0, "api.openai.com", true);
     scene.assert_prompted(".codex/skills");
     scene.assert_sent("authorization");

@@ -1,4 +1,4 @@
-//! The same agents in containers, from their images: a task, the same conversation twice more, and a person
+//! The same agents in containers, from their images: a task, the same conversation twice more, and a user
 //! on a terminal. At the end there is on the engine what was kept, and nothing else.
 
 use anyhow::{Context, Result};
@@ -46,7 +46,7 @@ fn does_a_task_and_goes_on(test: &str, agent: &Agent) -> Result<()> {
     let scene = Scene::of_template(&place, template)?;
     let outcome = scene.start_headless(template.name)?;
     assert!(outcome.stdout.contains("The scripted task is done."), "{}", outcome.stdout);
-    assert!(!outcome.stderr.contains("the door refused"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("the proxy refused"), "{}", outcome.stderr);
     scene.assert_played(0, host, true);
     scene.assert_prompted(skills);
     scene.assert_sent(header);
@@ -68,7 +68,7 @@ fn does_a_task_and_goes_on(test: &str, agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// A person starts it, talks to it and ends it.
+/// A user starts it, talks to it and ends it.
 fn works_on_a_terminal(test: &str, agent: &Agent, typed: &Typed<'_>) -> Result<()> {
     let Some(place) = engine(test)? else { return Ok(()) };
     let scene = Scene::of_template(&place, &agent.template)?;

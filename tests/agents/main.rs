@@ -1,7 +1,7 @@
 //! Real coding agents, unmodified, in real bottles, against the fake model: on the Linux backend, and where an
 //! engine answers in containers.
 //!
-//! The agent holds a placeholder, the model takes one real key only, and nothing but the door leads
+//! The agent holds a placeholder, the model takes one real key only, and nothing but the proxy leads
 //! from one to the other. So a script that is played to its end proves the whole way: the agent's
 //! program found and mounted, names resolved, TLS opened and trusted, the request decided, the key
 //! exchanged, the answer (streamed or not) brought back. Everything is judged by effects: files that
@@ -14,7 +14,7 @@
 //! `packages` has no agent in it, but what all of them do: pip, npm and cargo against this machine's registries.
 //!
 //! Each command goes both ways in: by the proxy variables, and with those unset, where only the
-//! bottle's resolver leads to the door.
+//! bottle's resolver leads to the proxy.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod asking;

@@ -1,4 +1,4 @@
-//! What agents do most: fetch packages and build with them, through the door, by the real programs of three languages.
+//! What agents do most: fetch packages and build with them, through the proxy, by the real programs of three languages.
 //!
 //! Which registries there are is this machine's own configuration; without an answer from them it is said aloud what
 //! was left out.

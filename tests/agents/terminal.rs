@@ -1,4 +1,4 @@
-//! An agent on a terminal, as a person would use it.
+//! An agent on a terminal, as a user would use it.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const BUILT_WITHIN: Duration = Duration::from_secs(15 * 60);
 /// Between a text and the key that sends it: agents take what comes at once for pasted.
 const BREATH: Duration = Duration::from_millis(500);
 
-/// What a person does.
+/// What a user does.
 pub(crate) struct Typed<'a> {
     /// What the screen shows when the agent waits for a task, and no question before that.
     pub(crate) ready: &'a [&'a str],
@@ -26,7 +26,7 @@ pub(crate) struct Typed<'a> {
     pub(crate) choice: &'a str,
 }
 
-/// Starts `name`, gives it a task, sees the answer and ends it. The terminal is the person's again.
+/// Starts `name`, gives it a task, sees the answer and ends it. The terminal is the user's again.
 pub(crate) fn converse(scene: &Scene, name: &str, typed: &Typed<'_>) -> Result<()> {
     let arguments = ["start", name, "--backend", scene.backend, "--yes", "--label", "on-a-terminal"];
     let mut pty = scene.home.on_terminal(&arguments, 40, 100)?;

@@ -1,5 +1,5 @@
 //! What only a container engine can get wrong: what it shows of a bottle, its networks and addresses, its
-//! names, and an engine that is not there. In both ways to the door.
+//! names, and an engine that is not there. In both ways to the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
@@ -48,8 +48,8 @@ fn listened_on(bottle: &Bottle<'_>) -> BTreeSet<IpAddr> {
     listening.filter(|address| !address.is_loopback()).collect()
 }
 
-/// Whether what answers there, if anything does, is a bottle's door.
-fn is_a_door(target: SocketAddr) -> bool {
+/// Whether what answers there, if anything does, is a bottle's proxy.
+fn is_a_proxy(target: SocketAddr) -> bool {
     use std::io::{Read, Write};
     let patience = std::time::Duration::from_millis(500);
     let Ok(mut stream) = std::net::TcpStream::connect_timeout(&target, patience) else { return false };
@@ -310,7 +310,7 @@ async fn neither_the_host_nor_its_other_networks_are_reached() {
             attempts.iter().filter(|attempt| attempt.target == "this computer itself").collect();
         assert_eq!(host.len(), 2 * targets.len(), "over TCP and UDP");
         for attempt in host {
-            assert_eq!(attempt.result, Reach::Closed, "{attempt:?}");
+            assert_eq!(attempt.result, Reach::Blocked, "{attempt:?}");
         }
         bottle.remove().await;
         other.remove().await;
@@ -404,8 +404,8 @@ async fn every_name_is_the_bundle_and_no_other_resolver_is_asked() {
     for stand in docker().await {
         let bottle = stand.bottle("names").await;
         bottle.start_bundle().await;
-        let bundle = crate::door::bundle(&bottle).await;
-        crate::door::provision(&bottle, &bundle).await;
+        let bundle = crate::listeners::bundle(&bottle).await;
+        crate::listeners::provision(&bottle, &bundle).await;
         let output = bottle
             .shell("getent hosts egress | cut -d' ' -f1; for n in some.example single; do getent hosts $n | cut -d' ' -f1 | sort -u; done")
             .await;
@@ -417,15 +417,15 @@ async fn every_name_is_the_bundle_and_no_other_resolver_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doors_ports_are_the_bottles_alone() {
+async fn the_proxies_ports_are_the_bottles_alone() {
     for stand in docker().await {
         if !stand.is_networked() {
             continue;
         }
         let bottle = stand.bottle("ports").await;
         bottle.start_bundle().await;
-        let bundle = crate::door::bundle(&bottle).await;
-        crate::door::provision(&bottle, &bundle).await;
+        let bundle = crate::listeners::bundle(&bottle).await;
+        crate::listeners::provision(&bottle, &bundle).await;
         let format = "{{range .NetworkSettings.Networks}}{{.IPAddress}}\n{{end}}";
         let addresses = said(&["inspect", "--format", format, &id(&bottle, "bundle-process")]);
         assert_eq!(addresses.lines().count(), 2, "{addresses}");
@@ -434,11 +434,11 @@ async fn the_doors_ports_are_the_bottles_alone() {
         assert_eq!(listened_on.len(), 1, "listens on {listened_on:?}");
         assert!(addresses.lines().any(|address| address == listened_on[0]), "listens on {listened_on:?}");
         // From the host, as any user of it could: neither side of the bundle answers. A machine's own network
-        // may answer for addresses that lead nowhere, so what counts is that it is not the door.
+        // may answer for addresses that lead nowhere, so what counts is that it is not the proxy.
         for address in addresses.lines() {
             for port in [53, 80, 443, 9099, 9100, 9420] {
                 let target = SocketAddr::new(address.parse().expect("an address"), port);
-                assert!(!is_a_door(target), "{target}");
+                assert!(!is_a_proxy(target), "{target}");
             }
         }
         let ask_as = |program: &[&str], port: &str| {
@@ -518,7 +518,7 @@ async fn launches_at_the_same_time_get_addresses_of_their_own() {
     for stand in docker().await {
         // Little room, so that they meet.
         stand.set(&format!(
-            "docker: {{subnets: 10.214.{}.0/24, door: {}}}\n",
+            "docker: {{subnets: 10.214.{}.0/24, proxy: {}}}\n",
             100 + u8::from(stand.is_networked()),
             if stand.is_networked() { "network" } else { "socket" }
         ));
@@ -619,7 +619,7 @@ async fn what_a_ledger_could_not_take_is_found_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_persons_machine_is_reached_by_its_word_and_by_nothing_else() {
+async fn the_users_machine_is_reached_by_its_word_and_by_nothing_else() {
     const FETCH: &str = "import sys, urllib.request, urllib.error\n\
         try: print(urllib.request.urlopen(sys.argv[1], timeout=20).read())\n\
         except urllib.error.HTTPError as e: print(e.code)";
@@ -642,8 +642,8 @@ async fn the_persons_machine_is_reached_by_its_word_and_by_nothing_else() {
         let machine = machines.iter().find_map(|text| text.parse::<IpAddr>().ok()).expect("a gateway");
         let listener = TcpListener::bind((machine, port)).expect("the machine's end of the way out");
         std::thread::spawn(move || serve_one(&listener));
-        let channel = super::door::bundle(&bottle).await;
-        super::door::provision(&bottle, &channel).await;
+        let channel = super::listeners::bundle(&bottle).await;
+        super::listeners::provision(&bottle, &channel).await;
         let guest = bottle.provisioned().await;
         let proxied = |url: &str| {
             vec![

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use bottle::backend::{BackendErrorKind, Exposed, Prepared, Told};
+use bottle::backend::{BackendErrorKind, Exposed, Prepared, ProgressSink};
 use bottle::plan::ImageSource;
 use bottle_test_support::program::Program;
 use bottle_test_support::skip;
@@ -103,7 +103,7 @@ async fn the_fake_backend_fails_at_the_step_it_is_asked_to() {
         let bottle = stand.planned("struck");
         let backend = &stand.backend;
         let mut struck = Vec::new();
-        struck.push(("prepare", backend.prepare(&bottle.plan, &Told::nobody()).await.is_err()));
+        struck.push(("prepare", backend.prepare(&bottle.plan, &ProgressSink::nobody()).await.is_err()));
         struck.push(("make_network", backend.make_network(&bottle.site()).await.is_err()));
         if step != "make_network" {
             let guest = backend.start_guest(&bottle.site(), &Prepared::default()).await;

@@ -21,7 +21,7 @@ async fn home_and_workspace_are_writable_and_the_system_is_not() {
             .shell(
                 &"for f in /home/agent/f /workspace/f /tmp/f /var/tmp/f /run/f /dev/shm/f; do \
                      touch $f || echo cannot $f; done; \
-                 for f in / /etc /usr /usr/bin /dev /proc /sys /run/bottle/door /bin /lib; do \
+                 for f in / /etc /usr /usr/bin /dev /proc /sys /run/bottle/proxy /bin /lib; do \
                      touch $f/f 2>/dev/null && echo wrote $f; done; \
                  rm -f /etc/passwd PROGRAM 2>/dev/null; \
                  (echo x >/etc/passwd && echo wrote; echo x >PROGRAM && echo wrote) 2>/dev/null; \
@@ -52,11 +52,11 @@ async fn exposed_paths_are_seen_at_their_place_read_only_and_nothing_beside_them
         let exposed = |path: &std::path::Path| Exposed { path: path.to_owned(), why: "a test".to_owned() };
         let prepared = Prepared { exposed: vec![exposed(&tools), exposed(&link)], ..Prepared::default() };
         let bottle = stand.bottle_with("exposed", prepared, Resources::default()).await;
-        let person = stand.host.user_home.display();
+        let user = stand.host.user_home.display();
         let output = bottle
             .shell(&format!(
-                "cat {person}/tools/current/bin/tool; echo; ls -A {person}; \
-                 touch {person}/tools/v1/f {person}/f 2>/dev/null && echo wrote; true"
+                "cat {user}/tools/current/bin/tool; echo; ls -A {user}; \
+                 touch {user}/tools/v1/f {user}/f 2>/dev/null && echo wrote; true"
             ))
             .await;
         assert_eq!(output, "the tool\ntools\n", "{}", stand.name());

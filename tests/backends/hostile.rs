@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bottle::backend::{Origin, Told};
+use bottle::backend::{Origin, ProgressSink};
 
 use crate::stand::{Bottle, Stand, every_isolating_backend, run};
 
@@ -153,7 +153,8 @@ async fn a_tree_that_is_too_deep_is_named_and_nothing_is_left() {
     for stand in stands().await {
         let bottle = stand.bottle("deep").await;
         bottle.shell("i=0; while [ $i -lt 300 ]; do mkdir deeper; cd deeper; i=$((i+1)); done").await;
-        let error = stand.backend.freeze(bottle.slug(), None, Told::nobody()).await.expect_err("too deep");
+        let error =
+            stand.backend.freeze(bottle.slug(), None, ProgressSink::nobody()).await.expect_err("too deep");
         assert!(error.message.contains("more than 128 folders deep") && error.message.len() < 400, "{error}");
         assert!(
             error.hint.is_some_and(|hint| hint.contains("bottle exec deep -- rm -r")),
@@ -235,7 +236,8 @@ async fn folders_and_links_that_take_each_others_places_lead_nowhere() {
             }
             let mut previous = None;
             for _ in 0..30 {
-                let frozen = stand.backend.freeze(bottle.slug(), previous.as_ref(), Told::nobody()).await;
+                let frozen =
+                    stand.backend.freeze(bottle.slug(), previous.as_ref(), ProgressSink::nobody()).await;
                 let snapshot = frozen.expect("frozen").snapshot;
                 let stored =
                     stand.host.home.join("snapshots").join(slug).join(&snapshot.reference).join(tree);
@@ -249,7 +251,7 @@ async fn folders_and_links_that_take_each_others_places_lead_nowhere() {
     }
 }
 
-/// That nothing of the person's is in a stored tree.
+/// That nothing of the user's is in a stored tree.
 fn assert_only_its_own(folder: &Path) {
     for entry in entries(folder) {
         let kind = entry.file_type().expect("kind");
@@ -278,8 +280,11 @@ async fn a_tree_that_changes_all_the_time_is_frozen_all_the_same() {
         }
         let mut previous = None;
         for _ in 0..20 {
-            let frozen =
-                stand.backend.freeze(bottle.slug(), previous.as_ref(), Told::nobody()).await.expect("frozen");
+            let frozen = stand
+                .backend
+                .freeze(bottle.slug(), previous.as_ref(), ProgressSink::nobody())
+                .await
+                .expect("frozen");
             let own = stand.host.home.join("snapshots/busy").join(&frozen.snapshot.reference);
             let workspace = own.join(home_of(&stand));
             assert_eq!(std::fs::read_to_string(workspace.join("kept")).expect("there"), "kept\n");

@@ -51,7 +51,7 @@ async fn the_system_is_the_bottles_own_and_the_image_stays_as_it_is() {
     let Some(stand) = stand().await else { return };
     let bottle = stand.bottle("changes").await;
     let script = "for f in / /etc /usr /usr/bin /bin /lib /opt /home; do touch $f/f || echo cannot $f; done; \
-        for f in /dev /proc /sys /run/bottle/door; do touch $f/f 2>/dev/null && echo wrote $f; done; \
+        for f in /dev /proc /sys /run/bottle/proxy; do touch $f/f 2>/dev/null && echo wrote $f; done; \
         mount | grep -v ' /\\(dev\\|proc\\|sys\\|run\\|tmp\\|workspace\\)' | cut -d' ' -f 3; \
         chown 33:33 /opt && stat -c '%u %U' /opt; id -u; cp /bin/cat /opt/cat && chmod 4755 /opt/cat && \
         /opt/cat /proc/self/status | grep -E '^(Uid|CapEff|NoNewPrivs)'; \

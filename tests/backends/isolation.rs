@@ -143,12 +143,12 @@ async fn the_hosts_files_and_processes_are_not_there() {
         let processes: usize = lines[0].parse().unwrap_or_else(|_| panic!("{output}"));
         assert!(processes <= 5, "{}: {processes} processes", stand.name());
         let program = (stand.name() == "docker").then_some("bin");
-        let door = (!stand.is_networked()).then_some("door");
+        let proxy = (!stand.is_networked()).then_some("proxy");
         let expected: Vec<&str> = ["0"]
             .into_iter()
             .chain(program)
             .chain(["bottle", "commands"])
-            .chain(door)
+            .chain(proxy)
             .chain(["blind", "agent"])
             .collect();
         assert_eq!(lines[1..], expected, "{}", stand.name());
@@ -307,8 +307,9 @@ async fn programs_work_as_they_do_on_any_machine() {
             .await;
         let (hosts, resolver) = match (stand.name(), stand.is_networked()) {
             ("docker", true) => {
-                let door = output.lines().nth(2).and_then(|line| line.split(' ').next()).expect("an address");
-                (format!("{door} egress"), "nameserver 127.0.0.11\noptions ndots:0")
+                let proxy =
+                    output.lines().nth(2).and_then(|line| line.split(' ').next()).expect("an address");
+                (format!("{proxy} egress"), "nameserver 127.0.0.11\noptions ndots:0")
             }
             ("docker", false) => ("127.9.9.9 egress".to_owned(), "nameserver 127.9.9.9"),
             _ => ("127.9.9.9 egress supervise git-gate".to_owned(), "nameserver 127.9.9.9"),

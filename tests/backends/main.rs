@@ -5,7 +5,7 @@
 //! life        what is made, found again and removed
 //! isolation   what a bottle cannot see, reach or do; on backends that isolate
 //! files       what an agent may write, and where
-//! door        the bundle, and the door with and without it
+//! proxy        the bundle, and the proxy with and without it
 //! docker      what only an engine can get wrong: what it shows, its networks, its names
 //! installing  software beside the host's system
 //! programs    agents installed on the host run inside
@@ -17,7 +17,6 @@
 //! ```
 
 mod docker;
-mod door;
 mod failure;
 mod files;
 mod hostile;
@@ -25,6 +24,7 @@ mod images;
 mod installing;
 mod isolation;
 mod life;
+mod listeners;
 mod ordinary;
 mod programs;
 mod snapshots;

@@ -26,8 +26,11 @@ async fn stand_with(folder: &Path) -> Option<Stand> {
 async fn says(stand: &Stand, argv: &[&str]) -> String {
     let mut bottle = stand.planned("installed");
     bottle.plan.agent.argv = argv.iter().map(ToString::to_string).collect();
-    let prepared =
-        stand.backend.prepare(&bottle.plan, &bottle::backend::Told::nobody()).await.expect("prepared");
+    let prepared = stand
+        .backend
+        .prepare(&bottle.plan, &bottle::backend::ProgressSink::nobody())
+        .await
+        .expect("prepared");
     let program = prepared.program.clone().expect("found on the host");
     let path: Vec<String> = prepared.path.iter().map(|folder| folder.display().to_string()).collect();
     let bottle = stand.bottle_with("installed", prepared, Resources::default()).await;

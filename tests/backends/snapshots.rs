@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bottle::backend::{BackendErrorKind, Copied, Origin, Snapshot, Told};
+use bottle::backend::{BackendErrorKind, Copied, Origin, ProgressSink, Snapshot};
 use bottle_contract::names::{AGENT_USER, CA_FILE, WORKSPACE};
 
 use crate::stand::{Stand, every_backend, read, run, write};
@@ -34,7 +34,9 @@ async fn a_bottle_goes_on_while_it_is_frozen_and_a_later_one_begins_with_it() {
         let counting = {
             let told = told.clone();
             // An engine copies by itself, and counts no files.
-            Told::new(move |copied: Copied| told.store(copied.files + copied.bytes, Ordering::Relaxed))
+            ProgressSink::new(move |copied: Copied| {
+                told.store(copied.files + copied.bytes, Ordering::Relaxed)
+            })
         };
         let snapshot = stand.backend.freeze(bottle.slug(), None, counting).await.expect("frozen").snapshot;
         assert_eq!(&snapshot.slug, bottle.slug());
@@ -176,8 +178,11 @@ async fn a_kept_bottle_is_gone_on_with_and_can_be_frozen_where_it_stands() {
 async fn a_snapshot_of_nothing_is_an_error_and_leaves_nothing() {
     for stand in every_freezing_backend().await {
         let bottle = stand.planned("nothing");
-        let error =
-            stand.backend.freeze(bottle.slug(), None, Told::nobody()).await.expect_err("nothing there");
+        let error = stand
+            .backend
+            .freeze(bottle.slug(), None, ProgressSink::nobody())
+            .await
+            .expect_err("nothing there");
         assert!(error.message.contains("nothing"), "{}: {error}", stand.name());
         assert_eq!(stand.backend.snapshots().await.expect("listed"), [], "{}", stand.name());
         assert_eq!(bottle.found().await, [], "{}", stand.name());

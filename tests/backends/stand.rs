@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use bottle::backend::{
-    Backend, BackendError, BackendErrorKind, ByteStream, LAYERS, Ledger, Origin, Prepared, Resource, Site,
-    Snapshot, Told, registry,
+    Backend, BackendError, BackendErrorKind, ByteStream, LAYERS, Ledger, Origin, Prepared, ProgressSink,
+    Resource, Site, Snapshot, registry,
 };
 use bottle::host::Host;
 use bottle::host::process::ProcessId;
@@ -33,9 +33,9 @@ pub(crate) struct Stand {
     _folder: tempfile::TempDir,
 }
 
-/// Every backend, and every way to the door of one that has several, with the settings for it.
+/// Every backend, and every way to the proxy of one that has several, with the settings for it.
 const ALL: [(&str, &str); 4] =
-    [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {door: socket}\n")];
+    [("fake", ""), ("linux", ""), ("docker", ""), ("docker", "docker: {transport: socket}\n")];
 
 /// Where the small image of [`Stand::in_image`] lies in its home.
 const IMAGE: &str = "small";
@@ -64,7 +64,7 @@ pub(crate) async fn every_backend() -> Vec<Stand> {
     stands
 }
 
-/// The ways to the door of the Docker backend, where an engine is here.
+/// The ways to the proxy of the Docker backend, where an engine is here.
 pub(crate) async fn docker() -> Vec<Stand> {
     let mut stands = every_backend().await;
     stands.retain(|stand| stand.name() == "docker");
@@ -86,7 +86,7 @@ impl Stand {
             env: env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             cwd: "/".into(),
             home: folder.path().join("home"),
-            user_home: folder.path().join("person"),
+            user_home: folder.path().join("user"),
             runtime: folder.path().join("run"),
             program: Program::bottle().expect("built").path().to_owned(),
         };
@@ -150,7 +150,7 @@ impl Stand {
         if self.name() != "docker" {
             return Ok(Prepared::default());
         }
-        let prepare = async || self.backend.prepare(&self.planned_only, &Told::nobody()).await;
+        let prepare = async || self.backend.prepare(&self.planned_only, &ProgressSink::nobody()).await;
         self.prepared.get_or_try_init(prepare).await.cloned()
     }
 
@@ -159,7 +159,7 @@ impl Stand {
         self.name() == "linux" && !self.is_in_image()
     }
 
-    /// Whether its bottles have a network, with the door on it.
+    /// Whether its bottles have a network, with the proxy on it.
     pub(crate) fn is_networked(&self) -> bool {
         let settings = std::fs::read_to_string(self.host.home.join("settings.yml")).unwrap_or_default();
         self.name() == "docker" && !settings.contains("socket")
@@ -219,7 +219,7 @@ impl Unpacked {
         let stand = Stand::new("linux", &[]);
         small_root::make(&stand.host.home.join(IMAGE)).expect("a small file system");
         let plan = Plan { image: ImageSource::Path(IMAGE.into()), ..plan("small", "linux") };
-        let prepared = stand.backend.prepare(&plan, &Told::nobody()).await.expect("unpacked");
+        let prepared = stand.backend.prepare(&plan, &ProgressSink::nobody()).await.expect("unpacked");
         let home = tempfile::Builder::new().prefix("b").tempdir().expect("folder");
         std::fs::rename(stand.host.home.join("images"), home.path().join("images")).expect("kept");
         let unpacked = Arc::new(Self { home, prepared });
@@ -301,7 +301,7 @@ impl Bottle<'_> {
 
     /// A snapshot of it.
     pub(crate) async fn freeze(&self, previous: Option<&Snapshot>) -> Snapshot {
-        let frozen = self.stand.backend.freeze(self.slug(), previous, Told::nobody()).await;
+        let frozen = self.stand.backend.freeze(self.slug(), previous, ProgressSink::nobody()).await;
         let frozen = frozen.unwrap_or_else(|error| panic!("{}: {error}", self.stand.name()));
         assert_eq!(frozen.notes, [] as [&str; 0], "{}", self.stand.name());
         frozen.snapshot

@@ -1,4 +1,4 @@
-//! An agent is refused, asks, a person says yes, and its next request passes: on every backend that is here.
+//! An agent is refused, asks, a user says yes, and its next request passes: on every backend that is here.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A value that the keeper knows and the agent has.
 const HELD: &str = "held-8f3Kq2Lm9Zx4Vb7N";
 
-/// Asks the door for a page until it is given one or `$1` tries are over; the status lines. Every image's shell can.
+/// Asks the proxy for a page until it is given one or `$1` tries are over; the status lines. Every image's shell can.
 const FETCH: &str = "i=0; while [ $i -lt $1 ]; do exec 3<>/dev/tcp/egress/9099; \
     printf 'GET http://api.site.example/new HTTP/1.1\\r\\nHost: api.site.example\\r\\nConnection: close\\r\\n\\r\\n' >&3; \
     read -r line <&3; exec 3>&-; case $line in *' 200 '*) break;; esac; i=$((i+1)); sleep 0.01; done; echo \"$line\"";
@@ -68,7 +68,7 @@ fn fetched(home: &TestHome, tries: &str) -> Result<String> {
     Ok(inside(home, &["bash", "-c", FETCH, "fetch", tries])?.expect_code(0).stdout)
 }
 
-/// Asks from inside for this, and goes on when a person can see it.
+/// Asks from inside for this, and goes on when a user can see it.
 fn ask(home: &TestHome, routes: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
     let mut program =
         home.program(["exec", "one", "--", "bottle-ask", "allow", "--why", "for the tests", routes])?;
@@ -150,12 +150,12 @@ fn refused_asked_allowed(backend: &str) -> Result<()> {
 }
 
 #[test]
-fn what_a_person_allows_passes_at_once_on_linux() -> Result<()> {
+fn what_a_user_allows_passes_at_once_on_linux() -> Result<()> {
     refused_asked_allowed("linux")
 }
 
 #[test]
-fn what_a_person_allows_passes_at_once_on_docker() -> Result<()> {
+fn what_a_user_allows_passes_at_once_on_docker() -> Result<()> {
     refused_asked_allowed("docker")
 }
 
@@ -240,7 +240,7 @@ fn what_was_refused_is_learned_and_asked_for() -> Result<()> {
 }
 
 #[test]
-fn nobody_is_asked_where_the_person_says_so() -> Result<()> {
+fn nobody_is_asked_where_the_user_says_so() -> Result<()> {
     let Some(home) = asking("not asking", "linux", &["--no-supervise"])? else { return Ok(()) };
     let refused = inside(&home, &["bottle-ask", "routes"])?;
     ensure!(refused.code != 0, "{}", refused.stdout);
@@ -249,9 +249,9 @@ fn nobody_is_asked_where_the_person_says_so() -> Result<()> {
     Ok(())
 }
 
-/// Once, and for good: the file gets what was allowed, or the person gets it to paste.
+/// Once, and for good: the file gets what was allowed, or the user gets it to paste.
 #[test]
-fn a_yes_holds_as_long_as_the_person_says() -> Result<()> {
+fn a_yes_holds_as_long_as_the_user_says() -> Result<()> {
     let Some(home) = asking("asking for a while", "linux", &[])? else { return Ok(()) };
     let file = home.bottle_home().join("bottles/asks.md");
     let before = std::fs::read_to_string(&file)?;
@@ -263,7 +263,7 @@ fn a_yes_holds_as_long_as_the_person_says() -> Result<()> {
     let _ = answer(asks)?.expect_code(0);
     ensure!(fetched(&home, "1")?.contains("200") && fetched(&home, "1")?.contains("403"), "one passes");
 
-    // The file has a route for these hosts already: it is the person's to edit.
+    // The file has a route for these hosts already: it is the user's to edit.
     let (asks, id) = ask(&home, "api.site.example")?;
     let listed = approve(&id, "save")?.expect_code(0);
     ensure!(listed.stderr.contains("has a route for `*.site.example` already"), "{}", listed.stderr);
@@ -292,7 +292,7 @@ fn a_yes_holds_as_long_as_the_person_says() -> Result<()> {
 
 /// The same from the screen, by one key.
 #[test]
-fn a_key_on_the_screen_opens_the_door() -> Result<()> {
+fn a_key_on_the_screen_opens_the_proxy() -> Result<()> {
     let Some(home) = asking("asking and pressing a key", "linux", &[])? else { return Ok(()) };
     let (asks, _) = ask(&home, "api.site.example")?;
     let mut pty = home.on_terminal(&["supervise"], 24, 80)?;
@@ -361,7 +361,7 @@ fn a_key_on_the_screen_opens_the_door() -> Result<()> {
     Ok(())
 }
 
-/// Asks from inside the bottle `two`, which is somebody's session; its question's id, once a person can see it.
+/// Asks from inside the bottle `two`, which is somebody's session; its question's id, once a user can see it.
 fn ask_in_two(home: &TestHome, host: &str) -> Result<(thread::JoinHandle<Result<Outcome>>, String)> {
     let mut program = home.program(["exec", "two", "--", "bottle-ask", "allow", "--why", "x", host])?;
     program.deadline(PATIENCE);
@@ -430,9 +430,9 @@ fn a_question_rings_and_marks_the_title_until_it_is_answered() -> Result<()> {
     Ok(())
 }
 
-/// A command of the person's, and a desktop, are told once; what they do holds nothing up.
+/// A command of the user's, and a desktop, are told once; what they do holds nothing up.
 #[test]
-fn a_new_question_is_told_wherever_the_person_is() -> Result<()> {
+fn a_new_question_is_told_wherever_the_user_is() -> Result<()> {
     let Some(home) = asking("telling of questions", "linux", &[])? else { return Ok(()) };
     let tell = |home: &TestHome, script: &str| -> Result<()> {
         let path = home.write("project/tell me", &format!("#!/bin/sh\n{script}\n"))?;

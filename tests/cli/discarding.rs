@@ -32,7 +32,7 @@ fn what_was_kept_goes_and_a_snapshot_stays() -> Result<()> {
 }
 
 #[test]
-fn a_person_is_asked_first() -> Result<()> {
+fn a_user_is_asked_first() -> Result<()> {
     let home = kept("one")?;
     for (answer, stays) in [("n", true), ("\u{3}", true), ("y", false)] {
         let mut pty = home.on_terminal(&["discard", "one"], 24, 80)?;

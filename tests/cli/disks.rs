@@ -132,7 +132,7 @@ fn a_disk_without_locks_or_sockets_is_said() -> Result<()> {
     Ok(())
 }
 
-/// What a person does whose home cannot be written.
+/// What a user does whose home cannot be written.
 const UNWRITABLE: &str = r#"
 said() { echo "\$ bottle $*"; "$BOTTLE" "$@"; echo "exit $?"; echo; }
 exec 2>&1
@@ -198,11 +198,11 @@ fn a_full_home_is_said_and_nothing_is_half_written() -> Result<()> {
 fn a_home_on_a_network_is_not_taken_for_one_of_another_name() -> Result<()> {
     // A claim that finds its slug taken says by what, whatever the disk.
     let home = sockets_at_home()?;
-    home.write("home/.bottle/state/mine", "a person's file")?;
+    home.write("home/.bottle/state/mine", "a user's file")?;
     let said = with(&on_a_network()?, || transcript(&home, &["start", "hi", "--label", "mine", "-q"]))?;
     assert!(said.contains("mine is taken"), "{said}");
     let path = home.bottle_home().join("state/mine");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    assert_eq!(text, "a person's file");
+    assert_eq!(text, "a user's file");
     Ok(())
 }

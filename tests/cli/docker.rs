@@ -1,5 +1,5 @@
 //! The same commands on a bottle in containers, where one stream carries all that its keeper and its pid 1 say:
-//! side by side with a person at work, at the end, and going on with what was kept or committed.
+//! side by side with a user at work, at the end, and going on with what was kept or committed.
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ fn kept(home: &TestHome) -> Vec<String> {
 }
 
 #[test]
-fn a_person_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
-    let Some(home) = docker_home("a person on docker")? else { return Ok(()) };
+fn a_user_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
+    let Some(home) = docker_home("a user on docker")? else { return Ok(()) };
     let mut pty = on_terminal(&home, &["start", "listen", "--cwd", "--yes", "--label", "one"])?;
     let mut said = 0;
     let mut is_heard = |pty: &mut Pty, after: &str| -> Result<()> {
@@ -114,7 +114,7 @@ fn a_person_at_work_is_not_disturbed_by_what_is_done_beside() -> Result<()> {
         is_heard(&mut pty, "all at once")
     })?;
 
-    // Somebody else ends it: the person is told, and has their terminal back. No snapshot has the last of it.
+    // Somebody else ends it: the user is told, and has their terminal back. No snapshot has the last of it.
     inside(&home, "echo three >>code")?;
     succeeds(&home, &["stop", "one", "--time", "0"])?;
     pty.wait_for("`bottle resume one` goes on with it")?;

@@ -205,7 +205,7 @@ fn a_watcher_is_not_heard_and_leaves_as_it_came() -> Result<()> {
 }
 
 #[test]
-fn a_door_whose_guard_died_is_listed_as_closed() -> Result<()> {
+fn a_proxy_whose_guard_died_is_listed_as_closed() -> Result<()> {
     let home = home()?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "one"])?.expect_code(0);
     let services = || Ok::<_, anyhow::Error>(run(&home, &["list", "--json"])?.json()?[0]["services"].clone());

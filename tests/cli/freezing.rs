@@ -107,7 +107,7 @@ fn a_commit_that_fails_leaves_the_snapshot_before_it() -> Result<()> {
 }
 
 #[test]
-fn a_person_is_asked_which_bottle() -> Result<()> {
+fn a_user_is_asked_which_bottle() -> Result<()> {
     let home = running("one")?;
     let _ = run(&home, &["start", "nap", "--detach", "--label", "two", "-q"])?.expect_code(0);
     let mut pty = home.on_terminal(&["commit"], 24, 80)?;

@@ -14,7 +14,7 @@ use bottle_test_support::skip;
 
 use crate::home::{home, run, snapshot, transcripts};
 
-/// The commands that a person tries first, and one that writes.
+/// The commands that a user tries first, and one that writes.
 const TRIED: [&[&str]; 5] =
     [&["list"], &["list", "agents"], &["start", "hi", "-q"], &["init"], &["cleanup", "--yes"]];
 
@@ -22,13 +22,13 @@ const TRIED: [&[&str]; 5] =
 fn one_that_is_a_file_is_said_and_stays() -> Result<()> {
     let mut home = TestHome::new()?;
     std::fs::remove_dir_all(home.bottle_home())?;
-    home.write("home/.bottle", "a person's file")?;
+    home.write("home/.bottle", "a user's file")?;
     let mut text = transcripts(&home, &TRIED)?;
     text +=
         &transcripts(&home, &[&["exec", "one", "--", "echo"], &["list", "--json"], &["help", "exit-code"]])?;
     home.env("BOTTLE_HOME", home.bottle_home().join("below"));
     text += &transcripts(&home, &[&["list"], &["start", "shell", "-q"]])?;
-    assert_eq!(std::fs::read_to_string(home.bottle_home())?, "a person's file");
+    assert_eq!(std::fs::read_to_string(home.bottle_home())?, "a user's file");
     snapshot!(text);
     Ok(())
 }

@@ -40,7 +40,7 @@ fn a_host_that_nobody_knows_is_said_with_the_way_out_before_anything_starts() ->
 }
 
 #[test]
-fn a_host_that_the_person_met_needs_no_pin() -> Result<()> {
+fn a_host_that_the_user_met_needs_no_pin() -> Result<()> {
     let home = home()?;
     home.write("home/.ssh/known_hosts", &format!("elsewhere.example.com {KEY}\n"))?;
     let _ = run(&home, &["start", "work", "--dry-run"])?.expect_code(2);

@@ -73,7 +73,7 @@ impl Built {
     /// Everything of this home that is on the engine and not an image of an agent's.
     fn left(&self) -> String {
         let ours = format!("name=bottle-{}", self.hash);
-        let stand_ins = format!("label=bottle.stand-in={}", self.hash);
+        let stand_ins = format!("label=bottle.scratch={}", self.hash);
         let nameless = format!("label=bottle.built-by={}", self.hash);
         let asked: [&[&str]; 5] = [
             &["ps", "--all", "--quiet", "--filter", &ours],
@@ -239,8 +239,8 @@ fn runs(command: &str) -> bool {
 }
 
 #[test]
-fn a_person_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key() -> Result<()> {
-    let test = "a_person_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key";
+fn a_user_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key() -> Result<()> {
+    let test = "a_user_sees_what_will_be_built_and_how_far_it_is_and_ends_it_with_a_key";
     let Some(built) = Built::new(test)? else { return Ok(()) };
     let word = format!("slow-{}", built.hash);
     let text = format!("FROM debian:bookworm-slim\nRUN echo {word} && sleep 300\n");

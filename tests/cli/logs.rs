@@ -1,4 +1,4 @@
-//! The log of a bottle's door with real decisions in it, and readers of a log that go away.
+//! The log of a bottle's proxy with real decisions in it, and readers of a log that go away.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -101,8 +101,8 @@ fn until(read: &Receiver<String>, words: &[&str]) -> Result<Value> {
 }
 
 #[test]
-fn what_the_door_decides_is_followed_until_the_bottle_ends() -> Result<()> {
-    let test = "what_the_door_decides_is_followed_until_the_bottle_ends";
+fn what_the_proxy_decides_is_followed_until_the_bottle_ends() -> Result<()> {
+    let test = "what_the_proxy_decides_is_followed_until_the_bottle_ends";
     let Some((home, site)) = with_a_route(test)? else { return Ok(()) };
     let (mut child, read) = follow(&home, &["logs", "one", "--egress", "--follow", "--json"])?;
     assert_eq!(ask(&home, "https://site.example/first")?, "200");
@@ -117,10 +117,10 @@ fn what_the_door_decides_is_followed_until_the_bottle_ends() -> Result<()> {
     Ok(())
 }
 
-/// What the door decided, in words: every kind of verdict that a request can have, and a finding without its value.
+/// What the proxy decided, in words: every kind of verdict that a request can have, and a finding without its value.
 #[test]
-fn what_the_door_decided_is_told_in_words() -> Result<()> {
-    let Some((home, _site)) = with_a_route("what_the_door_decided_is_told_in_words")? else {
+fn what_the_proxy_decided_is_told_in_words() -> Result<()> {
+    let Some((home, _site)) = with_a_route("what_the_proxy_decided_is_told_in_words")? else {
         return Ok(());
     };
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";

@@ -53,7 +53,7 @@ fn a_dry_run_shows_everything_and_starts_nothing() -> Result<()> {
 }
 
 #[test]
-fn policy_check_answers_as_the_door_would() -> Result<()> {
+fn policy_check_answers_as_the_proxy_would() -> Result<()> {
     let mut home = home()?;
     home.bottle("wide", WIDE)?;
     let ask = |method: &'static str, url: &'static str| {
@@ -100,7 +100,7 @@ fn policy_check_looks_at_what_would_leave() -> Result<()> {
     Ok(())
 }
 
-/// Lines of a door's log, as it writes them, and one written by hand.
+/// Lines of a proxy's log, as it writes them, and one written by hand.
 const RECORDED: &str = r#"{"event":"request","time":"2026-01-31T12:00:00.000Z","bottle":"one","host":"api.example.com","port":443,"method":"POST","path":"/v1/things","query":"x=1","verdict":"passed","status":200,"bytes":3,"milliseconds":1,"request":{"headers":[["x-note","hello"]],"body":"a"},"response":{"headers":[]}}
 {"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
 {"event":"request","host":"api.example.com","port":443,"method":"GET","path":"/v1/things","verdict":"passed","bytes":0,"milliseconds":0}
@@ -151,7 +151,7 @@ fn data_is_one_json_document() -> Result<()> {
 }
 
 #[test]
-fn policy_check_says_of_a_forge_what_the_door_would() -> Result<()> {
+fn policy_check_says_of_a_forge_what_the_proxy_would() -> Result<()> {
     let mut home = TestHome::new()?;
     let text = "---\nbackend: fake\nagent_provider: {template: command, command: [sleep, '600']}\n\
                 egress: {routes: [{host: api.github.com}]}\ngit-gate:\n  repos:\n    \

@@ -1,4 +1,4 @@
-//! The real program as a person and a script see it: whole outputs, exit codes, a terminal.
+//! The real program as a user and a script see it: whole outputs, exit codes, a terminal.
 //!
 //! Bottles run on the fake backend, which runs the real keeper, bundle and guest without isolation, and only
 //! programs built into `bottle` itself. Every test has a home of its own; what differs from run to run is
@@ -15,7 +15,7 @@
 //! - `deploy_keys`: keys that a forge has for as long as a bottle lives
 //! - `host_keys`: hosts of repositories that nobody knows
 //! - `secrets`: credentials that cannot be had
-//! - `own_rules`: a person's own rules, and what they mark
+//! - `own_rules`: a user's own rules, and what they mark
 //! - `usage`, `manifests`, `settings`, `state`: what is refused, and in which words
 //! - `looking`: `list`, `info`, `policy check`, `start --dry-run`
 //! - `running`: start on pipes, exec, logs, cp, stop
@@ -23,16 +23,16 @@
 //! - `freezing`: snapshots made, listed and removed
 //! - `resuming`: going on with what was kept or committed
 //! - `pulling`: work taken out by git
-//! - `newcomer`: a person's first hour, as they see it
-//! - `notices`: what a person hears of the door beside an agent that has the whole screen
-//! - `logs`: the log of a bottle's door, and readers that go away
-//! - `picking`: what a person is asked who names no agent
+//! - `newcomer`: a user's first hour, as they see it
+//! - `notices`: what a user hears of the proxy beside an agent that has the whole screen
+//! - `logs`: the log of a bottle's proxy, and readers that go away
+//! - `picking`: what a user is asked who names no agent
 //! - `docker`: the same on a bottle in containers, where an engine answers
 //! - `endings`: every end of a session, and the terminal as it was
 //! - `screens`: what is shown on terminals of every size, and on those that know no colours or letters
 //! - `supervising`: what bottles ask, and the answers; `deciding`: the same on a screen of its own
 //! - `readme`: README's commands, as they are written
-//! - `terminal`: a person at a terminal: questions, detach, attach, resize, and the terminal given back
+//! - `terminal`: a user at a terminal: questions, detach, attach, resize, and the terminal given back
 //! - `waiting`: what is shown of something that takes its time, and what Ctrl-C leaves
 //! - `writing`: manifests of one's own, and settings
 

@@ -99,7 +99,7 @@ fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> 
         // Containers beside come and go, and their ends of a network with them.
         let stayed: Vec<_> = own_addresses()?.intersection(&before).copied().collect();
         let attempts = probed.as_array().context("a list")?;
-        assert!(attempts.iter().all(|attempt| attempt["result"] == "closed"), "{probed}");
+        assert!(attempts.iter().all(|attempt| attempt["result"] == "blocked"), "{probed}");
         let of = |target: &str| attempts.iter().filter(|attempt| attempt["target"] == target).count();
         assert!(of("an address outside") == 6 && of("a site that is not listed") == 3, "{probed}");
         let mut answered = 0;
@@ -111,7 +111,7 @@ fn every_address_of_this_machine_answers_outside_and_not_inside() -> Result<()> 
         }
         assert!(answered >= 2, "over TCP and UDP: {probed}");
         let shown = run(&home, &["probe", "one"])?.expect_code(0).stdout;
-        assert!(shown.contains("ways out are closed"), "{shown}");
+        assert!(shown.contains("attempts were blocked"), "{shown}");
         let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);
     }
     Ok(())
@@ -132,12 +132,12 @@ fn a_network_that_somebody_gave_a_container_is_found() -> Result<()> {
     let container = format!("bottle-{}-agent-one", bottle::host::home_hash(&home.bottle_home()));
     let connected = Command::new("docker").args(["network", "connect", "bridge", &container]).output()?;
     if !connected.status.success() {
-        // Such as a bottle whose door is a socket.
+        // Such as a bottle whose proxy is a socket.
         skip::aloud(test, &String::from_utf8_lossy(&connected.stderr));
         return Ok(());
     }
     let probed = run(&home, &["probe", "one", "--json"])?.expect_code(5).json()?;
-    let open = probed.as_array().into_iter().flatten().filter(|attempt| attempt["result"] == "open");
+    let open = probed.as_array().into_iter().flatten().filter(|attempt| attempt["result"] == "reached");
     let targets: Vec<_> = open.map(|attempt| attempt["target"].as_str().unwrap_or_default()).collect();
     assert!(targets.contains(&"this computer itself"), "{probed}");
     let _ = run(&home, &["stop", "one", "--time", "0"])?.expect_code(0);

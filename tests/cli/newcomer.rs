@@ -128,7 +128,7 @@ fn the_window_says_who_works_in_its_colour_and_counts_what_was_refused() -> Resu
     pty.type_keys("exit\r")?;
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;
-    assert!(last.contains("the door refused GET https://blocked.example/"), "{last}");
+    assert!(last.contains("the proxy refused GET https://blocked.example/"), "{last}");
     let raw = String::from_utf8_lossy(&pty.raw()).into_owned();
     for (on, off) in [("\x1b]12;#5faf5f\x07", "\x1b]112\x07"), ("\x1b[22;0t", "\x1b[23;0t")] {
         let (on, off) = (raw.find(on), raw.rfind(off));

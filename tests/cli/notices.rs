@@ -1,5 +1,5 @@
-//! What the door refuses while an agent has the whole screen: nothing of ours is written into what it draws, and the
-//! person hears of it all the same.
+//! What the proxy refuses while an agent has the whole screen: nothing of ours is written into what it draws, and the
+//! user hears of it all the same.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ fn a_refusal_leaves_a_full_screen_alone_and_is_told_by_the_title_and_at_the_end(
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;
     for path in ["one", "two"] {
-        let line = format!("bottle: the door refused GET https://blocked.example/{path}");
+        let line = format!("bottle: the proxy refused GET https://blocked.example/{path}");
         assert!(last.contains(&line), "{last}");
     }
     assert!(!last.contains("24...") && pty.is_cooked()? && pty.left_on().is_empty(), "{last}");
@@ -116,7 +116,7 @@ fn whoever_detaches_is_told_what_was_refused_meanwhile() -> Result<()> {
     pty.type_keys("\x1dd")?;
     assert_eq!(pty.wait_exit()?, 0);
     let last = pty.last_screen()?;
-    for words in ["the door refused GET https://blocked.example/one", "blocked.example/two", "one runs on"] {
+    for words in ["the proxy refused GET https://blocked.example/one", "blocked.example/two", "one runs on"] {
         assert!(last.contains(words), "{words:?} is not on it:\n{last}");
     }
     assert!(pty.is_cooked()? && pty.left_on().is_empty(), "{last}");

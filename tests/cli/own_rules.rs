@@ -1,4 +1,4 @@
-//! A person's own rules, and what they mark: used where they are right, named where they are wrong.
+//! A user's own rules, and what they mark: used where they are right, named where they are wrong.
 
 use anyhow::Result;
 

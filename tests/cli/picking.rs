@@ -1,4 +1,4 @@
-//! `bottle start` by itself: a person chooses from lists, and may leave at any moment.
+//! `bottle start` by itself: a user chooses from lists, and may leave at any moment.
 
 use anyhow::Result;
 use bottle_test_support::home::TestHome;
@@ -215,7 +215,7 @@ fn without_a_terminal_the_missing_agent_is_an_error_with_the_names() -> Result<(
 }
 
 #[test]
-fn before_it_starts_a_person_may_see_everything_and_choose_again() -> Result<()> {
+fn before_it_starts_a_user_may_see_everything_and_choose_again() -> Result<()> {
     let home = home()?;
     let mut pty = home.on_terminal(&["start", "greeter"], 60, 100)?;
     let screen = pty.wait_for("Start greeter on fake? [y/N/e/?]")?;

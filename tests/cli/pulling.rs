@@ -18,7 +18,7 @@ fn inside(home: &TestHome, script: &str) -> Result<String> {
     Ok(run(home, &["exec", "one", "--", "/bin/sh", "-ec", &script])?.expect_code(0).stdout)
 }
 
-/// A bottle `one` with a copy of the person's project, which is a repository with one commit; nothing where
+/// A bottle `one` with a copy of the user's project, which is a repository with one commit; nothing where
 /// that cannot be had.
 fn with_a_copy(test: &str) -> Result<Option<TestHome>> {
     let mut home = home()?;
@@ -68,8 +68,8 @@ fn what_was_committed_comes_out_and_what_was_not_is_said() -> Result<()> {
 }
 
 #[test]
-fn commits_of_the_persons_are_never_lost() -> Result<()> {
-    let Some(home) = with_a_copy("commits_of_the_persons_are_never_lost")? else { return Ok(()) };
+fn commits_of_the_users_are_never_lost() -> Result<()> {
+    let Some(home) = with_a_copy("commits_of_the_users_are_never_lost")? else { return Ok(()) };
     inside(&home, "git commit -q --allow-empty -m theirs")?;
     let _ = run(&home, &["pull", "one"])?.expect_code(0);
     home.git(&["checkout", "-q", "bottle/one"])?;
@@ -160,7 +160,7 @@ fn branches_of_every_script_are_pulled_by_name() -> Result<()> {
             ),
         )?;
         let pulled = run(&home, &["pull", "one", "--branch", branch])?;
-        // Beside each other, so that what was pulled before is no commit of the person's.
+        // Beside each other, so that what was pulled before is no commit of the user's.
         assert_eq!(pulled.code, 0, "{}", pulled.transcript());
         assert_eq!(home.git(&["log", "-1", "--format=%s", "bottle/one"])?, format!("on {branch}\n"));
         home.git(&["branch", "-q", "-D", "bottle/one"])?;

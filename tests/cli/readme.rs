@@ -1,6 +1,6 @@
-//! Every command of README's examples, typed as it is written there by a person who answers what they are asked.
+//! Every command of README's examples, typed as it is written there by a user who answers what they are asked.
 //!
-//! The agents are stand-ins that say that they ran, in the person's `PATH`: what the real ones do is for
+//! The agents are stand-ins that say that they ran, in the user's `PATH`: what the real ones do is for
 //! `tests/agents`. What a line needs that is not here, an engine or a model, is named and skipped aloud.
 
 use std::fs;
@@ -17,7 +17,7 @@ use crate::home::run;
 
 const README: &str = include_str!("../../README.md");
 
-/// What a person is asked, and answers.
+/// What a user is asked, and answers.
 const ANSWERS: &[(&str, &str)] = &[
     ("[y/N/e/?]", "y\r"),
     ("to be read from now on:", "a-key-for-this-test\r"),

@@ -133,7 +133,7 @@ fn a_resume_that_fails_leaves_what_was_kept() -> Result<()> {
 }
 
 #[test]
-fn a_person_sees_the_difference_and_may_say_no() -> Result<()> {
+fn a_user_sees_the_difference_and_may_say_no() -> Result<()> {
     let mut home = kept("one")?;
     home.bottle("nap", &bottle("[cat, note]"))?;
     let mut pty = home.on_terminal(&["resume", "one"], 30, 80)?;

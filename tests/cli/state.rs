@@ -1,4 +1,4 @@
-//! State on disk that another version, a crash or a person left behind.
+//! State on disk that another version, a crash or a user left behind.
 
 use anyhow::Result;
 

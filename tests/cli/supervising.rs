@@ -1,4 +1,4 @@
-//! Questions of bottles, and a person's answers.
+//! Questions of bottles, and a user's answers.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -165,7 +165,7 @@ pub(crate) fn hosts(number: u8) -> Question {
 }
 
 #[test]
-fn a_yes_is_saved_only_to_a_file_of_the_persons_that_is_clear() -> Result<()> {
+fn a_yes_is_saved_only_to_a_file_of_the_users_that_is_clear() -> Result<()> {
     let mut home = home()?;
     home.bottle("more", "---\nenv: {A: b}\n---\n")?;
     let _ = run(

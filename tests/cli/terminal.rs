@@ -1,4 +1,4 @@
-//! A person at a terminal. Whatever happens, the terminal is theirs again afterwards.
+//! A user at a terminal. Whatever happens, the terminal is theirs again afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ fn asking_home() -> Result<TestHome> {
 }
 
 #[test]
-fn a_person_sees_what_will_be_started_and_may_say_no() -> Result<()> {
+fn a_user_sees_what_will_be_started_and_may_say_no() -> Result<()> {
     let home = home()?;
     let mut pty = on_terminal(&home, &["start", "hi"])?;
     let screen = pty.wait_for("Start hi on fake? [y/N/e/?]")?;
@@ -214,7 +214,7 @@ fn with_work(home: &TestHome) -> Result<Pty> {
 }
 
 #[test]
-fn unsaved_work_is_kept_unless_the_person_says_otherwise() -> Result<()> {
+fn unsaved_work_is_kept_unless_the_user_says_otherwise() -> Result<()> {
     for keys in ["\r", "k\r", "\x1b"] {
         let home = asking_home()?;
         let mut pty = with_work(&home)?;
@@ -228,7 +228,7 @@ fn unsaved_work_is_kept_unless_the_person_says_otherwise() -> Result<()> {
 }
 
 #[test]
-fn unsaved_work_is_discarded_when_the_person_says_so() -> Result<()> {
+fn unsaved_work_is_discarded_when_the_user_says_so() -> Result<()> {
     let home = asking_home()?;
     let mut pty = with_work(&home)?;
     pty.type_keys("what\r")?;
@@ -256,7 +256,7 @@ fn a_pull_that_cannot_be_is_said_and_asked_about_again() -> Result<()> {
 }
 
 #[test]
-fn a_person_who_goes_away_at_the_question_has_their_work_kept() -> Result<()> {
+fn a_user_who_goes_away_at_the_question_has_their_work_kept() -> Result<()> {
     let home = asking_home()?;
     let pty = with_work(&home)?;
     signal(&pty, Signal::KILL)?;

@@ -54,7 +54,7 @@ fn a_launch_fits_its_line_and_is_undone() -> Result<()> {
         home.env("BOTTLE_FAKE_FAIL", "start_guest:hang");
         let mut pty =
             home.on_terminal(&["start", "nap", "--cwd", "--yes", "--label", "one"], rows, columns)?;
-        interrupt(&mut pty, "raising the guard at its door")?;
+        interrupt(&mut pty, "raising the guard at its proxy")?;
         assert_eq!(pty.wait_exit()?, 130, "{}", pty.screen());
         assert_said(&pty, "raising", "everything that was made so far was undone")?;
         assert_eq!(run(&home, &["list"])?.stdout, "");

@@ -63,7 +63,7 @@ fn a_full_or_closed_home_is_said_and_nothing_is_half_written() -> Result<()> {
     Ok(())
 }
 
-/// A person's editor that does to the file what its script says.
+/// A user's editor that does to the file what its script says.
 fn with_editor(script: &str) -> Result<TestHome> {
     let mut home = TestHome::new()?;
     let editor = home.write("home/editor", &format!("#!/bin/sh\n{script}\n"))?;
@@ -168,7 +168,7 @@ fn without_a_terminal_nothing_is_opened() -> Result<()> {
 #[test]
 fn every_setting_is_shown_and_what_was_set_stands_out() -> Result<()> {
     let home = TestHome::new()?;
-    home.write("home/.bottle/settings.yml", "docker: {door: socket}\nterminal: {pass: [title]}\n")?;
+    home.write("home/.bottle/settings.yml", "docker: {transport: socket}\nterminal: {pass: [title]}\n")?;
     snapshot!(transcripts(&home, &[&["settings"], &["settings", "--json"]])?);
     let outcome = run(&home, &["settings", "--json"])?;
     let changed: Vec<_> = outcome
@@ -179,6 +179,6 @@ fn every_setting_is_shown_and_what_was_set_stands_out() -> Result<()> {
         .filter(|row| row["changed"] == true)
         .map(|row| row["key"].clone())
         .collect();
-    assert_eq!(changed, ["docker.door", "terminal.pass"]);
+    assert_eq!(changed, ["docker.transport", "terminal.pass"]);
     Ok(())
 }

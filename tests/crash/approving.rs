@@ -1,7 +1,7 @@
 //! An approval is killed at moments that nobody chose: no question is lost, no route is live without its line in the
 //! audit, and the audit's chain holds.
 //!
-//! The test is the agent: it speaks to the bottle's own door.
+//! The test is the agent: it speaks to the bottle's own proxy.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use bottle_contract::names::{EGRESS_PORT, SUPERVISE_DOOR_PORTS};
+use bottle_contract::names::{EGRESS_PORT, SUPERVISE_PORTS};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn detached() -> TestHome {
     home
 }
 
-/// The socket of the door for this port.
+/// The socket of the proxy for this port.
 fn socket(home: &TestHome, port: u16) -> PathBuf {
     fn find(folder: &Path, name: &str) -> Option<PathBuf> {
         let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
@@ -42,7 +42,7 @@ fn socket(home: &TestHome, port: u16) -> PathBuf {
             if path.is_dir() { find(&path, name) } else { path.ends_with(name).then_some(path) }
         })
     }
-    find(&home.runtime(), &port.to_string()).expect("the door's socket")
+    find(&home.runtime(), &port.to_string()).expect("the proxy's socket")
 }
 
 /// Asks for a host, and does not wait for the answer: the connection is to be held.
@@ -50,7 +50,7 @@ fn ask(home: &TestHome, host: &str) -> UnixStream {
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
         "name": "egress-allow", "arguments": {"routes": [{"host": host}], "justification": "to see"}}});
     let body = call.to_string();
-    let mut socket = UnixStream::connect(socket(home, SUPERVISE_DOOR_PORTS[0])).expect("the MCP server");
+    let mut socket = UnixStream::connect(socket(home, SUPERVISE_PORTS[0])).expect("the MCP server");
     write!(
         socket,
         "POST /mcp HTTP/1.1\r\nHost: supervise:9100\r\nContent-Type: application/json\r\n\
@@ -70,9 +70,9 @@ fn waiting(home: &TestHome) -> Vec<String> {
     all.filter_map(|question| question["id"].as_str().map(str::to_owned)).collect()
 }
 
-/// What the door goes by: the revision, and the hosts.
+/// What the proxy goes by: the revision, and the hosts.
 fn live(home: &TestHome) -> (u64, Vec<String>) {
-    let mut socket = UnixStream::connect(socket(home, EGRESS_PORT)).expect("the door");
+    let mut socket = UnixStream::connect(socket(home, EGRESS_PORT)).expect("the proxy");
     write!(
         socket,
         "GET http://_egress.local/allowlist HTTP/1.1\r\nHost: _egress.local\r\nConnection: close\r\n\r\n"
@@ -161,7 +161,7 @@ fn a_guard_killed_in_an_approval_leaves_a_true_audit() {
             let verified = run(&home, &["audit", "verify"]);
             assert_eq!(verified.code, 0, "{when}: {}{}", verified.stdout, verified.stderr);
             if role == "__supervise" {
-                // The door itself is there.
+                // The proxy itself is there.
                 approved_in_the_end_or_stale(&home, &id);
                 audited(&home, live(&home).0, &when);
             }

@@ -274,14 +274,14 @@ fn launches_are_killed(world: World, from: usize, whoms: &[Whom]) {
 #[test]
 fn a_launch_by_network_is_killed_at_every_call() {
     let Some(world) = World::new("a_launch_by_network_is_killed_at_every_call", "{}\n") else { return };
-    // The command that a person typed is gone while the keeper calls, too.
+    // The command that a user typed is gone while the keeper calls, too.
     launches_are_killed(world, 0, &[Whom::Caller, Whom::First]);
 }
 
 #[test]
 fn a_launch_by_socket_is_killed_at_every_call() {
     let test = "a_launch_by_socket_is_killed_at_every_call";
-    let Some(world) = World::new(test, "docker: {door: socket}\n") else { return };
+    let Some(world) = World::new(test, "docker: {transport: socket}\n") else { return };
     // Up to there the two are the same.
     let from = first_of_keeper(&world, &world.start("counted", &["--detach"]));
     world.done(&["stop", "counted", "--time", "0"]);
@@ -389,7 +389,7 @@ fn a_resume_is_killed_at_every_call() {
     let test = "a_resume_is_killed_at_every_call";
     // A home each: a cleanup holds whatever it finds something of.
     let worlds: Vec<World> =
-        (0..AT_ONCE).filter_map(|_| World::new(test, "docker: {door: socket}\n")).collect();
+        (0..AT_ONCE).filter_map(|_| World::new(test, "docker: {transport: socket}\n")).collect();
     let Some(first) = worlds.first() else { return };
     let again = ["resume", "one", "--detach", "--yes", "-q"];
     for world in &worlds {

@@ -5,7 +5,7 @@
 //! backend, where it can be used, at moments that nobody chose; Docker at every call that the engine hears.
 //!
 //! What a model's answers cost is counted all the same, once each: `usage`.
-//! What a person allows is live with its line in the audit, or waits on: `approving`.
+//! What a user allows is live with its line in the audit, or waits on: `approving`.
 
 mod approving;
 mod docker;
@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bottle_contract::names::{DOOR_PORTS, EGRESS_DOOR_PORTS, SUPERVISE_DOOR_PORTS};
+use bottle_contract::names::{EGRESS_PORTS, LISTENER_PORTS, SUPERVISE_PORTS};
 use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use left::{Left, process_with};
@@ -198,15 +198,15 @@ fn a_killed_guest_ends_its_bottle_and_is_told() {
 }
 
 #[test]
-fn a_killed_bundle_closes_the_door_and_the_bottle_goes_on() {
+fn a_killed_bundle_closes_the_proxy_and_the_bottle_goes_on() {
     let home = home();
     let parts: [(&str, &[u16]); 3] =
-        [("__egress", &EGRESS_DOOR_PORTS), ("__supervise", &SUPERVISE_DOOR_PORTS), ("__bundle", &DOOR_PORTS)];
+        [("__egress", &EGRESS_PORTS), ("__supervise", &SUPERVISE_PORTS), ("__bundle", &LISTENER_PORTS)];
     for (role, ports) in parts {
         let client = attached(&home);
         process_with(&home, role).expect("the process").kill();
         let sockets = home.runtime();
-        wait_until("its part of the door is closed", || !answers_anywhere(&sockets, ports));
+        wait_until("its part of the proxy is closed", || !answers_anywhere(&sockets, ports));
         assert_eq!(status(&home, "one").as_deref(), Some("running"), "{role}");
         let stopped = home.program(["stop", "one", "--time", "0"]).expect("program").run().expect("stop");
         let _ = stopped.expect_code(0);
@@ -215,7 +215,7 @@ fn a_killed_bundle_closes_the_door_and_the_bottle_goes_on() {
     }
 }
 
-/// Whether a socket of a door under `folder`, for one of `ports`, takes a connection.
+/// Whether a socket of a proxy under `folder`, for one of `ports`, takes a connection.
 fn answers_anywhere(folder: &Path, ports: &[u16]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.filter_map(Result::ok).map(|entry| entry.path()).any(|path| {

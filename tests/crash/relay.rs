@@ -59,7 +59,7 @@ pub(crate) struct Strike {
 pub(crate) enum Whom {
     /// Whoever makes the call.
     Caller,
-    /// Who made the first one: the command that a person typed. The caller is another one, and is answered.
+    /// Who made the first one: the command that a user typed. The caller is another one, and is answered.
     First,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum When {
 }
 
 impl Call {
-    /// Whether the command that a person typed makes it, and not a keeper.
+    /// Whether the command that a user typed makes it, and not a keeper.
     pub(crate) fn is_typed(&self, all: &[Self]) -> bool {
         all.first().is_some_and(|first| first.by == self.by)
     }

@@ -1,6 +1,6 @@
 //! Answers of a model are counted once each, whoever is killed meanwhile.
 //!
-//! The test is the agent: it asks through the bottle's own door, and the model's answers carry numbers that count
+//! The test is the agent: it asks through the bottle's own proxy, and the model's answers carry numbers that count
 //! up. So what is lost or counted twice shows.
 
 use std::io::{Read, Write};
@@ -64,7 +64,7 @@ fn answer(mut client: TcpStream, counter: &AtomicU64) {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     let _ = client.write_all(format!("{head}{body}").as_bytes());
     if stuck {
-        // Until the door goes away.
+        // Until the proxy goes away.
         let _ = client.read(&mut piece);
     }
 }
@@ -103,16 +103,16 @@ impl Scene {
         client
     }
 
-    /// A connection through the door, with the request for a path on it.
+    /// A connection through the proxy, with the request for a path on it.
     fn request(&self, path: &str) -> UnixStream {
         let runtime = self.home.runtime().join("bottle").join(home_hash(&self.home.bottle_home()));
-        let mut door = UnixStream::connect(runtime.join(".fake/one/door/9099")).expect("the door");
-        door.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
+        let mut proxy = UnixStream::connect(runtime.join(".fake/one/proxy/9099")).expect("the proxy");
+        proxy.set_read_timeout(Some(Duration::from_secs(20))).expect("timeout");
         let request = format!(
             "POST http://llm.example{path} HTTP/1.1\r\nhost: llm.example\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
         );
-        door.write_all(request.as_bytes()).expect("asked");
-        door
+        proxy.write_all(request.as_bytes()).expect("asked");
+        proxy
     }
 
     /// A question to the model, and its whole answer.
@@ -188,11 +188,11 @@ fn an_answer_that_the_bottles_end_cuts_is_counted_as_far_as_it_came() {
     let scene = Scene::new();
     scene.start_detached();
     scene.ask();
-    let mut door = scene.request("/stuck/v1/messages");
+    let mut proxy = scene.request("/stuck/v1/messages");
     let mut seen = Vec::new();
     let mut piece = [0; 1024];
     while !String::from_utf8_lossy(&seen).contains("message_start") {
-        let read = door.read(&mut piece).expect("the beginning");
+        let read = proxy.read(&mut piece).expect("the beginning");
         assert!(read > 0, "it goes on");
         seen.extend_from_slice(&piece[..read]);
     }

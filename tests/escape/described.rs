@@ -1,17 +1,17 @@
-//! What a person describes or marks does not leave, though no bottle was given it: their own rules, and the values of
+//! What a user describes or marks does not leave, though no bottle was given it: their own rules, and the values of
 //! variables that `BOTTLE_SENSITIVE_PREFIXES` names.
 
 use anyhow::{Result, ensure};
 use bottle_test_support::home::TestHome;
 
-/// In the person's environment alone.
+/// In the user's environment alone.
 const MARKED: &str = "q8Zr3Wm6Xt1Kp5Vb";
 
-/// Of the shape that the person's rule describes.
+/// Of the shape that the user's rule describes.
 const DESCRIBED: &str = "acme-12345678";
 
 #[test]
-fn what_a_person_describes_or_marks_does_not_leave() -> Result<()> {
+fn what_a_user_describes_or_marks_does_not_leave() -> Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs("described", "linux")? {
         return Ok(());

@@ -54,7 +54,7 @@ impl Place {
 pub(crate) struct Search {
     /// The home's hash, by which its things on the engine are found.
     pub(crate) home: String,
-    /// Folders of the person's that are looked through.
+    /// Folders of the user's that are looked through.
     pub(crate) folders: Vec<PathBuf>,
     /// The secrets.
     pub(crate) needles: Vec<String>,
@@ -151,7 +151,7 @@ impl Search {
         }
     }
 
-    /// What lies on the disk: the runtime's files, the containers' own, the person's.
+    /// What lies on the disk: the runtime's files, the containers' own, the user's.
     fn disk(&self, found: &Mutex<Found>, _: &mut BTreeSet<String>) {
         for folder in RUNTIME {
             self.files(found, Place::Runtime, Path::new(folder));

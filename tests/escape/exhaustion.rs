@@ -195,7 +195,7 @@ async fn processors_are_counted_out() {
     }
 }
 
-/// What the person reads: the limit and the key, on this machine's system and in an image.
+/// What the user reads: the limit and the key, on this machine's system and in an image.
 fn ends_with_a_word(resource: &str, limit: &str, script: &str, word: &str) -> anyhow::Result<()> {
     let mut home = TestHome::new()?;
     if !home.runs(word, "linux")? || !attempts::possible(word) {

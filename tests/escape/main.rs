@@ -4,7 +4,7 @@
 //! ```text
 //! on every backend here that isolates:
 //!   writing      files of the host, through links, /proc and the system's folders
-//!   possessions  the person's keys, history and sockets
+//!   possessions  the user's keys, history and sockets
 //!   processes    looking into, stopping and ending processes outside
 //!   memory       shared memory of the machine's
 //!   settings     the kernel's settings and switches
@@ -12,15 +12,15 @@
 //!   privileges   set-id programs and device files
 //!   kernel       system calls that lead into the kernel, by whatever numbering
 //!   sockets      families and protocols that lead out, or into code that is not loaded yet
-//!   typing       into the person's terminal
+//!   typing       into the user's terminal
 //!   layers       what an agent leaves where the host works later
 //!   exhaustion   processes, memory and disk, until there is no more
 //!   nested       what `resources.nested` opens, and what stays shut
 //! on whole launches:
-//!   sequences    what the person's terminal would obey
+//!   sequences    what the user's terminal would obey
 //!   planted      links, pipes, devices and the like in everything that the host reads later
 //!   everywhere   the places of a machine and its engine where a secret could lie, searched again and again
-//!   described    what the person's own rules and marks keep in
+//!   described    what the user's own rules and marks keep in
 //!   secrets      a launch with secrets, looked for in all of them while it runs
 //! and
 //!   tools        what must not fail: programs of a developer, in a bottle

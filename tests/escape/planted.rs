@@ -10,10 +10,10 @@ use bottle_test_support::home::TestHome;
 use bottle_test_support::program::Outcome;
 use bottle_test_support::{skip, small_root};
 
-/// What nobody but the person may ever read.
-const SECRET: &str = "a secret of the person's";
+/// What nobody but the user may ever read.
+const SECRET: &str = "a secret of the user's";
 
-/// Plants it in the folder `$1`; `$2` is a folder of the person's. Each line is one thing, and one that cannot be made
+/// Plants it in the folder `$1`; `$2` is a folder of the user's. Each line is one thing, and one that cannot be made
 /// is left out.
 const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2/secret file; ln -s $2 folder; \
     ln -s / root; ln -s ../../../../../../../../../..$2/secret up; ln -s folder/secret through; mkfifo pipe; \
@@ -21,7 +21,7 @@ const PLANT: &str = "mkdir -p $1 && cd $1 || exit 1; echo plain >plain; ln -s $2
     chmod 755 sub/run; ln /etc/passwd hard 2>/dev/null; mknod null c 1 3 2>/dev/null; mknod gone c 0 0 2>/dev/null; \
     ln -s /proc/self/fd/0 fd; ln -s /dev/zero zero; truncate -s 1T sparse 2>/dev/null && rm -f sparse; true";
 
-/// A person with a secret, and an agent on this machine's system and in an image.
+/// A user with a secret, and an agent on this machine's system and in an image.
 struct Scene {
     home: TestHome,
     secret: PathBuf,
@@ -81,7 +81,7 @@ impl Scene {
         self.done(&["stop", slug, "--time", "0", "-q"]).map(drop)
     }
 
-    /// That the person's secret is as it was, and nothing lies beside it.
+    /// That the user's secret is as it was, and nothing lies beside it.
     fn assert_untouched(&self) -> Result<()> {
         ensure!(fs::read_to_string(&self.secret)? == SECRET);
         ensure!(fs::metadata(&self.secret)?.permissions().mode() & 0o777 == 0o644, "its mode changed");
@@ -128,7 +128,7 @@ fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
         scene.start(agent, agent)?;
         scene.plant(agent, "/workspace/out")?;
         let got = scene.home.outside(&format!("got-{agent}"));
-        // Something of the person's that leads elsewhere where the copy is to go.
+        // Something of the user's that leads elsewhere where the copy is to go.
         fs::create_dir(&got)?;
         symlink(scene.private(), got.join("folder"))?;
         let copied = scene.run(&["cp", &format!("{agent}:/workspace/out"), &got.display().to_string()])?;
@@ -139,7 +139,7 @@ fn a_copy_has_files_and_links_that_stay_in_it_and_nothing_else() -> Result<()> {
             ensure!(found.iter().any(|name| name == wanted), "{found:?}");
         }
         ensure!(!found.iter().any(|name| name.ends_with("pipe") || name.ends_with("null")), "{found:?}");
-        // What is asked for by a link is what it leads to inside, where the person's files are not.
+        // What is asked for by a link is what it leads to inside, where the user's files are not.
         for planted in ["file", "up", "folder/secret", "through", "pipe", "zero", "fd"] {
             let to = scene.home.outside("one");
             let _ = fs::remove_file(&to);
@@ -291,7 +291,7 @@ fn a_conversation_is_copied_out_without_what_was_planted_in_it() -> Result<()> {
 /// One thing in a snapshot that no freeze makes, by what it is, and what is said of it.
 type Crafted = (&'static str, fn(&Path, &Path) -> Result<()>);
 
-/// In the folder of a snapshot; the other one is the person's.
+/// In the folder of a snapshot; the other one is the user's.
 const REFUSED: [Crafted; 3] = [
     ("a tree that is a link", |snapshot, private| {
         fs::rename(snapshot.join("workspace"), snapshot.join("aside"))?;

@@ -1,4 +1,4 @@
-//! What a person has on their machine: keys, history, other programs' sockets.
+//! What a user has on their machine: keys, history, other programs' sockets.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -16,7 +16,7 @@ async fn keys_and_history_are_nowhere() {
         {
             let path = home.join(format!("{name}.{mark}"));
             std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-            std::fs::write(&path, "a key of the person's").expect("written");
+            std::fs::write(&path, "a key of the user's").expect("written");
         }
         let find = format!("find $0 -path /proc -prune -o -name '*{mark}*' -print 2>/dev/null | wc -l");
         let control = Command::new("/bin/sh").args(["-c", &find]).arg(home).output().expect("find");
@@ -24,7 +24,7 @@ async fn keys_and_history_are_nowhere() {
         let bottle = stand.bottle("greedy").await;
         let said = bottle.shell(&find.replace("$0", "/")).await;
         assert_eq!(said.trim(), "0", "{}", stand.name());
-        // By its path too, and what the person's shell has in its environment is not there.
+        // By its path too, and what the user's shell has in its environment is not there.
         let channel = bottle.connect().await;
         let list = format!("ls -A {} 2>&1 | grep -v 'No such file'; env | cut -d= -f1", home.display());
         let (said, _) = crate::stand::run(&channel, &["/bin/sh", "-c", &list]).await.expect("ran");
@@ -43,7 +43,7 @@ async fn sockets_of_other_programs_are_out_of_reach() {
         let folder = &stand.host.user_home;
         std::fs::create_dir_all(folder).expect("made");
         let path = folder.join("agent.sock");
-        let _named = UnixListener::bind(&path).expect("an agent of the person's");
+        let _named = UnixListener::bind(&path).expect("an agent of the user's");
         let name = format!("bottle-test-{:016x}", rand::random::<u64>());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let _abstract = UnixListener::bind_addr(&address).expect("a service of the desktop's");

@@ -7,7 +7,7 @@ use bottle_contract::session::guest::Exit;
 use crate::attempts;
 use crate::stand::{every_isolating_backend, run};
 
-/// A process of the person's. Ends with the test.
+/// A process of the user's. Ends with the test.
 struct Victim(Child);
 
 impl Victim {

@@ -21,7 +21,7 @@ const AGENT: &str = "curl -s -o /dev/null -d '{}' https://api.anthropic.com/v1/m
 
 /// One for each way in which a secret comes to a bottle.
 struct Secrets {
-    /// A route's, from the person's environment; the door's alone.
+    /// A route's, from the user's environment; the proxy's alone.
     route: String,
     /// Another route's, from a program; likewise.
     program: String,
@@ -188,5 +188,5 @@ fn no_secret_is_anywhere_at_any_moment_of_a_launch_by_network() {
 
 #[test]
 fn no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket() {
-    searched("docker: {door: socket}\n", "no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket");
+    searched("docker: {transport: socket}\n", "no_secret_is_anywhere_at_any_moment_of_a_launch_by_socket");
 }

@@ -1,4 +1,4 @@
-//! What an agent writes to the person's terminal, seen on a real one: it draws, and does nothing else.
+//! What an agent writes to the user's terminal, seen on a real one: it draws, and does nothing else.
 
 use std::process::Command;
 use std::time::Duration;
@@ -141,7 +141,7 @@ fn a_terminal_draws_what_an_agent_writes_and_obeys_nothing() -> Result<()> {
 }
 
 #[test]
-fn what_a_person_allows_is_all_that_passes() -> Result<()> {
+fn what_a_user_allows_is_all_that_passes() -> Result<()> {
     let script = script();
     let home = home(&script, "terminal: {pass: [clipboard]}\n")?;
     if !home.runs("allowed sequences", "linux")? {
@@ -171,11 +171,11 @@ fn typist() -> String {
 
 #[test]
 fn nothing_is_typed_into_the_terminal_that_an_agent_is_started_from() -> Result<()> {
-    if !attempts::possible("typing into the person's terminal") {
+    if !attempts::possible("typing into the user's terminal") {
         return Ok(());
     }
     let mut home = TestHome::new()?;
-    if !home.runs("typing into the person's terminal", "linux")? {
+    if !home.runs("typing into the user's terminal", "linux")? {
         return Ok(());
     }
     home.agent("typist", "---\nbottle: typist\n---\n")?;
@@ -186,7 +186,7 @@ fn nothing_is_typed_into_the_terminal_that_an_agent_is_started_from() -> Result<
             typist()
         ),
     )?;
-    // A person's shell, which goes on when the agent ended: what was typed it would run.
+    // A user's shell, which goes on when the agent ended: what was typed it would run.
     let start = home.program(["start", "typist", "--yes"])?.command();
     let line = format!(
         "{} start typist --yes; echo back; read -r -t 1 typed; echo \"got <$typed>\"",

@@ -29,7 +29,7 @@ async fn no_path_leads_to_a_file_outside() {
 }
 
 /// What is shut on every system. `/dev/shm` is the control: it can be written, and lies beside what cannot.
-const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/door"];
+const SHUT: [&str; 6] = ["/dev/shm", "/dev", "/sys", "/proc", "/proc/sys", "/run/bottle/proxy"];
 const SHUT_FILES: [&str; 2] = ["/run/bottle/bottle", "/proc/1/mem"];
 
 /// What is shut beside it where the system is not the bottle's own.

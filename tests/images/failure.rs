@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bollard::Docker;
-use bottle::backend::Told;
+use bottle::backend::ProgressSink;
 use bottle::backend::docker::images::Images;
 use bottle_test_support::engine;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -89,7 +89,7 @@ async fn without_a_base_image_the_way_to_one_is_named() {
     let docker = Docker::connect_with_unix(&socket.display().to_string(), 10, bollard::API_DEFAULT_VERSION)
         .expect("an engine");
     let images = Images::new(&docker, &stand.host);
-    let error = images.agent(&stand.plan(), &Told::nobody()).await.expect_err("no base");
+    let error = images.agent(&stand.plan(), &ProgressSink::nobody()).await.expect_err("no base");
     let expected = "the base image debian:bookworm-slim is not on this engine and cannot be pulled: no route to the registry";
     assert_eq!(error.message, expected);
     assert!(error.hint.is_some_and(|hint| hint.contains("scripts/base-image")));
@@ -100,11 +100,11 @@ async fn without_a_base_image_the_way_to_one_is_named() {
 async fn what_is_being_made_and_what_is_anothers_is_not_swept_away() {
     let Some(stand) = Stand::new("sweeping") else { return };
     let make = |home: &str| {
-        docker(&["create", "--label", &format!("bottle.stand-in={home}"), "debian:bookworm-slim"])
+        docker(&["create", "--label", &format!("bottle.scratch={home}"), "debian:bookworm-slim"])
     };
     let made = [make(&stand.host.home_hash()), make("another")];
     let volume = stand.images().program().await.expect("a volume");
-    let guards = stand.images().sidecars(&Told::nobody()).await.expect("an image");
+    let guards = stand.images().sidecars(&ProgressSink::nobody()).await.expect("an image");
     stand.images().sweep().await.expect("swept");
     for container in &made {
         docker(&["inspect", container]);

@@ -1,4 +1,4 @@
-//! What a person brings: a Dockerfile, a reference, a folder, an archive.
+//! What a user brings: a Dockerfile, a reference, a folder, an archive.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bollard::Docker;
 use bottle::backend::docker::images::{AgentImage, Images};
-use bottle::backend::{BackendError, Step, Told};
+use bottle::backend::{BackendError, ProgressSink, Step};
 use bottle::host::Host;
 use bottle::manifest::{Homes, Manifests};
 use bottle::plan::{self, Flags, Plan, Workspace};
@@ -34,7 +34,7 @@ impl Stand {
             env: BTreeMap::new(),
             cwd: "/".into(),
             home: folder.path().join("home"),
-            user_home: folder.path().join("person"),
+            user_home: folder.path().join("user"),
             runtime: folder.path().join("run"),
             program: program(&folder),
         };
@@ -84,7 +84,7 @@ impl Stand {
             "--all",
             "--quiet",
             "--filter",
-            &format!("label=bottle.stand-in={}", self.host.home_hash()),
+            &format!("label=bottle.scratch={}", self.host.home_hash()),
         ])
     }
 
@@ -98,7 +98,7 @@ impl Stand {
         self.plan_with("template: command, command: [sh]")
     }
 
-    /// A plan with this in `agent_provider`, as a person writes it.
+    /// A plan with this in `agent_provider`, as a user writes it.
     pub(crate) fn plan_with(&self, provider: &str) -> Plan {
         let manifests = Manifests::new(Homes::from(&self.host));
         let write = |folder: &str, text: &str| {
@@ -151,9 +151,9 @@ pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
 
 impl Heard {
     /// Hears what it is told.
-    pub(crate) fn told(&self) -> Told<Step> {
+    pub(crate) fn told(&self) -> ProgressSink<Step> {
         let heard = self.clone();
-        Told::new(move |Step { line, begins, .. }| {
+        ProgressSink::new(move |Step { line, begins, .. }| {
             heard.0.lock().expect("lock").push(if begins { format!("> {line}") } else { line });
         })
     }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use bottle::manifest::{Homes, Manifests};
-use bottle::resolve::{ResolveError, Resolved, Selection, explain, resolve, weaknesses};
+use bottle::resolve::{ResolveError, Resolved, Selection, explain, resolve, weakening_settings};
 use bottle_contract::yaml;
 
 use super::{each, entries, expect, folder, runs};
@@ -49,7 +49,7 @@ fn show(resolved: &Resolved) -> String {
     if let Some(place) = resolved.agent_replaces {
         writeln!(text, "agent replaces: {place:?}").expect("text");
     }
-    for weakness in weaknesses(&resolved.manifest) {
+    for weakness in weakening_settings(&resolved.manifest) {
         let sentence = weakness.what.sentence();
         writeln!(text, "red: {} {sentence}, at {}", weakness.host, weakness.origin).expect("text");
     }

@@ -1,4 +1,4 @@
-//! What the pages tell a person to write can be used as it stands, so that they cannot fall behind the program.
+//! What the pages tell a user to write can be used as it stands, so that they cannot fall behind the program.
 //!
 //! A fence says what its text is: `bottle` or `agent`, with a name where a later example of the page needs it, or
 //! `settings`. Examples of a page share a home, in their order. Lines of `sh` fences are commands.
@@ -29,7 +29,7 @@ fn every_manifest_of_the_pages_resolves() {
 
 #[test]
 fn every_command_of_the_pages_has_the_flags_it_is_given() {
-    // The README's commands have words in capitals where a person fills in a name.
+    // The README's commands have words in capitals where a user fills in a name.
     let mut pages = pages();
     pages.retain(|page| !page.ends_with("README.md"));
     each(&pages, commands_of);

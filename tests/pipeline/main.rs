@@ -4,7 +4,7 @@
 //! ```text
 //! refused/{agent,bottle}/NAME.md   one manifest that must be refused, with its error in NAME.snap
 //! cases/NAME/select.txt            AGENT [--bottle B]..., as on the command line
-//! cases/NAME/{home,user,work}/     $BOTTLE_HOME, the person's home, the working directory
+//! cases/NAME/{home,user,work}/     $BOTTLE_HOME, the user's home, the working directory
 //! cases/NAME/runs.txt              how it is run: `terminal`, `resumed`, `-p TASK`, `-- ARGS`; see `runs`
 //! cases/NAME/secrets.txt           values of its login, each settling the first of the runs
 //! cases/NAME/expected.snap         the resolved manifest as `info --explain` shows it, or the error;

@@ -1,7 +1,7 @@
 //! Every manifest that comes with the program is usable without `init`, and a snapshot of what it means.
 
 use bottle::manifest::{Homes, Kind, Manifests};
-use bottle::resolve::{Selection, explain, resolve, weaknesses};
+use bottle::resolve::{Selection, explain, resolve, weakening_settings};
 
 /// Shipped manifests and nothing else.
 fn shipped_only() -> (tempfile::TempDir, Manifests) {
@@ -20,7 +20,7 @@ fn every_agent_resolves_with_its_own_bottle() {
     for entry in manifests.list(Kind::Agent).entries {
         let selection = Selection { agent: entry.name.clone(), bottles: Vec::new() };
         let resolved = resolve(&selection, &manifests).unwrap_or_else(|error| panic!("{error}"));
-        assert!(weaknesses(&resolved.manifest).is_empty(), "{}", entry.name);
+        assert!(weakening_settings(&resolved.manifest).is_empty(), "{}", entry.name);
         insta::assert_snapshot!(format!("agent-{}", entry.name), explain(&resolved.manifest));
     }
 }

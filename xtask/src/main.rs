@@ -1,5 +1,5 @@
 //! Build steps that cargo alone does not know. `cargo xtask` prints them.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the person at the terminal")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the user at the terminal")]
 
 mod broken;
 mod dist;

@@ -1,5 +1,5 @@
-"""The same job as the door's: one allowed host, its credential set, everything else refused, and what looks like a
-token does not leave. The list is shorter than the door's, and nothing is decoded or normalised."""
+"""The same job as the proxy's: one allowed host, its credential set, everything else refused, and what looks like a
+token does not leave. The list is shorter than the proxy's, and nothing is decoded or normalised."""
 
 import os
 import re
@@ -37,7 +37,7 @@ TOKENS = [
 ]
 
 
-class Door:
+class Proxy:
     def server_connect(self, data):
         data.server.address = SITE
 
@@ -52,4 +52,4 @@ class Door:
         flow.request.headers["authorization"] = "Bearer real-key"
 
 
-addons = [Door()]
+addons = [Proxy()]

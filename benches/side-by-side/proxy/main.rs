@@ -1,15 +1,15 @@
-//! The door beside mitmproxy: intercepted requests per second, and what it adds to a request's time.
+//! The proxy beside mitmproxy: intercepted requests per second, and what it adds to a request's time.
 //!
-//! Both hold an allowlist, set the same header and look for tokens in what goes out; the door does more of that,
+//! Both hold an allowlist, set the same header and look for tokens in what goes out; the proxy does more of that,
 //! and has a turn with its detectors off. Each gets the same load in turn, on the same machine, from the same generator, against the same site. The ratio counts, not the numbers:
 //! generator and site share the cores with the proxy, which costs the faster one more.
 //!
-//! The door is reached over its unix socket, as a bottle's guest reaches it, mitmproxy over loopback.
+//! The proxy is reached over its unix socket, as a bottle's guest reaches it, mitmproxy over loopback.
 //!
 //! `cargo bench -p bottle-egress --bench proxy`. mitmproxy comes from PyPI into `target/peers`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
 
-mod door;
+mod egress;
 mod load;
 mod mitmproxy;
 mod peer;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use door::Detectors;
+use egress::Detectors;
 use load::Load;
 use peer::Peer;
 use site::Site;
@@ -37,14 +37,14 @@ const TURN: Duration = Duration::from_secs(2);
 /// Connections that ask nothing.
 const IDLE: usize = 256;
 
-/// Names that the door has seen nobody connect to.
+/// Names that the proxy has seen nobody connect to.
 const NAMES: usize = 500;
 
 /// A body that is held on disk until its verdict.
 const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
-    // The door is this program again, as it is in the product.
+    // The proxy is this program again, as it is in the product.
     if std::env::args().nth(1).as_deref() == Some("__egress") {
         return bottle_egress::run();
     }
@@ -60,48 +60,48 @@ fn main() -> ExitCode {
 
 async fn compare() -> Result<()> {
     let site = site::start()?;
-    let door = door::start(&site, Detectors::Default).await?;
-    let blind = door::start(&site, Detectors::Off).await?;
+    let proxy = egress::start(&site, Detectors::Default).await?;
+    let blind = egress::start(&site, Detectors::Off).await?;
     let other = mitmproxy::start(&site).await?;
     let direct = Peer::direct(&site)?;
-    println!("door resident idle, 100 routes: {:.1} MiB (goal 20)", door.resident_mib()?);
+    println!("proxy resident idle, 100 routes: {:.1} MiB (goal 20)", proxy.resident_mib()?);
     println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, intercepted TLS\n");
     for (load, goal) in [(Load::KeptHttp1, "20 x"), (Load::KeptHttp2, "20 x"), (Load::NewConnections, "10 x")]
     {
         let (mut ours, mut unread, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            ours.push(load.per_second(&door.peer, TURN).await?);
+            ours.push(load.per_second(&proxy.peer, TURN).await?);
             unread.push(load.per_second(&blind.peer, TURN).await?);
             theirs.push(load.per_second(&other.peer, TURN).await?);
         }
         let [ours, unread, theirs] = [&mut ours, &mut unread, &mut theirs].map(|times| median(times));
-        println!("{load}: door {ours:.0}/s, mitmproxy {theirs:.0}/s: {:.1} x (goal {goal})", ours / theirs);
+        println!("{load}: proxy {ours:.0}/s, mitmproxy {theirs:.0}/s: {:.1} x (goal {goal})", ours / theirs);
         println!("  without detectors {unread:.0}/s: {:.2} x (goal 0.85)", ours / unread);
     }
     let (mut through, mut without) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        through.push(load::one_by_one(&door.peer, TURN / 2).await?);
+        through.push(load::one_by_one(&proxy.peer, TURN / 2).await?);
         without.push(load::one_by_one(&direct, TURN / 2).await?);
     }
     let (through, without) = (median(&mut through) * 1e6, median(&mut without) * 1e6);
     println!(
-        "one by one: {through:.0} us through the door, {without:.0} us direct: {:.0} us added (goal 150)",
+        "one by one: {through:.0} us through the proxy, {without:.0} us direct: {:.0} us added (goal 150)",
         through - without
     );
-    minting(&door.peer).await?;
-    println!("door resident after all that: {:.1} MiB", door.resident_mib()?);
+    minting(&proxy.peer).await?;
+    println!("proxy resident after all that: {:.1} MiB", proxy.resident_mib()?);
     memory(&site).await
 }
 
 /// What a certificate for a new name adds to a connection.
-async fn minting(door: &Peer) -> Result<()> {
-    let tls = door.tls(b"http/1.1")?;
+async fn minting(proxy: &Peer) -> Result<()> {
+    let tls = proxy.tls(b"http/1.1")?;
     let (mut new, mut known) = (Vec::new(), Vec::new());
     for number in 0..NAMES {
         for (host, times) in [(format!("name-{number}.example.com"), &mut new), (HOST.to_owned(), &mut known)]
         {
             let begun = Instant::now();
-            drop(door.connect_to(&host, &tls).await?);
+            drop(proxy.connect_to(&host, &tls).await?);
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
     }
@@ -113,24 +113,24 @@ async fn minting(door: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// What connections and a large body cost in memory, of a door that has done nothing before.
+/// What connections and a large body cost in memory, of a proxy that has done nothing before.
 async fn memory(site: &Site) -> Result<()> {
-    let door = door::start(site, Detectors::Default).await?;
+    let proxy = egress::start(site, Detectors::Default).await?;
     // What every first request makes.
-    drop(load::idle(&door.peer, 1).await?);
-    let before = door.resident_mib()?;
-    let idle = load::idle(&door.peer, IDLE).await?;
-    let each = (door.resident_mib()? - before) * 1024.0 / IDLE as f64;
+    drop(load::idle(&proxy.peer, 1).await?);
+    let before = proxy.resident_mib()?;
+    let idle = load::idle(&proxy.peer, IDLE).await?;
+    let each = (proxy.resident_mib()? - before) * 1024.0 / IDLE as f64;
     println!("{IDLE} idle connections: {each:.0} KiB each (goal 64)");
     drop(idle);
-    door.forget_peak()?;
-    let before = door.resident_mib()?;
-    load::large(&door.peer, LARGE).await?;
+    proxy.forget_peak()?;
+    let before = proxy.resident_mib()?;
+    load::large(&proxy.peer, LARGE).await?;
     println!(
         "a body of {} MiB: {:.1} MiB before, {:.1} at the most (goal: flat)",
         LARGE >> 20,
         before,
-        door.peak_mib()?
+        proxy.peak_mib()?
     );
     Ok(())
 }

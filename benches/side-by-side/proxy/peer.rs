@@ -19,7 +19,7 @@ use crate::site::Site;
 
 /// Where a peer listens.
 pub(crate) enum Place {
-    /// The door's proxy port, as a bottle's guest reaches it.
+    /// The proxy's proxy port, as a bottle's guest reaches it.
     Unix(PathBuf),
     Tcp(SocketAddr),
 }

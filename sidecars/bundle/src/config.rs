@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use bottle_daemon::Door;
+use bottle_daemon::ListenerConfig;
 use bottle_harden::HardenError;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;
@@ -17,22 +17,22 @@ pub struct BundleConfig {
     /// backend finds them again; each daemon gets them as its first arguments.
     pub labels: [String; 2],
     /// How the bottle reaches the daemons. A folder must exist and be writable for [`Self::identity`].
-    pub door: Door,
+    pub proxy: ListenerConfig,
     /// Where keepers speak from.
     pub control: Control,
     /// An existing folder for the daemons' logs, writable for [`Self::identity`].
     pub logs: PathBuf,
     /// Whom bundle and daemons become. For a backend that runs as root; anyone else may not. The way to
-    /// door and logs may be closed to that user.
+    /// proxy and logs may be closed to that user.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Where the person's machine is, seen from here; none: this is it.
+    /// Where the user's machine is, seen from here; none: this is it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<IpAddr>,
     /// An existing folder for the git gate's mirrors, writable for [`Self::identity`]; none: there is no gate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<PathBuf>,
-    /// Whether the agent can ask a person: then there is an MCP server.
+    /// Whether the agent can ask a user: then there is an MCP server.
     #[serde(default)]
     pub supervise: bool,
 }
@@ -52,12 +52,12 @@ pub enum Control {
 }
 
 impl BundleConfig {
-    /// Keeps the door within reach of the user that this process will be, while the answer lives.
+    /// Keeps the proxy within reach of the user that this process will be, while the answer lives.
     ///
     /// # Errors
     /// When there is no way to it now.
     pub(crate) fn hold(&mut self) -> Result<Option<Held>, HardenError> {
-        if self.identity.is_some() { self.door.hold() } else { Ok(None) }
+        if self.identity.is_some() { self.proxy.hold() } else { Ok(None) }
     }
 
     /// The folders in which it removes unix sockets.
@@ -67,11 +67,11 @@ impl BundleConfig {
             Control::Socket { path } => path.parent().filter(|_| self.identity.is_none()),
             Control::Stdio => None,
         };
-        let door = match &self.door {
-            Door::Socket { folder } => Some(folder.as_path()),
-            Door::Network { .. } => None,
+        let proxy = match &self.proxy {
+            ListenerConfig::Socket { folder } => Some(folder.as_path()),
+            ListenerConfig::Network { .. } => None,
         };
-        control.into_iter().chain(door).map(Path::to_owned).collect()
+        control.into_iter().chain(proxy).map(Path::to_owned).collect()
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     fn by_socket() -> BundleConfig {
         BundleConfig {
             labels: ["0123abcd".into(), "a-1".into()],
-            door: Door::Socket { folder: "/run/x/door".into() },
+            proxy: ListenerConfig::Socket { folder: "/run/x/proxy".into() },
             control: Control::Socket { path: "/run/x/bundle.sock".into() },
             logs: "/state/x/logs".into(),
             identity: Some(Identity { uid: 4000, gid: 4000 }),
@@ -96,7 +96,7 @@ mod tests {
     fn it_is_read_back_and_unknown_words_are_errors() {
         let [address, bottle] = [2, 3].map(|last| std::net::Ipv4Addr::new(10, 213, 0, last));
         let by_network = BundleConfig {
-            door: Door::Network { address, bottle },
+            proxy: ListenerConfig::Network { address, bottle },
             control: Control::Stdio,
             identity: None,
             machine: Some(address.into()),

@@ -8,7 +8,7 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_contract::session::{Hello, Role};
 use bottle_daemon::Lockout;
 use bottle_egress::report::backlog::Backlog;
-use bottle_harden::Weaker;
+use bottle_harden::MissingProtection;
 use bottle_queue::Questions;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,9 +25,9 @@ pub(crate) struct Bundle {
     config: BundleConfig,
     /// Egress first, which every bundle has.
     daemons: Vec<Sidecar>,
-    weaker: Vec<Weaker>,
+    weaker: Vec<MissingProtection>,
     backlog: Backlog,
-    /// What daemons ask of a person; a keeper carries it on.
+    /// What daemons ask of a user; a keeper carries it on.
     questions: Questions,
     /// Locked once any daemon is; keepers hear of it here.
     lockout: Lockout,
@@ -39,7 +39,7 @@ pub(crate) struct Bundle {
 }
 
 impl Bundle {
-    pub(crate) fn new(config: BundleConfig, daemons: Vec<Sidecar>, weaker: Vec<Weaker>) -> Self {
+    pub(crate) fn new(config: BundleConfig, daemons: Vec<Sidecar>, weaker: Vec<MissingProtection>) -> Self {
         Self {
             config,
             daemons,
@@ -88,7 +88,7 @@ impl Bundle {
     /// Waits until the daemon locks the bottle, and has the others lock themselves.
     async fn hear_lock(&self, daemon: &Sidecar) {
         let Ok(mut lock) = daemon.channel().open(&BundleRequest::LockOut).await else { return };
-        // One that ends before takes its part of the door with it.
+        // One that ends before takes its part of the proxy with it.
         let Ok(BundleEvent::LockedOut(why)) = lock.receive().await else { return };
         if self.lockout.is_locked() {
             return;
@@ -96,7 +96,7 @@ impl Bundle {
         self.lockout.lock(why.clone());
         for other in self.daemons.iter().filter(|other| other.name != daemon.name) {
             if !matches!(other.lock(&why).await, Ok(BundleEvent::Locked)) {
-                // Fail closed: its end closes its part of the door.
+                // Fail closed: its end closes its part of the proxy.
                 tracing::error!(daemon = other.name, "it did not lock itself and is ended");
                 let _ = other.kill();
             }
@@ -104,7 +104,7 @@ impl Bundle {
     }
 
     /// Tells a keeper of the lock when it is there, at once when it was there before the keeper.
-    async fn tell_lock(self: Arc<Self>, mut keeper: Stream) {
+    async fn send_lock_out(self: Arc<Self>, mut keeper: Stream) {
         let why = tokio::select! {
             why = self.lockout.locked() => why,
             _ = keeper.next() => return,
@@ -141,7 +141,7 @@ impl Bundle {
                     tokio::spawn(Arc::clone(self).tell(request.accept()));
                 }
                 Ok(BundleRequest::LockOut) => {
-                    tokio::spawn(Arc::clone(self).tell_lock(request.accept()));
+                    tokio::spawn(Arc::clone(self).send_lock_out(request.accept()));
                 }
                 Ok(BundleRequest::Question) => {
                     let bundle = Arc::clone(self);
@@ -262,19 +262,19 @@ impl Bundle {
         let mut closed = Ok(());
         for daemon in &self.daemons {
             let ended = daemon.stop(request.clone()).await;
-            closed = closed.and(ended).and(self.config.door.close(daemon.ports));
+            closed = closed.and(ended).and(self.config.proxy.close(daemon.ports));
         }
         match closed {
             Ok(()) => BundleEvent::Stopped,
-            Err(error) => BundleEvent::Rejected { message: format!("the door: {error}") },
+            Err(error) => BundleEvent::Rejected { message: format!("the proxy: {error}") },
         }
     }
 
     /// Fail closed: without its daemon nothing may even connect.
     fn daemon_ended(&self, daemon: &Sidecar) {
-        let ended = daemon.kill().and(self.config.door.close(daemon.ports));
+        let ended = daemon.kill().and(self.config.proxy.close(daemon.ports));
         if let Err(error) = ended {
-            tracing::error!(%error, daemon = daemon.name, "its door could not be closed");
+            tracing::error!(%error, daemon = daemon.name, "its proxy could not be closed");
         }
         self.backlog.push(BundleEvent::Down { daemon: daemon.name.to_owned() });
     }

@@ -4,12 +4,12 @@
 //! starts one process for each daemon and speaks for them with the keeper:
 //!
 //! ```text
-//! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ door ⇄ bottle
-//!          (one uid),        │  backlog of events, questions to a person
-//!          or its own stdio  └─ a daemon that ends: its door is closed, the keeper is told
+//! keeper ⇄ control socket ⇄ bundle ⇄ socket pairs ⇄ egress, git gate, supervise ⇄ proxy ⇄ bottle
+//!          (one uid),        │  backlog of events, questions to a user
+//!          or its own stdio  └─ a daemon that ends: its proxy is closed, the keeper is told
 //! ```
 //! The keeper's requests pass through it unread but for their kind; it keeps no secret and writes
-//! nothing. Keepers come and go, the door stays as it was meanwhile. The parent and its daemons end
+//! nothing. Keepers come and go, the proxy stays as it was meanwhile. The parent and its daemons end
 //! together: a daemon dies with its parent by the kernel's hand, a parent without daemons holds nothing
 //! but the news of it.
 //!
@@ -31,10 +31,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use bottle_harden::files::Files;
-use bottle_harden::{Weaker, process, syscalls};
+use bottle_harden::{MissingProtection, process, syscalls};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub use bottle_daemon::Door;
+pub use bottle_daemon::ListenerConfig;
 pub use bottle_harden::identity::Identity;
 pub use config::{BundleConfig, Control};
 
@@ -52,7 +52,7 @@ pub fn run(config: BundleConfig) -> ExitCode {
 
 /// The same, for who wants to know when keepers can connect.
 pub fn run_and_say(config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -> ExitCode {
-    bottle_remarks::start();
+    bottle_sidecar_log::start();
     match start(config, listening) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -69,14 +69,14 @@ fn start(mut config: BundleConfig, listening: impl FnOnce() -> io::Result<()>) -
     listening().context("say that the control socket listens")?;
     // Before anything is given up: it has rights of its own to give up.
     let starting = sidecar::start_all(&config)?;
-    let _reach = config.hold().context("door")?;
+    let _reach = config.hold().context("proxy")?;
     let weaker = harden(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, keepers, starting, weaker))
 }
 
 /// See [`bottle_harden`] for the order. What is left: removing the sockets, ending the daemons.
-fn harden(config: &BundleConfig) -> anyhow::Result<Vec<Weaker>> {
+fn harden(config: &BundleConfig) -> anyhow::Result<Vec<MissingProtection>> {
     if let Some(identity) = config.identity {
         identity.assume()?;
     }
@@ -91,7 +91,7 @@ async fn serve(
     config: BundleConfig,
     keepers: Keepers,
     starting: Vec<Starting>,
-    weaker: Vec<Weaker>,
+    weaker: Vec<MissingProtection>,
 ) -> anyhow::Result<()> {
     // As pid 1 of a container it would otherwise not even be noticed.
     let mut terminate = signal(SignalKind::terminate())?;

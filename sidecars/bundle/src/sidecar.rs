@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bottle_channel::{Channel, ChannelError, Side};
 use bottle_contract::lock_out::{HITS, LockOut};
-use bottle_contract::names::{EGRESS_DOOR_PORTS, GATE_DOOR_PORTS, SUPERVISE_DOOR_PORTS};
+use bottle_contract::names::{EGRESS_PORTS, GATE_PORTS, SUPERVISE_PORTS};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::{Hello, Role};
 use bottle_egress::daemon::EgressConfig;
@@ -40,25 +40,21 @@ struct Kind {
     flag: &'static str,
     /// What it says it is.
     role: Role,
-    /// Its part of the door.
+    /// Its part of the proxy.
     ports: &'static [u16],
 }
 
-const EGRESS: Kind = Kind {
-    name: bottle_egress::daemon::NAME,
-    flag: "__egress",
-    role: Role::Egress,
-    ports: &EGRESS_DOOR_PORTS,
-};
+const EGRESS: Kind =
+    Kind { name: bottle_egress::daemon::NAME, flag: "__egress", role: Role::Egress, ports: &EGRESS_PORTS };
 
 const GATE: Kind =
-    Kind { name: bottle_git_gate::NAME, flag: "__git-gate", role: Role::Gate, ports: &GATE_DOOR_PORTS };
+    Kind { name: bottle_git_gate::NAME, flag: "__git-gate", role: Role::Gate, ports: &GATE_PORTS };
 
 const SUPERVISE: Kind = Kind {
     name: bottle_supervise::NAME,
     flag: "__supervise",
     role: Role::Supervise,
-    ports: &SUPERVISE_DOOR_PORTS,
+    ports: &SUPERVISE_PORTS,
 };
 
 /// A daemon whose process is there and whose channel is not yet.
@@ -72,7 +68,7 @@ pub(crate) struct Starting {
 pub(crate) struct Sidecar {
     /// Its name in events.
     pub(crate) name: &'static str,
-    /// Its part of the door.
+    /// Its part of the proxy.
     pub(crate) ports: &'static [u16],
     process: Mutex<Child>,
     channel: Channel,
@@ -81,7 +77,7 @@ pub(crate) struct Sidecar {
 /// Starts every daemon that this bundle has: egress first, which every bundle has.
 pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> {
     let egress = EgressConfig {
-        door: config.door.clone(),
+        proxy: config.proxy.clone(),
         logs: config.logs.clone(),
         identity: config.identity,
         machine: config.machine,
@@ -90,7 +86,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
     let mut started = vec![start(config, EGRESS, &egress)?];
     if let Some(folder) = &config.gate {
         let gate = GateConfig {
-            door: config.door.clone(),
+            proxy: config.proxy.clone(),
             folder: folder.clone(),
             identity: config.identity,
             forward_seconds: FORWARD_SECONDS,
@@ -99,7 +95,7 @@ pub(crate) fn start_all(config: &BundleConfig) -> anyhow::Result<Vec<Starting>> 
         started.push(start(config, GATE, &gate)?);
     }
     if config.supervise {
-        let supervise = SuperviseConfig { door: config.door.clone(), identity: config.identity };
+        let supervise = SuperviseConfig { proxy: config.proxy.clone(), identity: config.identity };
         started.push(start(config, SUPERVISE, &supervise)?);
     }
     Ok(started)

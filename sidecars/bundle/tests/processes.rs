@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bottle_bundle::{BundleConfig, Control, Door, Identity};
+use bottle_bundle::{BundleConfig, Control, Identity, ListenerConfig};
 use bottle_channel::{Channel, Side, Stream, rejoin};
 use bottle_contract::credential::{Binding, Scheme};
 use bottle_contract::lock_out::{HITS, LockOut, SENTENCE};
@@ -47,8 +47,8 @@ fn trials() -> Vec<Trial> {
     vec![
         trial("provisioned_it_is_ready_and_healthy_and_stopped_it_leaves_nothing", whole_life),
         trial("what_cannot_be_used_is_rejected_with_its_reason", rejected),
-        trial("events_wait_for_the_next_keeper_and_the_door_goes_on", adopted),
-        trial("a_dead_daemon_closes_its_door_and_the_keeper_is_told", daemon_dies),
+        trial("events_wait_for_the_next_keeper_and_the_proxy_goes_on", adopted),
+        trial("a_dead_daemon_closes_its_proxy_and_the_keeper_is_told", daemon_dies),
         trial("a_walk_locks_every_daemon_and_each_keeper_hears_of_it", walked),
         trial("a_dead_parent_takes_its_daemon_with_it", parent_dies),
         trial("both_processes_have_given_their_rights_up", hardened),
@@ -102,7 +102,7 @@ impl Running {
         change: fn(&Path, &mut BundleConfig),
     ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        for name in ["door", "logs", "gate"] {
+        for name in ["proxy", "logs", "gate"] {
             let path = folder.path().join(name);
             std::fs::create_dir(&path)?;
             if let Some(Identity { uid, gid }) = identity {
@@ -145,13 +145,13 @@ impl Running {
         Ok(channel)
     }
 
-    fn door(&self, port: u16) -> PathBuf {
-        self.folder.path().join("door").join(port.to_string())
+    fn proxy(&self, port: u16) -> PathBuf {
+        self.folder.path().join("proxy").join(port.to_string())
     }
 
     /// What the proxy answers to a request in the clear.
     fn ask(&self, url: &str) -> Result<String> {
-        let mut socket = StdUnixStream::connect(self.door(9099))?;
+        let mut socket = StdUnixStream::connect(self.proxy(9099))?;
         let host = url.split('/').nth(2).context("a URL")?;
         write!(socket, "GET {url} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
@@ -164,9 +164,9 @@ impl Running {
         self.post_to(9099, "http://api.example.com/", "api.example.com", "text/plain", body)
     }
 
-    /// What is answered at a port of the door.
+    /// What is answered at a port of the proxy.
     fn post_to(&self, port: u16, to: &str, host: &str, kind: &str, body: &str) -> Result<String> {
-        let mut socket = StdUnixStream::connect(self.door(port))?;
+        let mut socket = StdUnixStream::connect(self.proxy(port))?;
         write!(
             socket,
             "POST {to} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\nContent-Type: {kind}\r\n\
@@ -192,7 +192,7 @@ impl Running {
 fn config(folder: &Path, identity: Option<Identity>, control: Control) -> BundleConfig {
     BundleConfig {
         labels: ["0123abcd".into(), "tested".into()],
-        door: Door::Socket { folder: folder.join("door") },
+        proxy: ListenerConfig::Socket { folder: folder.join("proxy") },
         control,
         logs: folder.join("logs"),
         identity,
@@ -241,7 +241,7 @@ async fn ready(running: &Running) -> Result<Channel> {
 }
 
 async fn provisioned(keeper: &Channel) -> Result<()> {
-    ensure!(!daemon(keeper).await?.up, "up before its door is open");
+    ensure!(!daemon(keeper).await?.up, "up before its proxy is open");
     let BundleEvent::Ready { ca_certificate } = ask(keeper, &provision()).await? else {
         bail!("not ready");
     };
@@ -270,7 +270,7 @@ async fn until(what: &str, gone: impl Fn() -> bool) -> Result<()> {
 async fn whole_life() -> Result<()> {
     let mut running = Running::start(None)?;
     let keeper = running.keeper().await?;
-    ensure!(!running.door(9099).exists(), "the door is open before it was provisioned");
+    ensure!(!running.proxy(9099).exists(), "the proxy is open before it was provisioned");
     drop(keeper);
     let keeper = ready(&running).await?;
     ensure!(running.ask("http://_egress.local/allowlist")?.contains("\"revision\":1"));
@@ -285,7 +285,7 @@ async fn whole_life() -> Result<()> {
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(running.process.wait()?.success());
     ensure!(!Path::new(&format!("/proc/{egress}")).exists(), "the daemon lives on");
-    for path in [running.door(9099), running.door(80), running.folder.path().join("bundle.sock")] {
+    for path in [running.proxy(9099), running.proxy(80), running.folder.path().join("bundle.sock")] {
         ensure!(!path.exists(), "{} is left", path.display());
     }
     Ok(())
@@ -301,7 +301,7 @@ async fn rejected() -> Result<()> {
     bad.routes.yaml = "routes:\n- hots: x\n".into();
     let answer = ask(&keeper, &BundleRequest::Provision(bad)).await?;
     ensure!(matches!(&answer, BundleEvent::Rejected { message } if message.contains("hots")), "{answer:?}");
-    ensure!(!running.door(9099).exists());
+    ensure!(!running.proxy(9099).exists());
     ensure!(matches!(ask(&keeper, &provision()).await?, BundleEvent::Ready { .. }));
     ensure!(rejected(ask(&keeper, &provision()).await?), "provisioned twice");
     Ok(())
@@ -336,7 +336,7 @@ async fn daemon_dies() -> Result<()> {
     signal(running.egress()?, Signal::SIGKILL)?;
     ensure!(event(&mut events).await? == BundleEvent::Down { daemon: "egress".into() });
     for port in [9099, 80, 443] {
-        ensure!(!running.door(port).exists(), "port {port} is still there");
+        ensure!(!running.proxy(port).exists(), "port {port} is still there");
     }
     ensure!(!daemon(&keeper).await?.up);
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
@@ -439,7 +439,7 @@ async fn parent_dies() -> Result<()> {
     running.process.wait()?;
     until("the daemon outlived its parent", || ended(egress)).await?;
     // A killed process lets go of its sockets after its first thread has ended.
-    until("the door is still open", || StdUnixStream::connect(running.door(9099)).is_err()).await?;
+    until("the proxy is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
     Ok(())
 }
 
@@ -480,7 +480,7 @@ async fn becomes_another_user() -> Result<()> {
         ensure!(status.contains("Gid:\t54322\t54322\t54322\t54322"), "{status}");
     }
     let around = std::fs::metadata(running.folder.path())?;
-    ensure!(around.permissions().mode() & 0o077 == 0, "the way to the door is open");
+    ensure!(around.permissions().mode() & 0o077 == 0, "the way to the proxy is open");
     ensure!(running.ask("http://evil.example.org/")?.starts_with("HTTP/1.1 403"));
     let log = running.folder.path().join("logs/egress.jsonl");
     until("no line in the log", || std::fs::read_to_string(&log).is_ok_and(|log| log.contains("evil")))
@@ -488,7 +488,7 @@ async fn becomes_another_user() -> Result<()> {
     ensure!(std::fs::metadata(&log)?.uid() == 54_321);
     let egress = running.egress()?;
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
-    ensure!(ended(egress) && !running.door(9099).exists());
+    ensure!(ended(egress) && !running.proxy(9099).exists());
     Ok(())
 }
 
@@ -543,7 +543,7 @@ async fn on_stdio() -> Result<()> {
     ensure!(daemon(&keeper).await?.up);
     ensure!(ask(&keeper, &BundleRequest::Stop).await? == BundleEvent::Stopped);
     ensure!(running.process.wait()?.success());
-    ensure!(!running.door(9099).exists());
+    ensure!(!running.proxy(9099).exists());
     Ok(())
 }
 
@@ -568,14 +568,14 @@ async fn ended_from_outside() -> Result<()> {
         ensure!(running.process.wait()?.success(), "end of input: {end_of_input}");
         until("the daemon outlived its parent", || ended(egress)).await?;
         // A killed process lets go of its sockets after its first thread has ended.
-        until("the door is still open", || StdUnixStream::connect(running.door(9099)).is_err()).await?;
+        until("the proxy is still open", || StdUnixStream::connect(running.proxy(9099)).is_err()).await?;
     }
     Ok(())
 }
 
 async fn says_why() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    std::fs::create_dir(folder.path().join("door"))?;
+    std::fs::create_dir(folder.path().join("proxy"))?;
     // Without a folder for its logs.
     let control = Control::Socket { path: folder.path().join("bundle.sock") };
     let output = bundle(&config(folder.path(), None, control))?.stderr(Stdio::piped()).output()?;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::ChannelError;
 
 /// How long a peer may take to say hello: longer than any start of a process on a loaded machine, short
-/// enough that a person sees the error.
+/// enough that a user sees the error.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The one field of a hello that every version of the protocol has.

@@ -2,7 +2,7 @@
 //!
 //! A name on the allowlist may resolve to anything its owner likes, so the address is checked after
 //! resolution and pinned for the connection. A route with `private: true` or `connect_to` is the
-//! person's explicit exception; the caller asks only where there is none.
+//! user's explicit exception; the caller asks only where there is none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -57,7 +57,7 @@ pub struct Record<E> {
     pub prev: String,
     /// When.
     pub time: Timestamp,
-    /// Who: a person's account, `keeper`, `egress`.
+    /// Who: a user's account, `keeper`, `egress`.
     pub by: String,
     /// What.
     pub entry: E,

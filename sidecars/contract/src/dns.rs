@@ -1,7 +1,7 @@
-//! The resolver's answers: every name is the door.
+//! The resolver's answers: every name is the proxy.
 //!
 //! A bottle's resolver asks nobody, so a name carries nothing out; which names are allowed is decided
-//! at the door, where a refusal can say why. `A` is answered with the door's address, every other type
+//! at the proxy, where a refusal can say why. `A` is answered with the proxy's address, every other type
 //! (`AAAA`, `HTTPS`, …) with an empty NOERROR, which makes clients go on with `A` at once.
 //!
 //! The question comes from inside the bottle. Only the header and the one question are read; what
@@ -18,7 +18,7 @@ use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 /// several times over; it also bounds the answer, which repeats nothing but the question.
 pub const MAX_QUERY: usize = 1_232;
 
-/// How long an answer may be kept, in seconds: short, because a resumed bottle may have another door.
+/// How long an answer may be kept, in seconds: short, because a resumed bottle may have another proxy.
 const TTL: u32 = 5;
 
 /// Answers one DNS message, without the length prefix that TCP adds.
@@ -26,7 +26,7 @@ const TTL: u32 = 5;
 /// `None` means that nothing is sent: the message is too short to have an id, too long, or itself an
 /// answer (which must never be answered, or two resolvers could talk for ever).
 #[must_use]
-pub fn answer(query: &[u8], door: Ipv4Addr) -> Option<Vec<u8>> {
+pub fn answer(query: &[u8], proxy: Ipv4Addr) -> Option<Vec<u8>> {
     if query.len() > MAX_QUERY {
         return None;
     }
@@ -43,18 +43,18 @@ pub fn answer(query: &[u8], door: Ipv4Addr) -> Option<Vec<u8>> {
         return refusal(query, ResponseCode::FormErr);
     }
     match Query::read(&mut decoder) {
-        Ok(question) => reply(&header, question, door),
+        Ok(question) => reply(&header, question, proxy),
         Err(_) => refusal(query, ResponseCode::FormErr),
     }
 }
 
-fn reply(header: &Header, question: Query, door: Ipv4Addr) -> Option<Vec<u8>> {
+fn reply(header: &Header, question: Query, proxy: Ipv4Addr) -> Option<Vec<u8>> {
     let mut message = Message::response(header.metadata.id, OpCode::Query);
     message.metadata.recursion_desired = header.metadata.recursion_desired;
     message.metadata.recursion_available = true;
     let asks_address = matches!(question.query_type(), RecordType::A | RecordType::ANY);
     if asks_address && matches!(question.query_class(), DNSClass::IN | DNSClass::ANY) {
-        let record = Record::from_rdata(question.name().clone(), TTL, RData::A(A(door)));
+        let record = Record::from_rdata(question.name().clone(), TTL, RData::A(A(proxy)));
         message.add_answer(record);
     }
     message.add_query(question);
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    const DOOR: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
+    const PROXY: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
     fn question(name: &str, kind: RecordType) -> Vec<u8> {
         let mut message = Message::new(4711, MessageType::Query, OpCode::Query);
@@ -84,18 +84,18 @@ mod tests {
     }
 
     fn ask(query: &[u8]) -> Message {
-        Message::from_vec(&answer(query, DOOR).expect("an answer")).expect("a message")
+        Message::from_vec(&answer(query, PROXY).expect("an answer")).expect("a message")
     }
 
     #[test]
-    fn every_name_is_the_door() {
+    fn every_name_is_the_proxy() {
         for name in ["api.example.com.", "intranet.", "a.b.c.d.e.f.", ".", "169.254.169.254."] {
             let message = ask(&question(name, RecordType::A));
             assert_eq!(message.metadata.id, 4711);
             assert_eq!(message.metadata.response_code, ResponseCode::NoError, "{name}");
             assert!(message.metadata.recursion_available && message.metadata.recursion_desired);
             let [record] = message.answers.as_slice() else { panic!("{name}: one record") };
-            assert_eq!(record.data, RData::A(A(DOOR)), "{name}");
+            assert_eq!(record.data, RData::A(A(PROXY)), "{name}");
             assert_eq!(record.name.to_string(), name);
             assert!(record.ttl <= 60);
         }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_spelling_of_the_name_is_kept() {
-        let reply = answer(&question("aPi.ExAmPlE.cOm.", RecordType::A), DOOR).expect("answer");
+        let reply = answer(&question("aPi.ExAmPlE.cOm.", RecordType::A), PROXY).expect("answer");
         assert!(reply.windows(3).any(|three| three == b"aPi"), "clients that mix the case check it");
     }
 
@@ -139,23 +139,23 @@ mod tests {
         ] {
             assert_eq!(ask(&bytes).metadata.response_code, code, "{bytes:?}");
         }
-        assert_eq!(answer(&with(2, 0x80), DOOR), None, "an answer is never answered");
-        assert_eq!(answer(&[], DOOR), None);
-        assert_eq!(answer(&[1], DOOR), None);
-        assert_eq!(answer(&[good, vec![0; MAX_QUERY]].concat(), DOOR), None);
+        assert_eq!(answer(&with(2, 0x80), PROXY), None, "an answer is never answered");
+        assert_eq!(answer(&[], PROXY), None);
+        assert_eq!(answer(&[1], PROXY), None);
+        assert_eq!(answer(&[good, vec![0; MAX_QUERY]].concat(), PROXY), None);
     }
 
     #[test]
     fn nothing_behind_the_question_comes_back() {
         let query = [question("api.example.com.", RecordType::A), b"smuggled".to_vec()].concat();
-        let reply = answer(&query, DOOR).expect("answer");
+        let reply = answer(&query, PROXY).expect("answer");
         assert!(!reply.windows(8).any(|eight| eight == b"smuggled"));
     }
 
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let _ = answer(&bytes, DOOR);
+            let _ = answer(&bytes, PROXY);
         }
 
         #[test]
@@ -165,7 +165,7 @@ mod tests {
                 *byte = value;
             }
             bytes.truncate(cut.max(2));
-            if let Some(reply) = answer(&bytes, DOOR) {
+            if let Some(reply) = answer(&bytes, PROXY) {
                 prop_assert!(reply.len() <= MAX_QUERY + 16);
                 let message = Message::from_vec(&reply).expect("a message");
                 prop_assert_eq!(message.metadata.id.to_be_bytes(), [bytes[0], bytes[1]]);

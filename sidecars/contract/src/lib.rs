@@ -16,12 +16,12 @@
 //! authority  what a change of routes newly allows
 //! canary     a secret that opens nothing
 //! proposal   what an agent may propose, and how it is laid over the live routes
-//! queue      what is asked of a person, and the answer
+//! queue      what is asked of a user, and the answer
 //! audit      decisions as chained lines
 //! lock_out   when a bottle that guesses at credentials is stopped
 //! usage      what an answer of a model cost, in tokens
 //! dns        the resolver's answers
-//! terminal   what an agent writes, made fit for a person's terminal
+//! terminal   what an agent writes, made fit for a user's terminal
 //! yaml       how every document is read and written: strict, bounded, with positions
 //! session    the frames between host, guest and bundle
 //! ```

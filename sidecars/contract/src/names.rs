@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The longest slug, in characters; it ends up in host names, labels and socket paths.
 pub const SLUG_MAX: usize = 40;
 
-/// The door's names inside every bottle, on every backend.
+/// The proxy's names inside every bottle, on every backend.
 pub const EGRESS_HOST: &str = "egress";
 /// The supervise server's name inside every bottle.
 pub const SUPERVISE_HOST: &str = "supervise";
@@ -17,11 +17,11 @@ pub const GIT_GATE_HOST: &str = "git-gate";
 /// The name under which the proxy answers questions about itself.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
-/// A host that no manifest can list, since `.invalid` is nobody's (RFC 2606): what is asked for to see the door
+/// A host that no manifest can list, since `.invalid` is nobody's (RFC 2606): what is asked for to see the proxy
 /// refuse.
 pub const NEVER_LISTED: &str = "not-on-the-list.invalid";
 
-/// Proxy port of the egress door.
+/// Proxy port of the egress proxy.
 pub const EGRESS_PORT: u16 = 9099;
 /// The MCP server's port.
 pub const SUPERVISE_PORT: u16 = 9100;
@@ -35,31 +35,31 @@ pub const HTTPS_PORT: u16 = 443;
 pub const DNS_PORT: u16 = 53;
 
 /// The ports that lead to the egress daemon. With the socket transport each one is a unix socket of
-/// that name in the door's folder, so a forwarded connection needs no preamble to say what it is.
-pub const EGRESS_DOOR_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
+/// that name in the proxy's folder, so a forwarded connection needs no preamble to say what it is.
+pub const EGRESS_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 
-/// The part of the door that leads to the git gate.
-pub const GATE_DOOR_PORTS: [u16; 1] = [GIT_GATE_PORT];
+/// The part of the proxy that leads to the git gate.
+pub const GATE_PORTS: [u16; 1] = [GIT_GATE_PORT];
 
-/// The part of the door that leads to the MCP server.
-pub const SUPERVISE_DOOR_PORTS: [u16; 1] = [SUPERVISE_PORT];
+/// The part of the proxy that leads to the MCP server.
+pub const SUPERVISE_PORTS: [u16; 1] = [SUPERVISE_PORT];
 
-/// Every port of the door: what is listened on inside a bottle whose door comes by socket.
-pub const DOOR_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
+/// Every port of the proxy: what is listened on inside a bottle whose proxy comes by socket.
+pub const LISTENER_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
 
-/// Where the door is seen when it comes by socket: a loopback address of its own, so that the agent's
-/// own servers on 127.0.0.1 and the door never meet.
-pub const DOOR_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
+/// Where the proxy is seen when it comes by socket: a loopback address of its own, so that the agent's
+/// own servers on 127.0.0.1 and the proxy never meet.
+pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
 /// Folder inside a bottle that belongs to one launch only: tmpfs, never part of a snapshot.
 pub const RUN_DIR: &str = "/run/bottle";
-/// The door's sockets inside a bottle, each named by its port.
-pub const DOOR_DIR: &str = "/run/bottle/door";
+/// The proxy's sockets inside a bottle, each named by its port.
+pub const LISTENER_DIR: &str = "/run/bottle/proxy";
 /// The program inside a bottle (guest role).
 pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
 /// Commands of ours for whoever works inside a bottle, each a link to [`GUEST_PROGRAM`].
 pub const COMMANDS_DIR: &str = "/run/bottle/commands";
-/// The command by which a person is asked, in [`COMMANDS_DIR`].
+/// The command by which a user is asked, in [`COMMANDS_DIR`].
 pub const ASK_COMMAND: &str = "bottle-ask";
 /// The bundle's CA certificate, PEM, inside a bottle.
 pub const CA_FILE: &str = "/run/bottle/ca.pem";

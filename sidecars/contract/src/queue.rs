@@ -1,7 +1,7 @@
-//! What is asked of a person, and what the person answers: the words of the queue.
+//! What is asked of a user, and what the user answers: the words of the queue.
 //!
 //! ```text
-//! daemon ── Question ──► bundle ──► keeper ── Proposal file ──► person
+//! daemon ── Question ──► bundle ──► keeper ── Proposal file ──► user
 //!        ◄── Answer ───        ◄──        ◄── Response file ──
 //! ```
 //! A daemon asks over its channel and sees no folder; the keeper is the one who asks on disk.
@@ -45,7 +45,7 @@ impl Id {
         &self.0
     }
 
-    /// Its beginning, by which a person names it.
+    /// Its beginning, by which a user names it.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.0[..8]
@@ -159,7 +159,7 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// A person decided.
+    /// A user decided.
     Decided(Box<Response>),
     /// Nobody did in time.
     Expired,
@@ -230,7 +230,7 @@ pub struct Response {
     pub proposal_id: Id,
     /// The decision.
     pub status: Status,
-    /// The reason, or what the person wants to say.
+    /// The reason, or what the user wants to say.
     #[serde(default)]
     pub notes: Option<String>,
     /// What applies instead of what was proposed, with [`Status::Modified`].
@@ -254,7 +254,7 @@ pub enum Scope {
     /// As long as the bottle runs.
     #[default]
     Run,
-    /// The same, and the person writes them into a manifest for the next one.
+    /// The same, and the user writes them into a manifest for the next one.
     Saved,
 }
 

@@ -1,16 +1,16 @@
 //! What one answer of a model cost, in tokens.
 //!
-//! The door reads it from the answer, the keeper writes it down: one line of `usage/<slug>.jsonl` for each
+//! The proxy reads it from the answer, the keeper writes it down: one line of `usage/<slug>.jsonl` for each
 //! answer, whoever asked. The numbers are the provider's own, so what they mean is its API's affair: in
 //! Messages `input` is without what the cache gave or took, in the other two it is with it.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The name, in the folder of the door's logs, of the records that no keeper has taken yet: a line each.
+/// The name, in the folder of the proxy's logs, of the records that no keeper has taken yet: a line each.
 pub const WAITING_FILE: &str = "usage.jsonl";
 
-/// The longest line of a record, in bytes; what the door writes stays far below.
+/// The longest line of a record, in bytes; what the proxy writes stays far below.
 pub const MAX_LINE: usize = 4 << 10;
 
 /// The record of one answer.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use bottle_channel::{Channel, Request, Side, Stream};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Daemon};
 use bottle_contract::session::{Hello, Role};
-use bottle_harden::Weaker;
+use bottle_harden::MissingProtection;
 use bottle_queue::Questions;
 use tokio::net::UnixStream;
 
-use crate::door::Door;
+use crate::listener::ListenerConfig;
 use crate::lockout::Lockout;
 use crate::memory::Memory;
 use crate::role::Confined;
@@ -20,7 +20,7 @@ pub trait Serve {
     const NAME: &'static str;
     /// As whom it greets.
     const ROLE: Role;
-    /// Its part of the door.
+    /// Its part of the proxy.
     const PORTS: &'static [u16];
 
     /// Does what it is asked: requests that are not every daemon's. They come one after the other.
@@ -32,7 +32,7 @@ pub trait Serve {
     /// Tells what happens here, until nobody listens.
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static;
 
-    /// What a person is asked.
+    /// What a user is asked.
     fn questions(&self) -> &Questions;
 
     /// What locks it.
@@ -48,7 +48,7 @@ pub trait Serve {
         std::future::ready(())
     }
 
-    /// Whether its part of the door is open.
+    /// Whether its part of the proxy is open.
     fn up(&self) -> bool;
 
     /// The routes that it goes by, where it has any.
@@ -61,7 +61,7 @@ pub trait Serve {
 ///
 /// # Errors
 /// Whoever is at the other end is no bundle, or does not speak this protocol.
-pub async fn serve<S: Serve>(confined: Confined, door: &Door, daemon: S) -> anyhow::Result<()> {
+pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon: S) -> anyhow::Result<()> {
     let Confined { parent, memory, weaker } = confined;
     parent.set_nonblocking(true)?;
     let io = UnixStream::from_std(parent)?;
@@ -100,8 +100,8 @@ pub async fn serve<S: Serve>(confined: Confined, door: &Door, daemon: S) -> anyh
             Err(error) => request.refuse(&error.to_string()).await,
         }
     }
-    if let Err(error) = door.close(S::PORTS) {
-        tracing::warn!(%error, "the door's sockets could not be removed");
+    if let Err(error) = proxy.close(S::PORTS) {
+        tracing::warn!(%error, "the proxy's sockets could not be removed");
     }
     Ok(())
 }
@@ -113,7 +113,7 @@ async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
         _ = parent.next() => return,
     };
     if parent.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-        // A parent that is gone has taken the bottle's door with it.
+        // A parent that is gone has taken the bottle's proxy with it.
         let _ = parent.end().await;
     }
 }
@@ -126,7 +126,7 @@ async fn answer(request: Request, event: BundleEvent) {
     }
 }
 
-fn health<S: Serve>(daemon: &S, memory: &Memory, weaker: &[Weaker]) -> BundleEvent {
+fn health<S: Serve>(daemon: &S, memory: &Memory, weaker: &[MissingProtection]) -> BundleEvent {
     let daemon = Daemon {
         name: S::NAME.to_owned(),
         up: daemon.up(),

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
-use bottle_harden::{HardenError, Weaker, process};
+use bottle_harden::{HardenError, MissingProtection, process};
 use serde::de::DeserializeOwned;
 
 use crate::memory::Memory;
@@ -19,7 +19,7 @@ pub fn run<Config: DeserializeOwned>(
     role: &str,
     work: impl FnOnce(Config) -> anyhow::Result<()>,
 ) -> ExitCode {
-    bottle_remarks::start();
+    bottle_sidecar_log::start();
     match configuration(role).and_then(work) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -44,7 +44,7 @@ pub struct Confinement {
     /// The files of its own.
     pub files: Files,
     /// Applies its filter of system calls, last.
-    pub calls: fn() -> Result<Option<Weaker>, HardenError>,
+    pub calls: fn() -> Result<Option<MissingProtection>, HardenError>,
 }
 
 /// A process that has given up the rest: what is left to know of it.
@@ -52,7 +52,7 @@ pub struct Confinement {
 pub struct Confined {
     pub(crate) parent: UnixStream,
     pub(crate) memory: Memory,
-    pub(crate) weaker: Vec<Weaker>,
+    pub(crate) weaker: Vec<MissingProtection>,
 }
 
 impl Confinement {

@@ -1,4 +1,4 @@
-//! Every bound and deadline of the door, with its reason.
+//! Every bound and deadline of the proxy, with its reason.
 //!
 //! What comes from the bottle is hostile and what comes from upstream is not trusted either: no read
 //! waits for ever and nothing grows without an end. A bound that is hit closes or refuses; it never lets
@@ -78,7 +78,7 @@ pub(crate) const TUNNEL_IDLE: Duration = Duration::from_secs(3600);
 /// of some 100 KB.
 pub(crate) const MESSAGE_BYTES: usize = 16 << 20;
 
-/// Telling both ends of a WebSocket that it ends.
+/// AccessLog both ends of a WebSocket that it ends.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Looking up one name.

@@ -8,10 +8,10 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context;
 use bottle_channel::Stream;
-use bottle_contract::names::EGRESS_DOOR_PORTS;
+use bottle_contract::names::EGRESS_PORTS;
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Provision};
-use bottle_daemon::{Confinement, Door, Lockout, Serve};
+use bottle_daemon::{Confinement, ListenerConfig, Lockout, Serve};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::{self, Held};
@@ -20,8 +20,8 @@ use bottle_queue::Questions;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds;
-use crate::door::serve;
 use crate::egress::Egress;
+use crate::listener::serve;
 use crate::report::backlog::Backlog;
 use crate::usage::Outbox;
 
@@ -37,13 +37,13 @@ const WORKERS: usize = 2;
 #[serde(deny_unknown_fields)]
 pub struct EgressConfig {
     /// How the bottle reaches it.
-    pub door: Door,
+    pub proxy: ListenerConfig,
     /// An existing folder for the log's ring of files.
     pub logs: PathBuf,
-    /// Whom to become, when started as root. Door and logs must be writable for it, wherever they are.
+    /// Whom to become, when started as root. ListenerConfig and logs must be writable for it, wherever they are.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Where the person's machine is, seen from here; none: this is it.
+    /// Where the user's machine is, seen from here; none: this is it.
     #[serde(default)]
     pub machine: Option<IpAddr>,
     /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); none: it never is.
@@ -66,8 +66,8 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     }
     .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    let door = config.door.clone();
-    runtime.block_on(bottle_daemon::serve(confined, &door, EgressDaemon::new(config)))
+    let proxy = config.proxy.clone();
+    runtime.block_on(bottle_daemon::serve(confined, &proxy, EgressDaemon::new(config)))
 }
 
 /// Keeps what it needs within reach of the user that it will be.
@@ -76,14 +76,14 @@ fn hold(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
         return Ok(Vec::new());
     }
     let logs = reach::hold(&mut config.logs).context("logs")?;
-    Ok(config.door.hold().context("door")?.into_iter().chain([logs]).collect())
+    Ok(config.proxy.hold().context("proxy")?.into_iter().chain([logs]).collect())
 }
 
 fn files(config: &EgressConfig) -> Files {
     Files {
         read: [name_configuration("/etc/resolv.conf"), name_configuration("/etc/hosts")].concat(),
         write: vec![config.logs.clone()],
-        ..config.door.files()
+        ..config.proxy.files()
     }
 }
 
@@ -114,7 +114,7 @@ struct EgressDaemon {
 impl Serve for EgressDaemon {
     const NAME: &'static str = NAME;
     const ROLE: Role = Role::Egress;
-    const PORTS: &'static [u16] = &EGRESS_DOOR_PORTS;
+    const PORTS: &'static [u16] = &EGRESS_PORTS;
 
     async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
         match asked {
@@ -187,10 +187,10 @@ impl EgressDaemon {
         let own = (self.questions.clone(), Arc::clone(&self.outbox), Arc::clone(&self.lockout));
         let egress =
             Egress::provision(provision, &self.config, backlog, own).map_err(|error| error.to_string())?;
-        serve::open(&egress, &self.config.door).await.map_err(|error| error.to_string())?;
+        serve::open(&egress, &self.config.proxy).await.map_err(|error| error.to_string())?;
         tokio::spawn(sweep(Arc::clone(&egress)));
         let redactor = egress.reporter.redactor();
-        bottle_remarks::redact_with(move |line| redactor.redact(line).into_owned());
+        bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let ca_certificate = egress.leaves.authority_certificate();
         // Requests of the parent come one after the other, so that nobody can have been faster.
         let _ = self.egress.set(egress);

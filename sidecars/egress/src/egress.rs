@@ -1,4 +1,4 @@
-//! The provisioned door: all that a request needs on its way through.
+//! The provisioned proxy: all that a request needs on its way through.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::inspect::spool::Spools;
 use crate::live::Live;
 use crate::report::backlog::Backlog;
 use crate::report::{ReportError, Reporter};
-use crate::request::asking::Asking;
+use crate::request::approval::Approvals;
 use crate::tls::leaf::{LeafError, Leaves};
-use crate::upstream::company::{BadProxyUrl, CompanyProxy};
+use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
 use crate::upstream::dial::Dialer;
 use crate::upstream::names::Names;
 use crate::upstream::pool::Upstream;
@@ -36,7 +36,7 @@ pub(crate) struct Egress {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) inspector: Inspector,
     pub(crate) spools: Spools,
-    pub(crate) asking: Asking,
+    pub(crate) asking: Approvals,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
@@ -68,7 +68,7 @@ pub(crate) enum ProvisionError {
 }
 
 impl Egress {
-    /// Makes the door of what the keeper provisioned. Nothing listens yet.
+    /// Makes the proxy of what the keeper provisioned. Nothing listens yet.
     ///
     /// # Errors
     /// [`ProvisionError`] naming the part that cannot be used.
@@ -84,7 +84,7 @@ impl Egress {
             names: Names::of_this_host(),
             host_addresses: provision.host_addresses,
             machine: config.machine,
-            proxy: proxy.map(CompanyProxy::parse).transpose()?,
+            proxy: proxy.map(CorporateProxy::parse).transpose()?,
         };
         let vault = Vault::new(provision.credentials)?;
         let live = Live::new(&provision.routes, vault.bindings()).map_err(ProvisionError::Routes)?;
@@ -106,7 +106,7 @@ impl Egress {
         let inspector =
             Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
                 .with_credentials(vault.known())?;
-        let asking = Asking::new(questions, provision.ask_seconds.map(Duration::from_secs));
+        let asking = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);
         let reporter = Arc::new(Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?);

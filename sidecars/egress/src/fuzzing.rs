@@ -18,10 +18,10 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::door::io::DoorIo;
 use crate::inspect::{Coding, Decoding, Look};
-use crate::opened::{self, Opened};
+use crate::listener::io::ClientIo;
 use crate::request::messages;
+use crate::test_proxy::{self, Opened};
 use crate::tls::hello::{self, Opening};
 
 /// How long an answer to a connection that says no more may take.
@@ -33,14 +33,14 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 /// When a byte is missing or another one.
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
-        let (mut bottle, door) = UnixStream::pair().expect("a pair");
+        let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
         let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
         let say = async {
             // A reader that goes away early is allowed to.
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
-        let ((), opening) = tokio::join!(say, hello::read(DoorIo::new(Socket::Unix(door), place)));
+        let ((), opening) = tokio::join!(say, hello::read(ClientIo::new(Socket::Unix(proxy), place)));
         let mut io = match opening {
             Ok(Opening::Tls(hello)) => hello.unopened(),
             Ok(Opening::Http(io)) => io,
@@ -90,11 +90,11 @@ pub fn messages(bytes: &[u8]) {
         Arc::new(Scanner::outbound(Arc::new(known.expect("a secret"))))
     });
     block_on(async {
-        let (mut bottle, door) = tokio::io::duplex(bytes.len().max(1));
+        let (mut bottle, proxy) = tokio::io::duplex(bytes.len().max(1));
         bottle.write_all(bytes).await.expect("room for all");
         bottle.shutdown().await.expect("the end");
         let mut socket =
-            WebSocketStream::from_raw_socket(door, Role::Server, Some(messages::bounded())).await;
+            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(messages::bounded())).await;
         while let Some(Ok(message)) = socket.next().await {
             let mut look = Look::new(&SCANNER, &[], &HeaderMap::new());
             let _ = look.feed(&messages::payload(&message)).and_then(|()| look.finish());
@@ -102,26 +102,26 @@ pub fn messages(bytes: &[u8]) {
     });
 }
 
-/// A connection to a port of the door that the first byte chooses. One route, to nobody.
+/// A connection to a port of the proxy that the first byte chooses. One route, to nobody.
 ///
 /// # Panics
 /// When it is not over soon after its last byte.
 pub fn connection(bytes: &[u8]) {
-    /// One door for all connections: to make it takes longer than to read most of them.
-    static DOOR: LazyLock<(Runtime, Opened)> = LazyLock::new(|| {
+    /// One proxy for all connections: to make it takes longer than to read most of them.
+    static PROXY: LazyLock<(Runtime, Opened)> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         // Nobody listens there.
         let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
-        let door = runtime.block_on(Opened::with(opened::provision(yaml)));
-        (runtime, door)
+        let proxy = runtime.block_on(Opened::with(test_proxy::provision(yaml)));
+        (runtime, proxy)
     });
     let Some((which, bytes)) = bytes.split_first() else { return };
     let port = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT][usize::from(which % 3)];
-    let (runtime, door) = &*DOOR;
+    let (runtime, proxy) = &*PROXY;
     runtime.block_on(async {
         let mut socket =
-            UnixStream::connect(door.folder.path().join(port.to_string())).await.expect("the door");
+            UnixStream::connect(proxy.folder.path().join(port.to_string())).await.expect("the proxy");
         let _ = socket.write_all(bytes).await;
         let _ = socket.shutdown().await;
         let mut answer = Vec::new();

@@ -1,7 +1,7 @@
-//! The door: the only way out of a bottle.
+//! The proxy: the only way out of a bottle.
 //!
 //! ```text
-//! bottle ─► door ─────► request ──────────────────────────────────► upstream ─► world
+//! bottle ─► proxy ─────► request ──────────────────────────────────► upstream ─► world
 //!           listen       facts ─ decide ─ scan ─ strip, inject       names, addresses
 //!           hello, TLS   (contract)     (seam)   ▲                   trust, pool
 //!           HTTP/1, 2      ▲                     │
@@ -9,13 +9,13 @@
 //!                                     report ─► parent, log
 //! ```
 //! - [`daemon`]: the process: started by the bundle, hardened, told what to do over its channel.
-//! - `door`: from an accepted socket to requests, all of it bounded.
+//! - `proxy`: from an accepted socket to requests, all of it bounded.
 //! - `request`: each request decided by the contract's one decision, then forwarded or refused.
 //! - `upstream`: pinned addresses, verified certificates, connections kept.
 //! - `live`, `vault`: what can change while it runs, and what cannot.
 //! - [`report`]: refusals and logs, redacted.
 //! - `usage`: what answers of models cost, counted as they pass and kept until the keeper has it.
-//! - [`outward`]: the host's own connections, by the same rules of trust.
+//! - [`host_connector`]: the host's own connections, by the same rules of trust.
 //! - `bounds`: every limit and deadline.
 //!
 //! It decides nothing by itself: what passes is `bottle_contract::decide`'s word, which
@@ -23,17 +23,17 @@
 
 mod bounds;
 pub mod daemon;
-mod door;
 mod egress;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod host_connector;
 mod inspect;
+mod listener;
 mod live;
-#[cfg(any(test, feature = "fuzzing"))]
-mod opened;
-pub mod outward;
 pub mod report;
 mod request;
+#[cfg(any(test, feature = "fuzzing"))]
+mod test_proxy;
 mod tls;
 mod upstream;
 mod usage;

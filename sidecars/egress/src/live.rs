@@ -4,7 +4,7 @@
 //! end, the next one takes the next. Routes that cannot be read, or that would move a credential, change
 //! nothing.
 //!
-//! What a person allowed for one request lies beside them: a request that the routes refuse may pass by it, and
+//! What a user allowed for one request lies beside them: a request that the routes refuse may pass by it, and
 //! then nothing else does.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,26 +26,26 @@ pub(crate) struct Current {
     /// The routes.
     pub(crate) table: RouteTable,
     /// What may pass once beside them, the oldest first.
-    pub(crate) once: Vec<Arc<Once>>,
+    pub(crate) once: Vec<Arc<OneTimeGrant>>,
 }
 
-/// What a person allowed for one request.
+/// What a user allowed for one request.
 #[derive(Debug)]
-pub(crate) struct Once {
+pub(crate) struct OneTimeGrant {
     proposal: Id,
     table: RouteTable,
     /// Shared by every state of the routes that has it.
     spent: Arc<AtomicBool>,
 }
 
-/// The right of one request to pass by a [`Once`]. Dropped, another request has it again.
+/// The right of one request to pass by a [`OneTimeGrant`]. Dropped, another request has it again.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    once: Arc<Once>,
+    once: Arc<OneTimeGrant>,
     passed: bool,
 }
 
-impl Once {
+impl OneTimeGrant {
     /// The routes with what may pass once.
     pub(crate) fn table(&self) -> &RouteTable {
         &self.table
@@ -127,7 +127,7 @@ pub(crate) fn target(route: &Route, host: &str, port: u16, tls: bool) -> Target 
     Target { host: host.to_owned(), port, tls, private: route.private, connect_to }
 }
 
-fn read(routes: &Routes, bindings: &[Binding], before: &[Arc<Once>]) -> Result<Current, String> {
+fn read(routes: &Routes, bindings: &[Binding], before: &[Arc<OneTimeGrant>]) -> Result<Current, String> {
     let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
     credential::check_moves(bindings, &table).map_err(|error| error.to_string())?;
     let once = routes.once.iter().map(|once| read_once(once, &table, before)).collect::<Result<_, _>>()?;
@@ -135,10 +135,14 @@ fn read(routes: &Routes, bindings: &[Binding], before: &[Arc<Once>]) -> Result<C
 }
 
 /// What was spent before stays so, however often it is sent.
-fn read_once(once: &bundle::Once, table: &RouteTable, before: &[Arc<Once>]) -> Result<Arc<Once>, String> {
+fn read_once(
+    once: &bundle::OneTimeGrant,
+    table: &RouteTable,
+    before: &[Arc<OneTimeGrant>],
+) -> Result<Arc<OneTimeGrant>, String> {
     let routes = proposal::parse(&once.routes).map_err(|error| error.to_string())?;
     let table = proposal::merge(table, &routes).map_err(|error| error.to_string())?;
     let known = before.iter().find(|known| known.proposal == once.proposal);
     let spent = known.map(|known| Arc::clone(&known.spent)).unwrap_or_default();
-    Ok(Arc::new(Once { proposal: once.proposal.clone(), table, spent }))
+    Ok(Arc::new(OneTimeGrant { proposal: once.proposal.clone(), table, spent }))
 }

@@ -23,7 +23,7 @@ pub(crate) async fn feed(
     pushes: bool,
     places: &Semaphore,
 ) -> Result<(), String> {
-    let mut way = Way {
+    let mut way = GitInput {
         stdin,
         decoder: packed.then(|| GzDecoder::new(Vec::new())),
         unpacked: 0,
@@ -56,14 +56,14 @@ enum Stop {
 }
 
 /// From a request's body to git.
-struct Way {
+struct GitInput {
     stdin: ChildStdin,
     decoder: Option<GzDecoder<Vec<u8>>>,
     unpacked: u64,
     head: Option<Head>,
 }
 
-impl Way {
+impl GitInput {
     async fn carry(&mut self, data: &[u8]) -> Result<(), Stop> {
         if self.decoder.is_none() {
             return self.pass(data).await;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::Stream;
-use bottle_contract::names::{GATE_DOOR_PORTS, GIT_GATE_PORT};
+use bottle_contract::names::{GATE_PORTS, GIT_GATE_PORT};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest};
 use bottle_contract::session::gate::GateProvision;
-use bottle_daemon::{Confinement, Door, Listener, Lockout, Serve};
+use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
 use bottle_harden::files::Files;
 use bottle_harden::identity::Identity;
 use bottle_harden::reach::Held;
@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::git::Passage;
 use crate::http;
-use crate::place;
+use crate::private_root;
 use crate::repo::Repo;
 
 /// Its name in health answers and events.
@@ -47,10 +47,10 @@ const GITS: usize = 16;
 #[serde(deny_unknown_fields)]
 pub struct GateConfig {
     /// How the bottle reaches it.
-    pub door: Door,
+    pub proxy: ListenerConfig,
     /// An existing folder for mirrors.
     pub folder: PathBuf,
-    /// Whom to become, when started as root. Door and folder must be writable for it.
+    /// Whom to become, when started as root. ListenerConfig and folder must be writable for it.
     #[serde(default)]
     pub identity: Option<Identity>,
     /// Seconds that an upstream may take for a push.
@@ -71,7 +71,7 @@ pub(crate) struct Gate {
     pub(crate) lockout: Arc<Lockout>,
     /// How many of the known secrets, from the first on, are credentials that the agent does not hold.
     pub(crate) guarded: usize,
-    /// How long a push waits for a person; none: nobody is asked.
+    /// How long a push waits for a user; none: nobody is asked.
     pub(crate) ask: Option<Duration>,
     /// How long an upstream may take for a push.
     pub(crate) forward: Duration,
@@ -87,7 +87,7 @@ impl Gate {
     pub(crate) fn list(&self) -> String {
         let names: Vec<&str> = self.repos.keys().map(String::as_str).collect();
         format!(
-            "there is no such repository; this bottle has: {} (declared by the person under `git-gate.repos`)",
+            "there is no such repository; this bottle has: {} (declared by the user under `git-gate.repos`)",
             names.join(", ")
         )
     }
@@ -109,16 +109,17 @@ fn start(mut config: GateConfig) -> anyhow::Result<()> {
     }
     .apply()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
-    let door = config.door.clone();
-    runtime.block_on(bottle_daemon::serve(confined, &door, GateDaemon::new(config, passage)))
+    let proxy = config.proxy.clone();
+    runtime.block_on(bottle_daemon::serve(confined, &proxy, GateDaemon::new(config, passage)))
 }
 
 /// Keeps what it needs within reach of the user that it will be.
 fn hold(config: &mut GateConfig) -> anyhow::Result<Option<Held>> {
     let Some(identity) = config.identity else { return Ok(None) };
-    let door = config.door.hold().context("door")?;
-    config.folder = place::of_its_own(&config.folder, identity).context("a view of the files of its own")?;
-    Ok(door)
+    let proxy = config.proxy.hold().context("proxy")?;
+    config.folder =
+        private_root::of_its_own(&config.folder, identity).context("a view of the files of its own")?;
+    Ok(proxy)
 }
 
 /// Programs and what they read of the system; nobody's home, nothing of other processes.
@@ -131,7 +132,7 @@ fn files(config: &GateConfig) -> Files {
         read: read.map(PathBuf::from).into(),
         programs: programs.map(PathBuf::from).into(),
         trees: vec![config.folder.clone(), "/dev/null".into()],
-        ..config.door.files()
+        ..config.proxy.files()
     }
 }
 
@@ -147,7 +148,7 @@ struct GateDaemon {
 impl Serve for GateDaemon {
     const NAME: &'static str = NAME;
     const ROLE: Role = Role::Gate;
-    const PORTS: &'static [u16] = &GATE_DOOR_PORTS;
+    const PORTS: &'static [u16] = &GATE_PORTS;
 
     async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
         match asked {
@@ -157,7 +158,7 @@ impl Serve for GateDaemon {
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        tell_nothing(listener)
+        stay_silent(listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -174,7 +175,7 @@ impl Serve for GateDaemon {
 }
 
 /// Everything that happens here is told to who pushes.
-async fn tell_nothing(mut listener: Stream) {
+async fn stay_silent(mut listener: Stream) {
     while listener.next().await.is_some() {}
 }
 
@@ -195,7 +196,7 @@ impl GateDaemon {
         let redactor = Redactor::new(secrets.iter().copied()).map_err(|error| error.to_string())?;
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let rules = RuleFiles::parse(rules).map_err(|error| format!("rules: {error}"))?;
-        bottle_remarks::redact_with(move |line| redactor.redact(line).into_owned());
+        bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let mut repos = BTreeMap::new();
         for repo in provision.repos {
             let name = repo.name.to_string();
@@ -216,7 +217,7 @@ impl GateDaemon {
             forward: Duration::from_secs(self.config.forward_seconds),
             gits: Arc::new(Semaphore::new(GITS)),
         });
-        let listener = Listener::bind(&self.config.door, GIT_GATE_PORT).await;
+        let listener = Listener::bind(&self.config.proxy, GIT_GATE_PORT).await;
         let listener = listener.map_err(|error| format!("the git gate's {error}"))?;
         tokio::spawn(listen(Arc::clone(&gate), listener));
         // Requests of the parent come one after the other, so that nobody can have been faster.

@@ -30,7 +30,7 @@ use crate::daemon::Gate;
 use crate::git::{self, Running, finish};
 use crate::push::{self, Hook};
 use crate::repo::Repo;
-use crate::told::{self, Told};
+use crate::report_status::{self, ReportStatus};
 
 /// Between two pieces of a body; a client that makes a pack is quiet for a while.
 pub(crate) const IDLE: Duration = Duration::from_secs(120);
@@ -44,7 +44,7 @@ const HEAD: Duration = Duration::from_secs(15);
 /// An advertisement of refs.
 const ADVERTISED_WITHIN: Duration = Duration::from_secs(60);
 
-/// The longest that one exchange may take, waiting for a person included.
+/// The longest that one exchange may take, waiting for a user included.
 const EXCHANGE: Duration = Duration::from_secs(2 * 3600);
 
 /// Bytes that are carried at once, and pieces that wait for a reader.
@@ -294,7 +294,7 @@ async fn exchange(gate: Arc<Gate>, repo: Arc<Repo>, service: Service, request: R
 /// What the client of a service shows as the remote's word.
 fn refusal(service: Service, why: &str) -> Bytes {
     match service {
-        Service::Push => told::refusal(why),
+        Service::Push => report_status::refusal(why),
         Service::Fetch => packet(&format!("ERR {why}\n")).freeze(),
     }
 }
@@ -339,7 +339,7 @@ fn receive(
 
 /// Carries git's answer to the response, as long as somebody reads it.
 async fn drain(stdout: &mut ChildStdout, pieces: &mpsc::Sender<Bytes>, service: Service, places: &Semaphore) {
-    let mut told = (service == Service::Push).then(Told::default);
+    let mut told = (service == Service::Push).then(ReportStatus::default);
     loop {
         let mut piece = BytesMut::with_capacity(PIECE);
         let read = tokio::select! {

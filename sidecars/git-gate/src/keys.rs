@@ -19,7 +19,7 @@ use bottle_contract::session::gate::{GateKey, GateRepo};
 use bottle_scan::Redactor;
 
 use crate::git::{self, Git, Passage, Running};
-use crate::line::Line;
+use crate::ssh_control_master::Line;
 
 /// An agent starts and takes a key in a few milliseconds.
 const AGENT_WITHIN: Duration = Duration::from_secs(10);

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::fresh::KNOWN;
 use crate::keys;
+use crate::new_objects::KNOWN;
 use crate::upstream::ObjectFormat;
 
 /// How the objects of a mirror are named that is there.

@@ -6,7 +6,7 @@
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::found::MOST_FINDINGS;
+use crate::findings::MOST_FINDINGS;
 use crate::names;
 
 /// What the files of one blob may become together, in bytes.

@@ -13,13 +13,13 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe::Sender;
 
 use crate::daemon::Gate;
-use crate::found::{Found, Reading};
+use crate::findings::{Found, Reading};
 use crate::git;
+use crate::messages;
 use crate::read;
 use crate::refs::{MOST_UPDATES, Update, disguised, judge, twins};
 use crate::repo::Repo;
 use crate::upstream::Upstream;
-use crate::words;
 
 /// A local step of git.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
@@ -112,7 +112,7 @@ impl Push<'_> {
             read.map_err(|why| format!("the git gate refused the push: {why}"))?;
             let found = self.weigh(reading)?;
             if !found.is_empty() {
-                // Others push while a person thinks; after that the upstream is another one.
+                // Others push while a user thinks; after that the upstream is another one.
                 drop(turn);
                 self.ask(&found, &updates).await?;
                 turn = repo.pushing.lock().await;
@@ -173,7 +173,7 @@ impl Push<'_> {
                 let forward = git.plain(&self.gate.passage, &arguments, STEP_WITHIN).await;
                 if !forward.map_err(|error| refused(error.to_string()))?.good {
                     return Err(refused(format!(
-                        "{} would lose commits that the upstream has; merge or rebase, or the person can allow \
+                        "{} would lose commits that the upstream has; merge or rebase, or the user can allow \
                          it with `git-gate.repos.{}.refs.force` in the bottle",
                         update.name, self.repo.name
                     )));
@@ -183,7 +183,7 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// What the findings mean: the end, or what a person is to be asked about; nothing is a good answer.
+    /// What the findings mean: the end, or what a user is to be asked about; nothing is a good answer.
     fn weigh(&self, reading: Reading) -> Result<Vec<Found>, String> {
         let repo = self.repo;
         let Reading { mut found, more } = reading;
@@ -208,14 +208,14 @@ impl Push<'_> {
         Ok(found)
     }
 
-    /// Asks a person whether all of it may pass, and remembers a yes.
+    /// Asks a user whether all of it may pass, and remembers a yes.
     async fn ask(&mut self, found: &[Found], updates: &[Update]) -> Result<(), String> {
         let repo = self.repo;
         let no = |next: &str| Err(refused(found, false, next));
         let Some(wait) = self.gate.ask else {
             return no(&format!("nobody is there to decide (`supervise: false`); {TAKE_IT_OUT}"));
         };
-        self.say("the git gate found what may be a secret; a person is asked, and this push waits").await;
+        self.say("the git gate found what may be a secret; a user is asked, and this push waits").await;
         for one in found.iter().take(TOLD) {
             self.say(&describe(one)).await;
         }
@@ -225,14 +225,14 @@ impl Push<'_> {
         match self.gate.questions.ask(asked).await {
             Answer::Decided(response) if response.status == Status::Approved => {
                 repo.approve(found.iter().map(|found| found.fingerprint));
-                self.say("the person let it pass").await;
+                self.say("the user let it pass").await;
                 Ok(())
             }
             Answer::Decided(response) => {
                 let notes = response.notes.unwrap_or_default();
-                let said = words::lines(&notes).join(" ");
+                let said = messages::lines(&notes).join(" ");
                 let said = if said.is_empty() { String::new() } else { format!(", saying: {said}") };
-                no(&format!("the person said no{said}; {TAKE_IT_OUT}"))
+                no(&format!("the user said no{said}; {TAKE_IT_OUT}"))
             }
             Answer::Expired => {
                 no("nobody decided in time; push again when somebody is there, or take it out")
@@ -241,7 +241,7 @@ impl Push<'_> {
         }
     }
 
-    /// What the person sees: everything but the values.
+    /// What the user sees: everything but the values.
     fn report(&self, found: &[Found], updates: &[Update]) -> String {
         let refs: Vec<&str> = updates.iter().map(|update| update.name.as_str()).collect();
         let found: Vec<_> = found
@@ -288,7 +288,7 @@ impl Push<'_> {
                 repo.name
             )
         })?;
-        for line in words::lines(&pushed.complaint) {
+        for line in messages::lines(&pushed.complaint) {
             if let Some(theirs) = line.strip_prefix("remote: ") {
                 self.say(theirs).await;
             }
@@ -298,15 +298,16 @@ impl Push<'_> {
             return Ok(());
         }
         let output = String::from_utf8_lossy(&pushed.output);
-        let rejected: Vec<String> = words::lines(&output)
+        let rejected: Vec<String> = messages::lines(&output)
             .into_iter()
             .filter_map(|line| Some(line.strip_prefix("!\t")?.replace('\t', " ")))
             .collect();
-        let cause = if rejected.is_empty() { words::cause(&pushed.complaint) } else { rejected.join("\n") };
+        let cause =
+            if rejected.is_empty() { messages::cause(&pushed.complaint) } else { rejected.join("\n") };
         let next = if cause.contains("stale info") {
             "somebody else pushed it meanwhile; fetch, merge or rebase, and push again"
         } else {
-            "nothing of it is there; do what it says, or tell the person, and push again"
+            "nothing of it is there; do what it says, or tell the user, and push again"
         };
         Err(format!("the upstream of {} refused the push:\n{cause}\n{next}", repo.name))
     }

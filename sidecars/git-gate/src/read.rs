@@ -15,13 +15,13 @@ use bottle_scan::{Finding, Report, Scanner, Severity};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 
 use crate::blob::{Lines, Placed, Views};
-use crate::family::{Family, Id, entries, id_from, id_of};
-use crate::found::{Found, MOST_FINDINGS, Place, Reading};
-use crate::fresh::Kind;
+use crate::findings::{Found, MOST_FINDINGS, Place, Reading};
 use crate::git::{Git, Passage, Running};
 use crate::names;
+use crate::new_objects::Kind;
 use crate::packed::split;
 use crate::refs::Update;
+use crate::tree_index::{Family, Id, entries, id_from, id_of};
 
 /// Listing objects; a large push has many.
 pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
@@ -30,7 +30,7 @@ pub(crate) const LISTED_WITHIN: Duration = Duration::from_secs(300);
 const READ_WITHIN: Duration = Duration::from_secs(3600);
 
 /// A commit, tag or tree is never this large.
-const MOST_HELD: u64 = 32 << 20;
+const MOST_BUFFERED: u64 = 32 << 20;
 
 /// Commits of upstream, right below what is pushed, whose names are looked through.
 const MOST_PARENTS: usize = 64;
@@ -150,7 +150,7 @@ impl Reader<'_> {
         family: &mut Family,
         reading: &mut Reading,
     ) -> Result<(), String> {
-        if size > MOST_HELD {
+        if size > MOST_BUFFERED {
             return Err(format!("{id} is too large for what it is"));
         }
         let mut bytes = Vec::new();

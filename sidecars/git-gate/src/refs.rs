@@ -44,7 +44,7 @@ fn is_zero(id: &str) -> bool {
 }
 
 /// Judges one update but for the question whether it moves forward. The error says which rule, and where the
-/// person changes it.
+/// user changes it.
 pub(crate) fn judge(
     rules: &GateRefs,
     upstream: &Upstream,
@@ -52,8 +52,7 @@ pub(crate) fn judge(
     update: &Update,
 ) -> Result<(), String> {
     let name = &update.name;
-    let change =
-        |key: &str| format!("the person can change `git-gate.repos.{repo}.refs.{key}` in the bottle");
+    let change = |key: &str| format!("the user can change `git-gate.repos.{repo}.refs.{key}` in the bottle");
     if !is_plain(name) {
         return Err(format!("{name:?} is no ref that can be pushed"));
     }
@@ -103,7 +102,7 @@ fn unsaid(upstream: &Upstream, update: &Update, change: &str) -> Result<(), Stri
         // Its HEAD names a branch that is not there: whoever makes that one makes the default branch.
         (None, None) => Err(format!(
             "{name} may become the upstream's default branch: the upstream's HEAD names a branch that is not there, \
-             and it does not say which; the person makes that branch or sets HEAD, or {change}"
+             and it does not say which; the user makes that branch or sets HEAD, or {change}"
         )),
         _ => Ok(()),
     }
@@ -137,7 +136,7 @@ pub(crate) fn disguised(
         Some((other, _)) => Err(format!(
             "{name} may be only another name of {other}, which may not be pushed: they have the same commit, and \
              the upstream speaks an old protocol of git that does not say; push a branch of another name, or the \
-             person lets the newer one through (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
+             user lets the newer one through (`AcceptEnv GIT_PROTOCOL` in the upstream's sshd_config)"
         )),
         None => Ok(()),
     }

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::git::{Ended, Git, GitError, Passage};
 use crate::keys::Opener;
+use crate::messages;
 use crate::mirror;
 use crate::refs::Update;
 use crate::upstream::{ObjectFormat, Record, Upstream};
-use crate::words;
 
 /// How long an upstream may take to list its refs.
 const LISTED_WITHIN: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ pub(crate) struct Repo {
     pub(crate) receiving: Arc<RwLock<()>>,
     /// One push is read and forwarded at a time.
     pub(crate) pushing: Mutex<()>,
-    /// Fingerprints that a person let pass.
+    /// Fingerprints that a user let pass.
     approved: StdMutex<HashSet<[u8; 32]>>,
     /// Refs that this gate made in the upstream.
     made: StdMutex<HashSet<String>>,
@@ -111,7 +111,7 @@ impl Repo {
         last.result.clone()
     }
 
-    /// The same for reading: where the person allows it, what there is serves while upstream is away.
+    /// The same for reading: where the user allows it, what there is serves while upstream is away.
     ///
     /// # Errors
     /// A sentence for the agent.
@@ -134,7 +134,7 @@ impl Repo {
             tokio::join!(self.list(passage, &record), self.git.plain(passage, &own, STEP_WITHIN));
         let listed = listed.map_err(|error| self.unreached(&error.to_string()))?;
         if !listed.good {
-            return Err(self.unreached(&words::cause(&listed.complaint)));
+            return Err(self.unreached(&messages::cause(&listed.complaint)));
         }
         let listed = String::from_utf8_lossy(&listed.output);
         let mut upstream = Upstream::listed(&listed).map_err(|why| self.unreached(&why))?;
@@ -180,7 +180,7 @@ impl Repo {
         }
         match fetched {
             Ok(ended) if ended.good => Ok(()),
-            Ok(ended) => Err(self.unreached(&words::cause(&ended.complaint))),
+            Ok(ended) => Err(self.unreached(&messages::cause(&ended.complaint))),
             Err(error) => Err(self.unreached(&error.to_string())),
         }
     }
@@ -201,7 +201,7 @@ impl Repo {
     }
 
     fn unreached(&self, why: &str) -> String {
-        format!("the upstream of {} cannot be reached: {why}; try again, or tell the person", self.name)
+        format!("the upstream of {} cannot be reached: {why}; try again, or tell the user", self.name)
     }
 
     fn of_the_mirror(&self, error: &dyn fmt::Display) -> String {
@@ -282,12 +282,12 @@ impl Repo {
         Ok(ended)
     }
 
-    /// Whether a person let all of these pass.
+    /// Whether a user let all of these pass.
     pub(crate) fn approved(&self, fingerprint: &[u8; 32]) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(fingerprint)
     }
 
-    /// Remembers what a person let pass, for as long as the bottle runs.
+    /// Remembers what a user let pass, for as long as the bottle runs.
     pub(crate) fn approve(&self, fingerprints: impl IntoIterator<Item = [u8; 32]>) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(fingerprints);
     }

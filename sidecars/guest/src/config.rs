@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::forward::DoorConfig;
+use crate::forward::ForwardConfig;
 
 /// Everything [`run`](crate::run) needs. The sandbox around it (namespaces, mounts, capabilities, seccomp,
 /// the user) is made by the backend before.
@@ -17,9 +17,9 @@ pub struct GuestConfig {
     /// What the bottle calls `/`; anything else only where a backend does not isolate. Every path a
     /// request names is resolved inside it.
     pub root: PathBuf,
-    /// The door, when it comes by socket.
-    pub door: Option<DoorConfig>,
-    /// Whether to answer DNS on the door's address.
+    /// The proxy, when it comes by socket.
+    pub proxy: Option<ForwardConfig>,
+    /// Whether to answer DNS on the proxy's address.
     pub resolver: bool,
     /// What may be run. It runs as the guest's own user.
     pub programs: Programs,

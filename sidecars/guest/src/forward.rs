@@ -1,7 +1,7 @@
-//! The door by socket: what comes to the door's address is carried to the bundle, byte for byte.
+//! The proxy by socket: what comes to the proxy's address is carried to the bundle, byte for byte.
 //!
 //! ```text
-//!  agent ──tcp──► 127.9.9.9:443 ══ this ══► /run/bottle/door/443 ──unix──► egress
+//!  agent ──tcp──► 127.9.9.9:443 ══ this ══► /run/bottle/proxy/443 ──unix──► egress
 //! ```
 //! Nothing is looked at here: the bundle decides, and it trusts nothing that comes this way. One
 //! direction's end is passed on as a half-close; a connection has no idle limit of its own, because
@@ -16,9 +16,9 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
-/// Where the door is seen and where it leads.
+/// Where the proxy is seen and where it leads.
 #[derive(Debug, Clone)]
-pub struct DoorConfig {
+pub struct ForwardConfig {
     /// The address inside the bottle.
     pub address: Ipv4Addr,
     /// The ports to listen on.
@@ -39,16 +39,16 @@ const BREATH: Duration = Duration::from_millis(50);
 
 /// Starts listening on every port, on tasks of the current runtime. The answer names each port that
 /// could not be had; the others work.
-pub async fn start(door: &DoorConfig) -> Vec<String> {
+pub async fn start(proxy: &ForwardConfig) -> Vec<String> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut problems = Vec::new();
-    for &port in &door.ports {
-        match TcpListener::bind((door.address, port)).await {
+    for &port in &proxy.ports {
+        match TcpListener::bind((proxy.address, port)).await {
             Ok(listener) => {
-                let socket = door.sockets.join(port.to_string());
+                let socket = proxy.sockets.join(port.to_string());
                 tokio::spawn(listen(listener, socket, slots.clone()));
             }
-            Err(error) => problems.push(format!("the door's port {port} cannot be opened: {error}")),
+            Err(error) => problems.push(format!("the proxy's port {port} cannot be opened: {error}")),
         }
     }
     problems
@@ -72,12 +72,12 @@ async fn listen(listener: TcpListener, socket: PathBuf, slots: Arc<Semaphore>) {
     }
 }
 
-/// A door that does not answer closes the connection: to the agent that is a refusal, not a riddle.
+/// A proxy that does not answer closes the connection: to the agent that is a refusal, not a riddle.
 async fn carry(mut inside: TcpStream, socket: &Path) {
     let _ = inside.set_nodelay(true);
-    let Ok(mut door) = UnixStream::connect(socket).await else { return };
+    let Ok(mut proxy) = UnixStream::connect(socket).await else { return };
     // Either side may reset at any time; there is nobody to tell.
-    let _ = copy_bidirectional_with_sizes(&mut inside, &mut door, BUFFER, BUFFER).await;
+    let _ = copy_bidirectional_with_sizes(&mut inside, &mut proxy, BUFFER, BUFFER).await;
 }
 
 #[cfg(test)]
@@ -98,9 +98,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = free_port();
         let listener = UnixListener::bind(folder.path().join(port.to_string())).expect("socket");
-        let door =
-            DoorConfig { address: Ipv4Addr::LOCALHOST, ports: vec![port], sockets: folder.path().to_owned() };
-        assert_eq!(start(&door).await, Vec::<String>::new());
+        let proxy = ForwardConfig {
+            address: Ipv4Addr::LOCALHOST,
+            ports: vec![port],
+            sockets: folder.path().to_owned(),
+        };
+        assert_eq!(start(&proxy).await, Vec::<String>::new());
         let bundle = tokio::spawn(async move {
             let (mut connection, _) = listener.accept().await.expect("accept");
             let mut heard = String::new();
@@ -118,17 +121,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_door_closes_and_a_taken_port_is_named() {
+    async fn a_dead_proxy_closes_and_a_taken_port_is_named() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let taken = holder.local_addr().expect("its address").port();
         let port = free_port();
-        let door = DoorConfig {
+        let proxy = ForwardConfig {
             address: Ipv4Addr::LOCALHOST,
             ports: vec![taken, port],
             sockets: folder.path().to_owned(),
         };
-        let problems = start(&door).await;
+        let problems = start(&proxy).await;
         assert!(problems[0].contains(&taken.to_string()), "{problems:?}");
         let mut agent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         assert_eq!(agent.read(&mut [0; 8]).await.unwrap_or(0), 0);

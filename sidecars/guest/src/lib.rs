@@ -1,7 +1,7 @@
 //! Pid 1 of every bottle.
 //!
 //! Owns every process of the bottle, the agent's terminal with its scrollback, the bottle's end of the
-//! door and its resolver, and answers the host over one byte stream. Refuses to know a backend: it is
+//! proxy and its resolver, and answers the host over one byte stream. Refuses to know a backend: it is
 //! handed a transport and a few facts ([`GuestConfig`]) after somebody else made the sandbox.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!            time)                 copy      tar streams, confined to the root
 //!                                  provision, probe, stop
 //!   agent ── 127.9.9.9:port ─► forward ── unix socket ──► the bundle
-//!   agent ── 127.9.9.9:53   ─► resolver (every name is the door)
+//!   agent ── 127.9.9.9:53   ─► resolver (every name is the proxy)
 //!   orphans ─────────────────► children (reaped)
 //! ```
 //!
@@ -23,7 +23,7 @@
 //! - `host`: one connection after another, one task per request
 //! - `rooted`, `provision`, `copy`, `archive`: files · [`work`]: what changed among them, by [`file_clock`]
 //! - `watch`: memory and disk, where nothing outside limits them
-//! - `forward`: the door, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
+//! - `forward`: the proxy, with [`bottle_resolver`] beside it · `probe`: whether it is the only one
 
 mod agent;
 pub mod archive;
@@ -52,6 +52,6 @@ mod watch;
 pub mod work;
 
 pub use config::{GuestConfig, Limit, Limits, Programs, Transport};
-pub use forward::DoorConfig;
+pub use forward::ForwardConfig;
 pub use life::run;
 pub use watch::use_of_disk;

@@ -18,7 +18,7 @@ use crate::host::Opened;
 use crate::stop::{DEFAULT_GRACE, stop};
 use crate::{forward, host, spawn, watch};
 
-/// Open files the guest allows itself: two for every connection through the door and some.
+/// Open files the guest allows itself: two for every connection through the proxy and some.
 const OPEN_FILES: u64 = 4096;
 
 /// Idle threads are given back soon; copies are rare.
@@ -31,7 +31,7 @@ const THREAD_KEEP: Duration = Duration::from_secs(1);
 /// becomes a subreaper, so that the processes of the bottle still end with it.
 #[must_use]
 pub fn run(config: GuestConfig) -> ExitCode {
-    bottle_remarks::start();
+    bottle_sidecar_log::start();
     match live(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -72,7 +72,7 @@ fn raise_open_files() -> Rlimit {
 }
 
 async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
-    let GuestConfig { transport, root, door, resolver, programs, limits, changed } = config;
+    let GuestConfig { transport, root, proxy, resolver, programs, limits, changed } = config;
     let transport = Opened::of(transport)?;
     let guest = Arc::new(Guest::new(Facts { root, programs, files }));
     let mut terminate = signal(SignalKind::terminate())?;
@@ -88,10 +88,10 @@ async fn serve(config: GuestConfig, files: Rlimit) -> std::io::Result<()> {
             }
         });
     }
-    if let Some(door) = &door {
-        forward::start(door).await.into_iter().for_each(|problem| guest.trouble(problem));
+    if let Some(proxy) = &proxy {
+        forward::start(proxy).await.into_iter().for_each(|problem| guest.trouble(problem));
         if resolver {
-            match Resolver::bind(door.address, DNS_PORT, None).await {
+            match Resolver::bind(proxy.address, DNS_PORT, None).await {
                 Ok(resolver) => resolver.serve(),
                 Err(error) => guest.trouble(error.to_string()),
             }

@@ -7,7 +7,7 @@ use landlock::{
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
 
-use crate::{HardenError, Weaker};
+use crate::{HardenError, MissingProtection};
 
 /// The newest rules asked for; an older kernel enforces what it knows of them.
 const RULES: ABI = ABI::V6;
@@ -40,7 +40,7 @@ impl Files {
     ///
     /// # Errors
     /// [`HardenError`] when a kernel that has Landlock refuses, or a folder to write is not there.
-    pub fn restrict(&self) -> Result<Option<Weaker>, HardenError> {
+    pub fn restrict(&self) -> Result<Option<MissingProtection>, HardenError> {
         let mut rules = Ruleset::default().handle_access(AccessFs::from_all(RULES))?;
         if !self.bind_tcp {
             rules = rules.handle_access(AccessNet::BindTcp)?;
@@ -75,10 +75,10 @@ impl Files {
         Ok(match status.ruleset {
             RulesetStatus::FullyEnforced => None,
             RulesetStatus::PartiallyEnforced => {
-                Some(Weaker("this kernel's landlock is old: some file rules are missing".into()))
+                Some(MissingProtection("this kernel's landlock is old: some file rules are missing".into()))
             }
             RulesetStatus::NotEnforced => {
-                Some(Weaker("this kernel has no landlock: files are not restricted".into()))
+                Some(MissingProtection("this kernel has no landlock: files are not restricted".into()))
             }
         })
     }

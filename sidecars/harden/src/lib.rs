@@ -12,7 +12,7 @@
 //! syscalls  seccomp: no new program, no look into other processes, no mounts
 //!           (filter makes the program of such a list, and calls has what lists share, for the backends' too)
 //! ```
-//! A step that the kernel lacks is reported as a [`Weaker`] and not an error; a step that fails on a
+//! A step that the kernel lacks is reported as a [`MissingProtection`] and not an error; a step that fails on a
 //! kernel that has it is an error, and the process does not go on.
 //!
 //! This is not the bottle's sandbox: that belongs to the backend.
@@ -29,9 +29,9 @@ pub mod syscalls;
 #[allow(clippy::print_stderr, reason = "a skipped test says why")]
 mod tests;
 
-/// A protection that this kernel does not give, as a lower-case fragment for a person.
+/// A protection that this kernel does not give, as a lower-case fragment for a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Weaker(pub String);
+pub struct MissingProtection(pub String);
 
 /// A right could not be taken away.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule,
 
 use crate::calls::{KERNEL, SANDBOXING};
 use crate::filter::Filter;
-use crate::{HardenError, Weaker};
+use crate::{HardenError, MissingProtection};
 
 /// Programs and processes: for a daemon that starts none.
 const PROGRAMS: &[libc::c_long] = &[
@@ -47,7 +47,7 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWCGROUP;
 
-/// Socket families that remain: the world, and the door.
+/// Socket families that remain: the world, and the proxy.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
 /// Applies the filter to this thread and all it will start. From here on the process starts threads and
@@ -55,7 +55,7 @@ const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 ///
 /// # Errors
 /// [`HardenError::Filter`] when the kernel has seccomp and refuses.
-pub fn restrict() -> Result<Option<Weaker>, HardenError> {
+pub fn restrict() -> Result<Option<MissingProtection>, HardenError> {
     apply(false)
 }
 
@@ -63,19 +63,19 @@ pub fn restrict() -> Result<Option<Weaker>, HardenError> {
 ///
 /// # Errors
 /// As [`restrict`].
-pub fn restrict_but_programs() -> Result<Option<Weaker>, HardenError> {
+pub fn restrict_but_programs() -> Result<Option<MissingProtection>, HardenError> {
     apply(true)
 }
 
-fn apply(programs: bool) -> Result<Option<Weaker>, HardenError> {
+fn apply(programs: bool) -> Result<Option<MissingProtection>, HardenError> {
     if TargetArch::try_from(std::env::consts::ARCH).is_err() {
-        return Ok(Some(Weaker("no system-call filter for this processor".into())));
+        return Ok(Some(MissingProtection("no system-call filter for this processor".into())));
     }
     match filter(programs)?.apply() {
         Err(HardenError::Filter(seccompiler::Error::Seccomp(error)))
             if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) =>
         {
-            Ok(Some(Weaker("this kernel has no seccomp filters".into())))
+            Ok(Some(MissingProtection("this kernel has no seccomp filters".into())))
         }
         applied => applied.map(|()| None),
     }

@@ -28,13 +28,13 @@ fn in_a_process_of_its_own(test: &str, hardened: fn()) {
 fn files_outside_the_rules_are_closed() {
     in_a_process_of_its_own("files_outside_the_rules_are_closed", || {
         let folder = tempfile::tempdir().expect("folder");
-        let [logs, door] = ["logs", "door"].map(|name| folder.path().join(name));
+        let [logs, proxy] = ["logs", "proxy"].map(|name| folder.path().join(name));
         fs::create_dir(&logs).expect("logs");
-        fs::create_dir(&door).expect("door");
+        fs::create_dir(&proxy).expect("proxy");
         let files = Files {
             read: vec!["/etc/hosts".into(), "/no/such/file".into()],
             write: vec![logs.clone()],
-            sockets: vec![door.clone()],
+            sockets: vec![proxy.clone()],
             ..Files::default()
         };
         own::seal().expect("seal");
@@ -47,10 +47,10 @@ fn files_outside_the_rules_are_closed() {
         fs::write(logs.join("a"), "x").expect("a folder to write");
         fs::rename(logs.join("a"), logs.join("b")).expect("rename inside it");
         fs::remove_file(logs.join("b")).expect("remove inside it");
-        UnixListener::bind(door.join("9099")).expect("a socket");
-        fs::remove_file(door.join("9099")).expect("remove the socket");
+        UnixListener::bind(proxy.join("9099")).expect("a socket");
+        fs::remove_file(proxy.join("9099")).expect("remove the socket");
         fs::read("/etc/passwd").expect_err("another file");
-        fs::write(door.join("x"), "x").expect_err("a file beside the sockets");
+        fs::write(proxy.join("x"), "x").expect_err("a file beside the sockets");
         fs::write(folder.path().join("x"), "x").expect_err("a file elsewhere");
         TcpListener::bind("127.0.0.1:0").expect_err("a port");
     });

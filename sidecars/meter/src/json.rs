@@ -20,9 +20,9 @@ pub(crate) enum Scalar<'t> {
 }
 
 /// The way from the root to a value: keys, and an empty one for every array.
-pub(crate) struct Way<'r>(&'r [Level]);
+pub(crate) struct JsonPath<'r>(&'r [Level]);
 
-impl Way<'_> {
+impl JsonPath<'_> {
     /// Whether it is this one.
     pub(crate) fn is(&self, keys: &[&str]) -> bool {
         self.0.len() == keys.len() && self.0.iter().zip(keys).all(|(level, key)| level.key == key.as_bytes())
@@ -31,7 +31,7 @@ impl Way<'_> {
     /// The way that goes on behind these keys, when it begins with them.
     pub(crate) fn below(&self, keys: &[&str]) -> Option<Self> {
         let (first, rest) = self.0.split_at_checked(keys.len())?;
-        Way(first).is(keys).then_some(Self(rest))
+        JsonPath(first).is(keys).then_some(Self(rest))
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Reader {
 }
 
 /// Takes a scalar.
-pub(crate) type Found<'f> = &'f mut dyn FnMut(&Way<'_>, Scalar<'_>);
+pub(crate) type Found<'f> = &'f mut dyn FnMut(&JsonPath<'_>, Scalar<'_>);
 
 impl Reader {
     /// Whether the value is whole.
@@ -178,7 +178,7 @@ impl Reader {
                     level.key.extend_from_slice(held);
                 }
             }
-            Some(_) if !too_long => found(&Way(&self.levels), Scalar::Text(held)),
+            Some(_) if !too_long => found(&JsonPath(&self.levels), Scalar::Text(held)),
             _ => {}
         }
     }
@@ -193,7 +193,7 @@ impl Reader {
         self.hold(&text[..at]);
         self.state = State::Between;
         if self.depth <= DEPTH && !self.levels.is_empty() && !self.too_long {
-            found(&Way(&self.levels), Scalar::Word(&self.held));
+            found(&JsonPath(&self.levels), Scalar::Word(&self.held));
         }
         at
     }

@@ -13,7 +13,7 @@ mod json;
 
 use bottle_contract::usage::{Api, Tokens};
 use events::{Events, Piece};
-use json::{Reader, Scalar, Way};
+use json::{JsonPath, Reader, Scalar};
 
 /// The most tokens that one answer can have to do with; a thousand times the longest contexts.
 const MOST: u64 = 1_000_000_000;
@@ -133,7 +133,7 @@ impl Meter {
 
 impl Noted {
     /// A scalar of an answer that comes as one object.
-    fn whole(&mut self, api: Api, way: &Way<'_>, scalar: Scalar<'_>) {
+    fn whole(&mut self, api: Api, way: &JsonPath<'_>, scalar: Scalar<'_>) {
         let kind = match api {
             Api::Messages => "type",
             Api::ChatCompletions | Api::Responses => "object",
@@ -152,7 +152,7 @@ impl Noted {
     }
 
     /// A scalar of an event.
-    fn event(&mut self, api: Api, way: &Way<'_>, scalar: Scalar<'_>) {
+    fn event(&mut self, api: Api, way: &JsonPath<'_>, scalar: Scalar<'_>) {
         match (api, scalar) {
             (Api::Messages, Scalar::Text(kind)) if way.is(&["type"]) => {
                 self.known |= kind == b"message_start";
@@ -180,7 +180,7 @@ impl Noted {
     }
 
     /// What stands in an answer wherever it stands whole.
-    fn common(&mut self, api: Api, way: &Way<'_>, scalar: Scalar<'_>) {
+    fn common(&mut self, api: Api, way: &JsonPath<'_>, scalar: Scalar<'_>) {
         match scalar {
             Scalar::Text(text) if way.is(&["model"]) => self.model = model(text).or(self.model.take()),
             Scalar::Word(word) => {
@@ -197,7 +197,7 @@ impl Noted {
     }
 
     /// Where a number of `usage` belongs.
-    fn tokens_at(&mut self, api: Api, way: &Way<'_>) -> Option<&mut Option<u64>> {
+    fn tokens_at(&mut self, api: Api, way: &JsonPath<'_>) -> Option<&mut Option<u64>> {
         let Tokens { input, output, cached, cache_written } = &mut self.tokens;
         let places: &[(&[&str], _)] = match api {
             Api::Messages => &[

@@ -136,7 +136,7 @@ impl Asker {
         question.proposed_file = redacted(question.proposed_file);
         question.justification = redacted(question.justification);
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
-            return Answer::Refused("the question is too long for a person".to_owned());
+            return Answer::Refused("the question is too long for a user".to_owned());
         }
         question.expires_at = question.expires_at.min(now + LONGEST);
         let proposal = Proposal::new(self.0.slug.clone(), question, now);

@@ -1,4 +1,4 @@
-//! How long a question waits that was rejected before: a person who said no is not asked the same again at once.
+//! How long a question waits that was rejected before: a user who said no is not asked the same again at once.
 //!
 //! Equal questions are told by what is asked for: the hosts of routes, what was found of a report. What an asker can
 //! vary at no cost (the reason given, a path, a commit) makes no other question.

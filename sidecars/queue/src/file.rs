@@ -53,7 +53,7 @@ pub(crate) fn read<T: DeserializeOwned>(file: &mut File) -> Result<T, Unreadable
     serde_json::from_slice(&text).map_err(|error| Unreadable::Damaged(format!("it cannot be read: {error}")))
 }
 
-/// Writes a new file whole, for this person alone, and gives it its name only if nobody has it.
+/// Writes a new file whole, for this user alone, and gives it its name only if nobody has it.
 ///
 /// `lock` takes the lock before the name is there; it lives as long as the file that comes back.
 ///

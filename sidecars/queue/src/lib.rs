@@ -1,4 +1,4 @@
-//! The questions that wait for a person.
+//! The questions that wait for a user.
 //!
 //! A daemon of a bundle asks over its channel; the keeper writes the question to a file of
 //! `$BOTTLE_HOME/queue/<slug>/` and carries the answer back. So no sidecar shares a folder with the host, and

@@ -20,7 +20,7 @@ const LAST_MOMENT: Duration = Duration::from_secs(3);
 /// A peer that does not let questions be waited for is asked again after this.
 const REST: Duration = Duration::from_secs(1);
 
-/// A question to a person, with a name of its own.
+/// A question to a user, with a name of its own.
 #[must_use]
 pub fn question(tool: Tool, proposed_file: String, justification: String, wait: Duration) -> Question {
     let wait = jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX);
@@ -57,10 +57,10 @@ impl Questions {
     /// question is taken back.
     pub async fn ask(&self, question: Question) -> Answer {
         if question.proposed_file.len().max(question.justification.len()) > MAX_TEXT {
-            return Answer::Refused("the question is too long for a person".to_owned());
+            return Answer::Refused("the question is too long for a user".to_owned());
         }
         let Ok(_room) = self.0.room.try_acquire() else {
-            return Answer::Refused("too many questions wait for a person already".to_owned());
+            return Answer::Refused("too many questions wait for a user already".to_owned());
         };
         let left = question.expires_at.duration_since(Timestamp::now());
         let left = Duration::try_from(left).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The queue on disk: as the keeper asks, as a person answers, and as somebody hostile leaves it.
+//! The queue on disk: as the keeper asks, as a user answers, and as somebody hostile leaves it.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -418,7 +418,7 @@ async fn what_was_rejected_waits_before_it_is_shown_again() {
     let first = ask(Tool::EgressAllow, "evil.example");
     let shown = until(home.path(), State::Waiting, 1).await;
     assert_eq!(shown[0].proposal.asked_before, 0);
-    let rejected = Response { status: Status::Rejected, ..response(&shown[0].proposal.id, "a person") };
+    let rejected = Response { status: Status::Rejected, ..response(&shown[0].proposal.id, "a user") };
     let begun = Instant::now();
     asker.answer(rejected).await.expect("rejected");
     assert!(matches!(first.await.expect("asked"), Answer::Decided(_)));

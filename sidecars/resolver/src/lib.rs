@@ -1,7 +1,7 @@
-//! The bottle's resolver: every name is the door, and nothing is ever asked outside.
+//! The bottle's resolver: every name is the proxy, and nothing is ever asked outside.
 //!
 //! Only the sockets are here; what is answered is [`bottle_contract::dns::answer`], the same wherever
-//! the resolver runs: in the guest when the door comes by socket, beside the door when it comes by network.
+//! the resolver runs: in the guest when the proxy comes by socket, beside the proxy when it comes by network.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,12 +30,12 @@ const BREATH: Duration = Duration::from_millis(50);
 pub struct Resolver {
     datagrams: UdpSocket,
     streams: TcpListener,
-    door: Door,
+    proxy: Answering,
 }
 
 /// What is answered, and to whom.
 #[derive(Debug, Clone, Copy)]
-struct Door {
+struct Answering {
     address: Ipv4Addr,
     asker: Option<Ipv4Addr>,
 }
@@ -51,7 +51,7 @@ pub struct BindError {
 }
 
 impl Resolver {
-    /// Binds `port` for UDP and TCP at the door's own address. Only `asker` is answered, if one is given;
+    /// Binds `port` for UDP and TCP at the proxy's own address. Only `asker` is answered, if one is given;
     /// anybody else gets nothing.
     ///
     /// # Errors
@@ -60,28 +60,28 @@ impl Resolver {
         let failed = |transport| move |source| BindError { address, transport, port, source };
         let datagrams = UdpSocket::bind((address, port)).await.map_err(failed("UDP"))?;
         let streams = TcpListener::bind((address, port)).await.map_err(failed("TCP"))?;
-        Ok(Self { datagrams, streams, door: Door { address, asker } })
+        Ok(Self { datagrams, streams, proxy: Answering { address, asker } })
     }
 
     /// Answers on tasks of the current runtime, for as long as it lives.
     pub fn serve(self) {
-        tokio::spawn(datagrams(self.datagrams, self.door));
-        tokio::spawn(streams(self.streams, self.door));
+        tokio::spawn(datagrams(self.datagrams, self.proxy));
+        tokio::spawn(streams(self.streams, self.proxy));
     }
 }
 
-impl Door {
+impl Answering {
     fn hears(self, asker: IpAddr) -> bool {
         self.asker.is_none_or(|only| asker == only)
     }
 }
 
-async fn datagrams(socket: UdpSocket, door: Door) {
+async fn datagrams(socket: UdpSocket, proxy: Answering) {
     let mut question = vec![0; QUESTION];
     loop {
         match socket.recv_from(&mut question).await {
-            Ok((length, asker)) if door.hears(asker.ip()) => {
-                if let Some(answer) = dns::answer(&question[..length], door.address) {
+            Ok((length, asker)) if proxy.hears(asker.ip()) => {
+                if let Some(answer) = dns::answer(&question[..length], proxy.address) {
                     let _ = socket.send_to(&answer, asker).await;
                 }
             }
@@ -92,14 +92,14 @@ async fn datagrams(socket: UdpSocket, door: Door) {
     }
 }
 
-async fn streams(listener: TcpListener, door: Door) {
+async fn streams(listener: TcpListener, proxy: Answering) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((connection, asker)) if door.hears(asker.ip()) => {
+            Ok((connection, asker)) if proxy.hears(asker.ip()) => {
                 tokio::spawn(async move {
-                    questions(connection, door.address).await;
+                    questions(connection, proxy.address).await;
                     drop(slot);
                 });
             }
@@ -110,10 +110,10 @@ async fn streams(listener: TcpListener, door: Door) {
 }
 
 /// RFC 1035 section 4.2.2: each message behind its length. Ends at the first thing that is none.
-async fn questions(mut connection: TcpStream, door: Ipv4Addr) {
+async fn questions(mut connection: TcpStream, proxy: Ipv4Addr) {
     loop {
         let Ok(Some(question)) = tokio::time::timeout(IDLE, question(&mut connection)).await else { return };
-        let Some(answer) = dns::answer(&question, door) else { return };
+        let Some(answer) = dns::answer(&question, proxy) else { return };
         let Ok(length) = u16::try_from(answer.len()) else { return };
         let message = [&length.to_be_bytes(), answer.as_slice()].concat();
         match tokio::time::timeout(IDLE, connection.write_all(&message)).await {
@@ -141,7 +141,7 @@ mod tests {
     const ASK: &[u8] =
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03any\x07example\x00\x00\x01\x00\x01";
 
-    fn is_the_door(answer: &[u8]) -> bool {
+    fn is_the_proxy(answer: &[u8]) -> bool {
         answer.starts_with(&ASK[..2]) && answer.ends_with(&Ipv4Addr::LOCALHOST.octets())
     }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_name_is_the_door_over_udp_and_tcp() {
+    async fn every_name_is_the_proxy_over_udp_and_tcp() {
         let port = resolver(Some(Ipv4Addr::LOCALHOST)).await;
         let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("client");
         let mut answer = [0; 512];
@@ -176,7 +176,7 @@ mod tests {
         let found = async {
             loop {
                 let length = client.recv(&mut answer).await.expect("receive");
-                if is_the_door(&answer[..length]) {
+                if is_the_proxy(&answer[..length]) {
                     return;
                 }
             }
@@ -186,7 +186,7 @@ mod tests {
         let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         for _ in 0..2 {
             let answer = ask_by_stream(&mut client).await.expect("an answer");
-            assert!(is_the_door(&answer), "{answer:?}");
+            assert!(is_the_proxy(&answer), "{answer:?}");
         }
         let mut liar = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         liar.write_all(&u16::MAX.to_be_bytes()).await.expect("send");
@@ -205,7 +205,7 @@ mod tests {
         // Questions are answered in their order: the stranger's would have been there before.
         let length = tokio::time::timeout(Duration::from_secs(5), asker.recv(&mut answer));
         let length = length.await.expect("an answer").expect("receive");
-        assert!(is_the_door(&answer[..length]));
+        assert!(is_the_proxy(&answer[..length]));
         assert!(stranger.try_recv(&mut answer).is_err(), "the stranger was answered");
         let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         assert!(ask_by_stream(&mut stranger).await.is_err(), "the stranger was answered");

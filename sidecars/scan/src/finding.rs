@@ -17,7 +17,7 @@ pub enum Severity {
 pub enum Detector {
     /// `token_patterns`: the shape of a vendor's credential.
     TokenPatterns,
-    /// `token_patterns` too: a rule of the person's own.
+    /// `token_patterns` too: a rule of the user's own.
     OwnRules,
     /// `known_secrets`: a value that this bottle was given.
     KnownSecrets,
@@ -42,7 +42,7 @@ pub struct Finding {
     pub severity: Severity,
     /// For `known_secrets`: which of the secrets, in the order in which they were given.
     pub secret: Option<usize>,
-    /// For a person: what it looks like, with what is public of it and its length.
+    /// For a user: what it looks like, with what is public of it and its length.
     pub preview: String,
 }
 

@@ -1,4 +1,4 @@
-//! Characters that a person does not see and a model reads.
+//! Characters that a user does not see and a model reads.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::finding::Severity;
 /// So many of them in a row carry a message.
 const RUN: usize = 8;
 
-/// Where text is hidden in characters, with the rule, what it is worth and words for a person.
+/// Where text is hidden in characters, with the rule, what it is worth and words for a user.
 pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'static str)> {
     if text.is_ascii() {
         return Vec::new();

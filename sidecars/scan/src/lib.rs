@@ -8,7 +8,7 @@
 //!   known       values that must not pass: their private characters (private, pem), in the text and its letters, by windows
 //!   spelled     the same in what the text encodes: where it may (dense), and how it is read (digits)
 //!   entropy     as random as a key        hidden  characters that nobody sees
-//!   user_rules  a person's own rules, from gitleaks' configuration format; rule_files, all of them
+//!   user_rules  a user's own rules, from gitleaks' configuration format; rule_files, all of them
 //! header      line breaks in a request's head
 //! rewrite     a text without what was found
 //! redact      log lines, with every known secret masked

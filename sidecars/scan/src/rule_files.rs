@@ -1,4 +1,4 @@
-//! All files of a person's own rules together.
+//! All files of a user's own rules together.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ impl RuleFiles {
         self.0.iter().map(|rules| rules.names().count()).sum()
     }
 
-    /// What was left out of each file, in their order, for the person who wrote it.
+    /// What was left out of each file, in their order, for the user who wrote it.
     pub fn notes(&self) -> impl Iterator<Item = &[String]> {
         self.0.iter().map(UserRules::notes)
     }

@@ -103,7 +103,7 @@ impl Scanner {
         Self { injection, ..self }
     }
 
-    /// With a person's own rules.
+    /// With a user's own rules.
     #[must_use]
     pub fn with_rules(self, rules: Arc<RuleFiles>) -> Self {
         Self { own: Some(rules), ..self }
@@ -120,7 +120,7 @@ impl Scanner {
         self.harmless.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// Whether a finding is none in a file at `path`, as the person's own rules say: for readers that have files.
+    /// Whether a finding is none in a file at `path`, as the user's own rules say: for readers that have files.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         self.own.as_ref().is_some_and(|own| own.allows(finding, path))

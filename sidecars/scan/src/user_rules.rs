@@ -1,4 +1,4 @@
-//! A person's own rules, written in the configuration format of gitleaks.
+//! A user's own rules, written in the configuration format of gitleaks.
 //!
 //! What is read: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`, `keywords` and
 //! `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`), and an `[allowlist]` or
@@ -69,7 +69,7 @@ pub enum RulesError {
     TooLarge,
 }
 
-/// Rules of a person's own, ready to run.
+/// Rules of a user's own, ready to run.
 #[derive(Debug)]
 pub struct UserRules {
     keywords: AhoCorasick,
@@ -136,7 +136,7 @@ impl UserRules {
         Reader { text, notes: Vec::new() }.rules(document.as_table())
     }
 
-    /// What was left out, for the person who wrote it.
+    /// What was left out, for the user who wrote it.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes

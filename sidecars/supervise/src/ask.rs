@@ -26,13 +26,13 @@ const MOST: usize = 4 << 20;
 const PROTOCOL: &str = "2025-06-18";
 
 const HELP: &str = "\
-Ask the person in charge to let this sandbox reach a host. What is approved works at once.
+Ask the user in charge to let this sandbox reach a host. What is approved works at once.
 
   bottle-ask routes                          what is let through now
   bottle-ask allow --why TEXT ROUTES         ask for more, and wait for the decision
   bottle-ask check ID                        wait for a decision that was pending
 
-  --why TEXT      what it is needed for; a person reads it
+  --why TEXT      what it is needed for; a user reads it
   --refusal ID    the `id` of the 403 that a request was answered with
   --wait          do not return before it is decided
 
@@ -103,7 +103,7 @@ impl Typed {
             [] => Ok(Self::Help),
             ["routes"] => Ok(Self::Routes),
             ["allow", routes] => {
-                let why = why.ok_or("a person has to be told what it is for: `--why TEXT`")?;
+                let why = why.ok_or("a user has to be told what it is for: `--why TEXT`")?;
                 Ok(Self::Allow { routes: (*routes).to_owned(), why, refusal, wait })
             }
             ["allow", ..] => Err("`allow` takes one ROUTES".to_owned()),
@@ -142,12 +142,12 @@ fn carry_out(typed: Typed) -> anyhow::Result<u8> {
         }
     };
     let hosts = std::fs::read_to_string("/etc/hosts").context("/etc/hosts")?;
-    let door = door_of(&hosts).with_context(|| {
+    let proxy = proxy_of(&hosts).with_context(|| {
         format!("there is no `{SUPERVISE_HOST}` here: nobody can be asked, or this is no bottle")
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     loop {
-        let said = match runtime.block_on(ask(door, call.0, &call.1))? {
+        let said = match runtime.block_on(ask(proxy, call.0, &call.1))? {
             Ok(said) => said,
             Err(message) => {
                 say(io::stderr(), &format!("{COMMAND}: {message}"))?;
@@ -174,7 +174,7 @@ fn code_of(said: &Value) -> u8 {
 }
 
 /// Where the server is: hosts(5).
-fn door_of(hosts: &str) -> Option<SocketAddr> {
+fn proxy_of(hosts: &str) -> Option<SocketAddr> {
     hosts.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_ascii_whitespace();
         let address: Ipv4Addr = words.next()?.parse().ok()?;
@@ -183,12 +183,12 @@ fn door_of(hosts: &str) -> Option<SocketAddr> {
 }
 
 /// One call. Within, what the server says is wrong with it.
-async fn ask(door: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Result<Value, String>> {
+async fn ask(proxy: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<Result<Value, String>> {
     let request = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": tool, "arguments": arguments},
     });
-    let answer = tokio::time::timeout(ANSWERS_WITHIN, exchange(door, request.to_string()));
+    let answer = tokio::time::timeout(ANSWERS_WITHIN, exchange(proxy, request.to_string()));
     let answer = answer.await.context("nobody answered in time")??;
     let answer: Value = serde_json::from_slice(&answer).with_context(|| {
         format!("the answer is no JSON: {}", String::from_utf8_lossy(&answer[..answer.len().min(200)]))
@@ -202,9 +202,9 @@ async fn ask(door: SocketAddr, tool: &str, arguments: &Value) -> anyhow::Result<
     }
 }
 
-async fn exchange(door: SocketAddr, body: String) -> anyhow::Result<Bytes> {
+async fn exchange(proxy: SocketAddr, body: String) -> anyhow::Result<Bytes> {
     let unreached = || format!("{SUPERVISE_HOST}:{SUPERVISE_PORT} does not answer: nobody can be asked here");
-    let socket = TcpStream::connect(door).await.with_context(unreached)?;
+    let socket = TcpStream::connect(proxy).await.with_context(unreached)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(socket)).await?;
     tokio::spawn(connection);
     let request = Request::builder()
@@ -281,8 +281,8 @@ mod tests {
 
     #[test]
     fn the_server_is_found_by_its_name() {
-        let hosts = "127.0.0.1 localhost\n10.213.0.2 egress supervise git-gate # the door\n";
-        assert_eq!(door_of(hosts), Some(([10, 213, 0, 2], 9100).into()));
-        assert_eq!(door_of("127.0.0.1 localhost supervised"), None);
+        let hosts = "127.0.0.1 localhost\n10.213.0.2 egress supervise git-gate # the proxy\n";
+        assert_eq!(proxy_of(hosts), Some(([10, 213, 0, 2], 9100).into()));
+        assert_eq!(proxy_of("127.0.0.1 localhost supervised"), None);
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bottle_channel::Stream;
-use bottle_contract::names::{SUPERVISE_DOOR_PORTS, SUPERVISE_PORT};
+use bottle_contract::names::{SUPERVISE_PORT, SUPERVISE_PORTS};
 use bottle_contract::session::Role;
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, SuperviseProvision};
-use bottle_daemon::{Confinement, Door, Listener, Lockout, Serve};
+use bottle_daemon::{Confinement, Listener, ListenerConfig, Lockout, Serve};
 use bottle_harden::identity::Identity;
 use bottle_harden::syscalls;
 use bottle_queue::Questions;
@@ -29,8 +29,8 @@ const DESCRIPTORS: u64 = http::CONNECTIONS as u64 + 64;
 #[serde(deny_unknown_fields)]
 pub struct SuperviseConfig {
     /// How the bottle reaches it.
-    pub door: Door,
-    /// Whom to become, when started as root. The door must be writable for it.
+    pub proxy: ListenerConfig,
+    /// Whom to become, when started as root. The proxy must be writable for it.
     #[serde(default)]
     pub identity: Option<Identity>,
 }
@@ -41,17 +41,17 @@ pub fn run() -> ExitCode {
 }
 
 fn start(mut config: SuperviseConfig) -> anyhow::Result<()> {
-    let _reach = if config.identity.is_some() { config.door.hold().context("door")? } else { None };
+    let _reach = if config.identity.is_some() { config.proxy.hold().context("proxy")? } else { None };
     let confined = Confinement {
         identity: config.identity,
         descriptors: Some(DESCRIPTORS),
-        files: config.door.files(),
+        files: config.proxy.files(),
         calls: syscalls::restrict,
     }
     .apply()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let door = config.door.clone();
-    runtime.block_on(bottle_daemon::serve(confined, &door, SuperviseDaemon::new(config)))
+    let proxy = config.proxy.clone();
+    runtime.block_on(bottle_daemon::serve(confined, &proxy, SuperviseDaemon::new(config)))
 }
 
 /// What the daemon is, between requests of its parent.
@@ -65,7 +65,7 @@ struct SuperviseDaemon {
 impl Serve for SuperviseDaemon {
     const NAME: &'static str = NAME;
     const ROLE: Role = Role::Supervise;
-    const PORTS: &'static [u16] = &SUPERVISE_DOOR_PORTS;
+    const PORTS: &'static [u16] = &SUPERVISE_PORTS;
 
     async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
         match (asked, self.proposals.get()) {
@@ -81,7 +81,7 @@ impl Serve for SuperviseDaemon {
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        tell_nothing(listener)
+        stay_silent(listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -98,7 +98,7 @@ impl Serve for SuperviseDaemon {
 }
 
 /// Everything that happens here is told to who asks.
-async fn tell_nothing(mut listener: Stream) {
+async fn stay_silent(mut listener: Stream) {
     while listener.next().await.is_some() {}
 }
 
@@ -112,7 +112,7 @@ impl SuperviseDaemon {
         let proposals =
             Arc::new(Proposals::new(self.questions.clone(), Arc::clone(&self.lockout), &provision.routes)?);
         let waits = Duration::from_secs(provision.call_seconds);
-        let listener = Listener::bind(&self.config.door, SUPERVISE_PORT).await;
+        let listener = Listener::bind(&self.config.proxy, SUPERVISE_PORT).await;
         let listener = listener.map_err(|error| format!("supervise's {error}"))?;
         tokio::spawn(http::listen(Arc::clone(&proposals), waits, listener));
         // Requests of the parent come one after the other, so that nobody can have been faster.

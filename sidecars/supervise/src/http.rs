@@ -37,7 +37,7 @@ const BUFFER: usize = 64 << 10;
 type Mcp = StreamableHttpService<Server, NeverSessionManager>;
 type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// Accepts for as long as the process lives. A call waits for a person for as long as `waits`.
+/// Accepts for as long as the process lives. A call waits for a user for as long as `waits`.
 pub(crate) async fn listen(proposals: Arc<Proposals>, waits: Duration, listener: Listener) {
     let mcp = service(proposals, waits);
     let places = Arc::new(Semaphore::new(CONNECTIONS));

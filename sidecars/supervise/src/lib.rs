@@ -1,7 +1,7 @@
-//! What an agent asks of a person: the MCP server at the bottle's door.
+//! What an agent asks of a user: the MCP server at the bottle's proxy.
 //!
 //! ```text
-//! agent ── MCP, http://supervise:9100/mcp ──► server ─► proposals ─► questions ─► bundle ─► keeper ─► person
+//! agent ── MCP, http://supervise:9100/mcp ──► server ─► proposals ─► questions ─► bundle ─► keeper ─► user
 //! command ── bottle-ask ──────────────────────┘             ◄── answer, when the routes are live ──┘
 //! ```
 //! It holds no secret and reaches nothing but its parent: routes come to it when they are live at the proxy, and a

@@ -14,7 +14,7 @@ use bottle_daemon::Lockout;
 use bottle_queue::{Questions, question};
 use tokio::sync::watch;
 
-/// How long a person has. An agent goes on with something else meanwhile.
+/// How long a user has. An agent goes on with something else meanwhile.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Proposals that are remembered, the answered ones among them.
@@ -49,7 +49,7 @@ struct Asked {
 pub(crate) enum Proposed {
     /// All of it is allowed already.
     Nothing,
-    /// It waits for a person under this name.
+    /// It waits for a user under this name.
     Waits(Id),
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Unasked {
     #[error(transparent)]
     Proposal(#[from] ProposalError),
     /// Nobody would read it.
-    #[error("the proposal is longer than a person reads; ask for less at once")]
+    #[error("the proposal is longer than a user reads; ask for less at once")]
     TooLong,
     /// There are no such routes yet.
     #[error("`revision` is {asked}, and {live} is live; leave it out, or take the one of list-egress-routes")]
@@ -71,7 +71,7 @@ pub(crate) enum Unasked {
         live: u64,
     },
     /// Too many wait.
-    #[error("{REMEMBERED} proposals wait for a person already; ask again when some of them are decided")]
+    #[error("{REMEMBERED} proposals wait for a user already; ask again when some of them are decided")]
     Full,
 }
 
@@ -105,7 +105,7 @@ impl Proposals {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Asks a person for routes. Whether one waits for them already makes no difference to who asks.
+    /// Asks a user for routes. Whether one waits for them already makes no difference to who asks.
     ///
     /// # Errors
     /// [`Unasked`].

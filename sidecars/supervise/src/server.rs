@@ -18,20 +18,20 @@ use tokio::sync::watch;
 use crate::proposals::{Proposals, Proposed};
 use crate::tools::{self, Call};
 
-/// How long a call waits for a person where the client wants to hear how it goes.
+/// How long a call waits for a user where the client wants to hear how it goes.
 const WAITS_AND_TELLS: Duration = Duration::from_secs(300);
 
 /// How often it hears.
 const TELLS: Duration = Duration::from_secs(10);
 
 const INSTRUCTIONS: &str = "This sandbox reaches only the hosts on its list. When a request is refused with 403, \
-                            or you know that you will need a host, ask for it here: a person decides, and what is \
+                            or you know that you will need a host, ask for it here: a user decides, and what is \
                             approved works at once, without a restart.";
 
 /// One request's server.
 pub(crate) struct Server {
     proposals: Arc<Proposals>,
-    /// How long a call waits for a person.
+    /// How long a call waits for a user.
     waits: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Server {
             let Some(token) = token else { return std::future::pending().await };
             let mut told = 0.0;
             loop {
-                let message = format!("proposal {id} waits for a person");
+                let message = format!("proposal {id} waits for a user");
                 let progress = ProgressNotificationParam::new(token.clone(), told).with_message(message);
                 if context.peer.notify_progress(progress).await.is_err() {
                     // Nobody listens any more; the call ends by itself.
@@ -113,12 +113,10 @@ impl Server {
                     }
                     Status::Approved => ("approved", "the routes are live; make your request"),
                     Status::Modified if once => {
-                        ("modified", "the person allowed `routes` instead, for the next request and no other")
+                        ("modified", "the user allowed `routes` instead, for the next request and no other")
                     }
-                    Status::Modified => {
-                        ("modified", "the person allowed `routes` instead, and they are live")
-                    }
-                    Status::Rejected => ("rejected", "the person said no; do without it"),
+                    Status::Modified => ("modified", "the user allowed `routes` instead, and they are live"),
+                    Status::Rejected => ("rejected", "the user said no; do without it"),
                 };
                 let mut said = json!({"status": status, "id": id, "message": message});
                 if once {

@@ -6,10 +6,10 @@ use rmcp::model::{JsonObject, Tool as Described, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The longest reason, in characters; a person has to read it.
+/// The longest reason, in characters; a user has to read it.
 const MAX_WHY: usize = 4000;
 
-/// The longest id of a refusal; the door's own are shorter.
+/// The longest id of a refusal; the proxy's own are shorter.
 const MAX_REFUSAL: usize = 64;
 
 /// A call, checked.
@@ -23,7 +23,7 @@ pub(crate) enum Call {
         tool: Tool,
         /// What is asked for.
         proposal: Proposal,
-        /// Why, for the person.
+        /// Why, for the user.
         why: String,
         /// The routes it was made against.
         revision: Option<u64>,
@@ -46,11 +46,11 @@ pub(crate) enum BadCall {
     /// No proposal.
     #[error("routes: {0}")]
     Routes(#[from] ProposalError),
-    /// No reason a person could read.
+    /// No reason a user could read.
     #[error("`justification` has to say, in 1 to {MAX_WHY} characters, what the routes are needed for")]
     Why,
     /// No id of a refusal.
-    #[error("`refusal_id` is the `id` of the door's refusal: letters, digits, `-` and `_`")]
+    #[error("`refusal_id` is the `id` of the proxy's refusal: letters, digits, `-` and `_`")]
     Refusal,
     /// No id of a proposal.
     #[error("`id` is {0}")]
@@ -146,7 +146,7 @@ pub(crate) fn all() -> Vec<Described> {
         "type": "string",
         "minLength": 1,
         "maxLength": MAX_WHY,
-        "description": "What you need it for, in one or two sentences. A person reads it and decides by it.",
+        "description": "What you need it for, in one or two sentences. A user reads it and decides by it.",
     });
     let revision = json!({
         "type": "integer",
@@ -163,7 +163,7 @@ pub(crate) fn all() -> Vec<Described> {
     block["properties"]["refusal_id"] = json!({
         "type": "string",
         "maxLength": MAX_REFUSAL,
-        "description": "The `id` in the JSON body of the 403 that the door answered your request with.",
+        "description": "The `id` in the JSON body of the 403 that the proxy answered your request with.",
     });
     block["required"] = json!(["routes", "justification", "refusal_id"]);
     let check = json!({
@@ -197,7 +197,7 @@ fn routes() -> Value {
             "host": text("A host name (`api.example.com`), or `*.example.com` for every name below it. No scheme, port or path."),
             "matches": {
                 "type": "array",
-                "description": "Which requests; one of the entries has to fit. Left out: every request to the host. Ask for no more than you need: a person allows a narrow route sooner.",
+                "description": "Which requests; one of the entries has to fit. Left out: every request to the host. Ask for no more than you need: a user allows a narrow route sooner.",
                 "items": {
                     "type": "object",
                     "properties": {
@@ -244,7 +244,7 @@ fn routes() -> Value {
         "additionalProperties": false,
     });
     json!({
-        "description": "The routes to add or to widen, for example [{\"host\": \"api.example.com\", \"matches\": [{\"methods\": [\"GET\"], \"paths\": [{\"type\": \"prefix\", \"value\": \"/v1\"}]}]}]. Credentials, ports and everything else of a route are the person's and cannot be proposed.",
+        "description": "The routes to add or to widen, for example [{\"host\": \"api.example.com\", \"matches\": [{\"methods\": [\"GET\"], \"paths\": [{\"type\": \"prefix\", \"value\": \"/v1\"}]}]}]. Credentials, ports and everything else of a route are the user's and cannot be proposed.",
         "anyOf": [{"type": "array", "minItems": 1, "items": one}, text("The same as YAML.")],
     })
 }
@@ -252,7 +252,7 @@ fn routes() -> Value {
 const LIST: &str = "Lists what may leave this sandbox: the hosts and requests that its egress proxy lets \
                     through right now, with their `revision`. Anything else is refused with 403.";
 
-const ALLOW: &str = "Asks the person in charge to let you reach a host, before you need it. The call waits for \
+const ALLOW: &str = "Asks the user in charge to let you reach a host, before you need it. The call waits for \
                      the decision. `approved` or `modified`: the routes are live, make your request. `rejected`: \
                      `notes` says why; do without. `pending`: nobody has decided yet; go on with something else, \
                      and ask again with check-proposal and the `id`.";

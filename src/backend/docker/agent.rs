@@ -1,6 +1,6 @@
 //! The container that the agent lives in, as the engine is asked for it. Pure.
 //!
-//! Our pid 1 and nothing of the image's starts; the person's work is in its layer, what belongs to one launch
+//! Our pid 1 and nothing of the image's starts; the user's work is in its layer, what belongs to one launch
 //! only in memory (`/run`, `/tmp`), so that a snapshot cannot contain it.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use bollard::models::{
     MountVolumeOptions, NetworkingConfig,
 };
 use bottle_contract::names::{
-    DOOR_DIR, DOOR_LOOPBACK, EGRESS_HOST, GIT_GATE_HOST, RUN_DIR, SUPERVISE_HOST, Slug, WORKSPACE,
+    EGRESS_HOST, GIT_GATE_HOST, LISTENER_DIR, PROXY_LOOPBACK, RUN_DIR, SUPERVISE_HOST, Slug, WORKSPACE,
 };
 
 use super::contained::{GUEST_FLAG, GuestSpec, PROGRAM_DIR, PROGRAM_FILE, to_argument};
@@ -25,9 +25,9 @@ use crate::plan::Resources;
 /// `/run` and what is provisioned in it: certificates, prompt and task.
 const RUN_SIZE: u64 = 64 << 20;
 
-/// How the agent reaches the door.
+/// How the agent reaches the proxy.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way<'a> {
+pub(super) enum Transport<'a> {
     /// Over this network; the bundle is its resolver.
     Network(&'a Net),
     /// By sockets in this volume; there is no network.
@@ -44,7 +44,7 @@ pub(super) struct Agent<'a> {
     pub(super) user: (u32, u32),
     /// The volume with our program.
     pub(super) program: &'a str,
-    pub(super) way: Way<'a>,
+    pub(super) way: Transport<'a>,
     pub(super) limits: &'a Resources,
     /// The engine's word for what runs the container, when it is not its own default.
     pub(super) runtime: Option<&'a str>,
@@ -55,7 +55,7 @@ pub(super) struct Agent<'a> {
 impl Agent<'_> {
     /// The whole request.
     pub(super) fn body(&self) -> ContainerCreateBody {
-        let by_socket = matches!(self.way, Way::Socket(_));
+        let by_socket = matches!(self.way, Transport::Socket(_));
         ContainerCreateBody {
             hostname: Some(self.slug.to_string()),
             user: Some(format!("{}:{}", self.user.0, self.user.1)),
@@ -78,13 +78,13 @@ impl Agent<'_> {
         let common = host_config();
         let mut mounts = vec![program_mount(self.program)];
         let (network, dns) = match self.way {
-            Way::Network(net) => (net.id.clone(), subnets::bundle(net.subnet)),
-            Way::Socket(volume) => {
-                mounts.push(volume_mount(volume, DOOR_DIR, true));
-                ("none".to_owned(), DOOR_LOOPBACK)
+            Transport::Network(net) => (net.id.clone(), subnets::bundle(net.subnet)),
+            Transport::Socket(volume) => {
+                mounts.push(volume_mount(volume, LISTENER_DIR, true));
+                ("none".to_owned(), PROXY_LOOPBACK)
             }
         };
-        let door = dns;
+        let proxy = dns;
         let memory = self.limits.memory.and_then(|bytes| i64::try_from(bytes).ok());
         let mut sysctls = common.sysctls.unwrap_or_default();
         sysctls.extend(self.neighbour_sysctls());
@@ -93,7 +93,7 @@ impl Agent<'_> {
             dns: Some(vec![dns.to_string()]),
             dns_options: Some(Vec::new()),
             dns_search: Some(Vec::new()),
-            extra_hosts: Some(hosts(door)),
+            extra_hosts: Some(hosts(proxy)),
             mounts: Some(mounts),
             tmpfs: Some(self.tmpfs()),
             sysctls: Some(sysctls),
@@ -128,7 +128,7 @@ impl Agent<'_> {
     }
 
     fn networking(&self) -> NetworkingConfig {
-        let Way::Network(net) = self.way else { return NetworkingConfig::default() };
+        let Transport::Network(net) = self.way else { return NetworkingConfig::default() };
         let endpoint =
             EndpointSettings { driver_opts: self.neighbour_options(), ..fixed(subnets::agent(net.subnet)) };
         NetworkingConfig { endpoints_config: Some(HashMap::from([(net.id.clone(), endpoint)])) }
@@ -137,7 +137,7 @@ impl Agent<'_> {
     /// An engine without isolated gateways gives the container a way out to a gateway that is not there.
     /// Asking for its hardware address then ends in a refusal after 30 ms instead of 3 s.
     fn neighbour(&self, interface: &str) -> Option<[(String, &'static str); 2]> {
-        let needed = matches!(self.way, Way::Network(_)) && self.api < 48;
+        let needed = matches!(self.way, Transport::Network(_)) && self.api < 48;
         let name = |what: &str| format!("net.ipv4.neigh.{interface}.{what}");
         needed.then(|| [(name("mcast_solicit"), "2"), (name("retrans_time_ms"), "10")])
     }
@@ -180,15 +180,15 @@ pub(super) fn fixed(address: Ipv4Addr) -> EndpointSettings {
     EndpointSettings { ipam_config: Some(ipam), ..EndpointSettings::default() }
 }
 
-fn hosts(door: Ipv4Addr) -> Vec<String> {
-    [EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST].map(|name| format!("{name}:{door}")).into()
+fn hosts(proxy: Ipv4Addr) -> Vec<String> {
+    [EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST].map(|name| format!("{name}:{proxy}")).into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn json(way: Way<'_>, api: u32) -> serde_json::Value {
+    fn json(way: Transport<'_>, api: u32) -> serde_json::Value {
         let names = Names::of("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let limits = Resources {
@@ -218,12 +218,12 @@ mod tests {
 
     #[test]
     fn the_whole_request_by_network() {
-        insta::assert_json_snapshot!(json(Way::Network(&net()), 41));
+        insta::assert_json_snapshot!(json(Transport::Network(&net()), 41));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
-        insta::assert_json_snapshot!(json(Way::Socket("v1"), 41));
+        insta::assert_json_snapshot!(json(Transport::Socket("v1"), 41));
     }
 
     #[test]
@@ -236,16 +236,16 @@ mod tests {
         for (api, old, middle) in
             [(41, true, false), (45, true, false), (46, false, true), (48, false, false)]
         {
-            let asked = json(Way::Network(&net), api);
+            let asked = json(Transport::Network(&net), api);
             assert_eq!(sysctls(&asked).contains("neigh.eth0"), old, "1.{api}");
             assert_eq!(options(&asked).contains("neigh.IFNAME"), middle, "1.{api}");
-            assert!(!sysctls(&json(Way::Socket("v1"), api)).contains("neigh"), "1.{api}");
+            assert!(!sysctls(&json(Transport::Socket("v1"), api)).contains("neigh"), "1.{api}");
         }
     }
 
     #[test]
     fn nobody_is_root_and_nothing_is_gained() {
-        for way in [Way::Network(&net()), Way::Socket("v1")] {
+        for way in [Transport::Network(&net()), Transport::Socket("v1")] {
             let asked = json(way, 48);
             assert_eq!(asked["User"], "1000:1001");
             assert_eq!(asked["HostConfig"]["CapDrop"], serde_json::json!(["ALL"]));

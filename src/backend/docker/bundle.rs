@@ -10,8 +10,8 @@ use std::path::Path;
 use bollard::models::{
     ContainerCreateBody, EndpointSettings, HostConfig, Mount, MountType, NetworkingConfig,
 };
-use bottle_bundle::{BundleConfig, Control, Door};
-use bottle_contract::names::{DOOR_DIR, RUN_DIR, Slug};
+use bottle_bundle::{BundleConfig, Control, ListenerConfig};
+use bottle_contract::names::{LISTENER_DIR, RUN_DIR, Slug};
 
 use super::agent::{fixed, volume_mount};
 use super::contained::{BUNDLE_FLAG, SIDECARS_PROGRAM, to_argument};
@@ -40,7 +40,7 @@ pub(super) const PASSWD: &str = "passwd";
 
 /// How the bundle is reached from inside the bottle.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way<'a> {
+pub(super) enum BundleTransport<'a> {
     /// On this network, at its own address there.
     Network(&'a Net),
     /// By sockets in a volume.
@@ -66,11 +66,11 @@ pub(super) struct Bundle<'a> {
     pub(super) logs: &'a Path,
     /// The host's folder for the git gate, where the bottle has one; the same may write to it.
     pub(super) gate: Option<&'a Path>,
-    /// Whether the agent can ask a person.
+    /// Whether the agent can ask a user.
     pub(super) supervise: bool,
-    /// Where the person's machine is, for routes that lead to it.
+    /// Where the user's machine is, for routes that lead to it.
     pub(super) machine: Option<Ipv4Addr>,
-    pub(super) way: Way<'a>,
+    pub(super) way: BundleTransport<'a>,
 }
 
 impl Bundle<'_> {
@@ -101,8 +101,8 @@ impl Bundle<'_> {
     /// The network that it is made on.
     fn first(&self) -> &Net {
         match self.way {
-            Way::Network(shared) => shared,
-            Way::Socket { outside, .. } => outside,
+            BundleTransport::Network(shared) => shared,
+            BundleTransport::Socket { outside, .. } => outside,
         }
     }
 
@@ -113,15 +113,16 @@ impl Bundle<'_> {
 
     /// What the bundle is told on its command line; nothing in it is secret.
     fn config(&self) -> String {
-        let door = match self.way {
-            Way::Network(net) => {
-                Door::Network { address: subnets::bundle(net.subnet), bottle: subnets::agent(net.subnet) }
-            }
-            Way::Socket { .. } => Door::Socket { folder: DOOR_DIR.into() },
+        let proxy = match self.way {
+            BundleTransport::Network(net) => ListenerConfig::Network {
+                address: subnets::bundle(net.subnet),
+                bottle: subnets::agent(net.subnet),
+            },
+            BundleTransport::Socket { .. } => ListenerConfig::Socket { folder: LISTENER_DIR.into() },
         };
         let config = BundleConfig {
             labels: self.labels.clone(),
-            door,
+            proxy,
             control: Control::Stdio,
             logs: LOGS.into(),
             identity: None,
@@ -140,8 +141,8 @@ impl Bundle<'_> {
             // ssh asks for the name of its user.
             mounts.push(bind(&gate.join(PASSWD), "/etc/passwd", true));
         }
-        if let Way::Socket { volume, .. } = self.way {
-            mounts.push(volume_mount(volume, DOOR_DIR, false));
+        if let BundleTransport::Socket { volume, .. } = self.way {
+            mounts.push(volume_mount(volume, LISTENER_DIR, false));
         }
         let mut sysctls = common.sysctls.unwrap_or_default();
         // It stands on two networks and must not be a way from one to the other.
@@ -183,7 +184,7 @@ fn bind(source: &Path, target: &str, read_only: bool) -> Mount {
 mod tests {
     use super::*;
 
-    fn json(way: Way<'_>) -> serde_json::Value {
+    fn json(way: BundleTransport<'_>) -> serde_json::Value {
         let names = Names::of("0123abcd".to_owned());
         let slug: Slug = "a-1".parse().expect("slug");
         let bundle = Bundle {
@@ -208,13 +209,13 @@ mod tests {
     #[test]
     fn the_whole_request_by_network() {
         let endpoint = Bundle::endpoint(&net("n2", "10.213.0.32/28"));
-        let body = json(Way::Network(&net("n1", "10.213.0.16/28")));
+        let body = json(BundleTransport::Network(&net("n1", "10.213.0.16/28")));
         insta::assert_json_snapshot!(serde_json::json!({"body": body, "endpoint": endpoint}));
     }
 
     #[test]
     fn the_whole_request_by_socket() {
         let outside = net("n2", "10.213.0.32/28");
-        insta::assert_json_snapshot!(json(Way::Socket { volume: "v1", outside: &outside }));
+        insta::assert_json_snapshot!(json(BundleTransport::Socket { volume: "v1", outside: &outside }));
     }
 }

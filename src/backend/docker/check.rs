@@ -97,13 +97,15 @@ fn weaker(engine: &Engine, settings: &DockerSettings, info: &SystemInfo) -> Vec<
             "use an engine and a kernel with seccomp",
         );
     }
-    if settings.door == crate::host::docker_settings::DockerDoor::Network && !engine.isolates_gateways() {
+    if settings.transport == crate::host::docker_settings::DockerTransport::Network
+        && !engine.isolates_gateways()
+    {
         found(
             format!(
                 "{} keeps an interface of the machine on a bottle's network, without an address",
                 engine.pong.server
             ),
-            "update the engine to 28 or later, or set `docker.door: socket` in settings.yml",
+            "update the engine to 28 or later, or set `docker.transport: socket` in settings.yml",
         );
     }
     findings

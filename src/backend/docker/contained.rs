@@ -8,8 +8,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::ExitCode;
 
-use bottle_contract::names::{ASK_COMMAND, COMMANDS_DIR, DOOR_DIR, DOOR_LOOPBACK, DOOR_PORTS, GUEST_PROGRAM};
-use bottle_guest::{DoorConfig, GuestConfig, Limits, Programs, Transport};
+use bottle_contract::names::{
+    ASK_COMMAND, COMMANDS_DIR, GUEST_PROGRAM, LISTENER_DIR, LISTENER_PORTS, PROXY_LOOPBACK,
+};
+use bottle_guest::{ForwardConfig, GuestConfig, Limits, Programs, Transport};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +33,7 @@ pub(super) const SIDECARS_PROGRAM: &str = "/usr/local/bin/bottle";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct GuestSpec {
-    /// Whether the door comes by socket; over a network it needs nothing of the guest.
+    /// Whether the proxy comes by socket; over a network it needs nothing of the guest.
     pub(super) by_socket: bool,
 }
 
@@ -66,15 +68,15 @@ fn live(spec: &GuestSpec) -> io::Result<ExitCode> {
     }
     // On top of the engine's own: the same for an agent on every backend.
     seccomp::install(false).map_err(io::Error::other)?;
-    let door = spec.by_socket.then(|| DoorConfig {
-        sockets: DOOR_DIR.into(),
-        address: DOOR_LOOPBACK,
-        ports: DOOR_PORTS.to_vec(),
+    let proxy = spec.by_socket.then(|| ForwardConfig {
+        sockets: LISTENER_DIR.into(),
+        address: PROXY_LOOPBACK,
+        ports: LISTENER_PORTS.to_vec(),
     });
     Ok(bottle_guest::run(GuestConfig {
         transport: Transport::Stdio,
         root: Path::new("/").to_owned(),
-        door,
+        proxy,
         resolver: spec.by_socket,
         programs: Programs::Any,
         // The engine's.

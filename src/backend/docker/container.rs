@@ -11,7 +11,7 @@ use bottle_contract::names::Slug;
 use super::engine::{Engine, EngineError};
 use super::names::{Names, Part};
 
-/// How long an engine may hold a container still before it is taken for held by a person: it copies what changed
+/// How long an engine may hold a container still before it is taken for held by a user: it copies what changed
 /// in it meanwhile.
 const PAUSED_WITHIN: Duration = Duration::from_secs(60);
 

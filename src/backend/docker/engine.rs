@@ -1,4 +1,4 @@
-//! The connection to an engine, and everything that can go wrong with it in a person's words.
+//! The connection to an engine, and everything that can go wrong with it in a user's words.
 //!
 //! Every call has a deadline. Requests carry no version: an engine then takes them as its newest, and what
 //! differs between versions is asked of [`Engine::api`].
@@ -20,13 +20,13 @@ const OLDEST_API: u32 = 41;
 /// How long one call may take. Starting a container on a busy disk is the slowest of them.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the person does about a disk that is full.
+/// What the user does about a disk that is full.
 pub(super) const FREE_SPACE: &str = "free space where the engine keeps its data; `docker system df` shows";
 
-/// What the person does about something that was there a moment ago.
+/// What the user does about something that was there a moment ago.
 pub(super) const REMOVED: &str = "something else on this engine removed it meanwhile; try again";
 
-/// What the person does about a bottle of which a part is not there any more.
+/// What the user does about a bottle of which a part is not there any more.
 pub(super) const LEFT: &str =
     "something else on this engine removed or ended it; `bottle cleanup` removes what is left";
 
@@ -52,7 +52,7 @@ pub(super) enum EngineError {
     /// The socket is not open to this user.
     #[error("this user may not speak to the container engine at {}", .0.display())]
     Denied(PathBuf),
-    /// The person's environment names an engine elsewhere.
+    /// The user's environment names an engine elsewhere.
     #[error("DOCKER_HOST is {0:?}, and only an engine behind a unix socket is spoken to")]
     Elsewhere(String),
     /// It is too old.
@@ -78,7 +78,7 @@ pub(super) enum EngineError {
 }
 
 impl Engine {
-    /// The engine that the person's environment names, else the first one that is here.
+    /// The engine that the user's environment names, else the first one that is here.
     ///
     /// # Errors
     /// [`EngineError`] when there is none, or none that can be used.
@@ -169,7 +169,7 @@ impl EngineError {
         BackendError { kind, message, hint: self.hint().map(str::to_owned) }
     }
 
-    /// What the person does next.
+    /// What the user does next.
     pub(super) fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Absent { .. } => Some(
@@ -203,7 +203,7 @@ impl EngineError {
     }
 }
 
-/// Where the engine is, by the person's environment.
+/// Where the engine is, by the user's environment.
 fn socket(host: &Host) -> Result<PathBuf, EngineError> {
     if let Some(named) = host.var("DOCKER_HOST") {
         let path = named.strip_prefix("unix://").filter(|path| path.starts_with('/'));

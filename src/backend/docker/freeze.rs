@@ -11,7 +11,7 @@ use super::commit::{Committed, commit, inspected, labelled};
 use super::container::find_agent;
 use super::engine::{Engine, EngineError, LEFT, REMOVED};
 use super::names::Names;
-use crate::backend::{BackendError, Copied, Frozen, Snapshot, Told};
+use crate::backend::{BackendError, Copied, Frozen, ProgressSink, Snapshot};
 
 /// The repository of all snapshots.
 pub(super) const REPOSITORY: &str = "bottle-snapshot";
@@ -31,7 +31,7 @@ pub(super) async fn freeze(
     names: &Names,
     slug: &Slug,
     previous: Option<&Snapshot>,
-    told: &Told,
+    told: &ProgressSink,
 ) -> Result<Frozen, BackendError> {
     let failed = |error: EngineError| error.during(&format!("make a snapshot of {slug}"));
     let found = find_agent(engine, names, slug).await.map_err(failed)?;

@@ -87,7 +87,7 @@ async fn containers(engine: &Engine, names: &Names) -> Result<Containers, Engine
                 }
                 all.found.push(resource(&slug, LAYERS, id));
             }
-            Part::Inside | Part::Outside | Part::Door => {}
+            Part::Inside | Part::Outside | Part::Sockets => {}
         }
     }
     Ok(all)
@@ -198,7 +198,7 @@ fn kind_fits(part: Part, kind: &str) -> bool {
         Part::Agent | Part::Kept => kind == GUEST || kind == LAYERS,
         Part::Bundle => kind == BUNDLE,
         Part::Inside | Part::Outside => kind == NETWORK,
-        Part::Door => kind == VOLUME,
+        Part::Sockets => kind == VOLUME,
     }
 }
 
@@ -250,7 +250,7 @@ async fn ask_to_remove(engine: &Engine, names: &Names, resource: &Resource) -> R
                 kept::remove_image(engine, &image).await?;
             }
             match resource.kind.as_str() {
-                LAYERS => remove_door(engine, names, &resource.slug).await,
+                LAYERS => remove_listener_dir(engine, names, &resource.slug).await,
                 _ => Ok(()),
             }
         }
@@ -263,12 +263,12 @@ async fn keeps(engine: &Engine, names: &Names, volume: &Resource) -> bool {
     agent.is_ok_and(|agent| agent.is_some_and(|agent| !agent.running))
 }
 
-/// Removes the volume of a bottle's door, when there is one that nobody uses any more.
-async fn remove_door(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
-    let door = resource(slug, VOLUME, names.name(Part::Door, slug));
-    let ours = look_at(engine, names, &door).await.is_ok_and(|owned| owned.is_some());
+/// Removes the volume of a bottle's proxy, when there is one that nobody uses any more.
+async fn remove_listener_dir(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), EngineError> {
+    let proxy = resource(slug, VOLUME, names.name(Part::Sockets, slug));
+    let ours = look_at(engine, names, &proxy).await.is_ok_and(|owned| owned.is_some());
     if ours {
-        let removed = engine.ask(engine.docker().remove_volume(&door.id, None::<RemoveVolumeOptions>)).await;
+        let removed = engine.ask(engine.docker().remove_volume(&proxy.id, None::<RemoveVolumeOptions>)).await;
         return match removed {
             // The bundle goes in its own time, and the volume has a resource of its own then.
             Err(error) if error.is_missing() || is_momentary(&error) => Ok(()),
@@ -281,7 +281,7 @@ async fn remove_door(engine: &Engine, names: &Names, slug: &Slug) -> Result<(), 
 /// Whether an id can stand in a request: the engine's own form, or the one name that a volume can have.
 fn is_id(resource: &Resource, names: &Names) -> bool {
     if resource.kind == VOLUME {
-        return resource.id == names.name(Part::Door, &resource.slug);
+        return resource.id == names.name(Part::Sockets, &resource.slug);
     }
     let (known, id) = match resource.kind.as_str() {
         IMAGE => (true, resource.id.strip_prefix("sha256:").unwrap_or_default()),
@@ -316,9 +316,9 @@ mod tests {
         for (kind, id, good) in [
             (LAYERS, id.as_str(), true),
             (NETWORK, &id, true),
-            (VOLUME, "bottle-0123abcd-door-a-1", true),
+            (VOLUME, "bottle-0123abcd-proxy-a-1", true),
             (VOLUME, &id, false),
-            (VOLUME, "bottle-0123abcd-door-b", false),
+            (VOLUME, "bottle-0123abcd-sockets-b", false),
             (LAYERS, "/home/precious", false),
             (GUEST, &format!("../{}", &id[3..]), false),
             (NETWORK, &id[1..], false),
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_kind_fits_one_part_only() {
-        for part in [Part::Agent, Part::Kept, Part::Bundle, Part::Inside, Part::Outside, Part::Door] {
+        for part in [Part::Agent, Part::Kept, Part::Bundle, Part::Inside, Part::Outside, Part::Sockets] {
             let kinds =
                 [GUEST, LAYERS, BUNDLE, NETWORK, VOLUME].into_iter().filter(|kind| kind_fits(part, kind));
             let container = [Part::Agent, Part::Kept].contains(&part);

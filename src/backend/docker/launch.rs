@@ -22,28 +22,28 @@ use super::names::{Names, Part};
 use super::network::{self, Net};
 use super::{agent, bundle, freeze, kept, subnets};
 use crate::backend::{
-    BackendError, ByteStream, Contained, GATE_FOLDER, GUARD_LOGS, Inside, LAYERS, Origin, Prepared, Site,
+    BackendError, ByteStream, Contained, GATE_FOLDER, Inside, LAYERS, Origin, Prepared, SIDECAR_LOGS, Site,
 };
-use crate::host::docker_settings::{DockerDoor, DockerSettings};
+use crate::host::docker_settings::{DockerSettings, DockerTransport};
 
-/// Whom a bundle runs as when the person is root: nobody that the host knows.
+/// Whom a bundle runs as when the user is root: nobody that the host knows.
 const BUNDLE_UID: u32 = 64_242;
 
-/// Room for the door's sockets: none of them has content.
-const DOOR_SIZE: &str = "1m";
+/// Room for the proxy's sockets: none of them has content.
+const LISTENER_DIR_SIZE: &str = "1m";
 
 /// The launches of this process.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     /// What [`Launches::make_network`] made.
-    ways: Mutex<BTreeMap<Slug, Way>>,
+    ways: Mutex<BTreeMap<Slug, OwnedTransport>>,
     /// Streams that were opened before their container started.
     opened: Mutex<BTreeMap<(Slug, Part), Attached>>,
 }
 
 /// How the two containers meet.
 #[derive(Debug, Clone)]
-enum Way {
+enum OwnedTransport {
     /// On this network.
     Network(Net),
     /// In this volume.
@@ -61,12 +61,12 @@ impl Launches {
         site: &Site<'_>,
     ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
-        let way = match settings.door {
-            DockerDoor::Network => {
+        let way = match settings.transport {
+            DockerTransport::Network => {
                 let made = network::make(engine, names, settings.subnets, Part::Inside, slug, site.ledger);
-                Way::Network(made.await?)
+                OwnedTransport::Network(made.await?)
             }
-            DockerDoor::Socket => Way::Socket(make_door(engine, names, site).await?),
+            DockerTransport::Socket => OwnedTransport::Socket(make_listener_dir(engine, names, site).await?),
         };
         locked(&self.ways).insert(slug.clone(), way);
         Ok(())
@@ -106,23 +106,24 @@ impl Launches {
             make_bundle(engine, site, &bundle).await
         };
         let (id, attached) = match &way {
-            Way::Network(shared) if to_machine => {
+            OwnedTransport::Network(shared) if to_machine => {
                 // What it is made with has the machine's place on its way out.
                 let outside = outside.await?;
-                let made = make(bundle::Way::Network(shared), machine(&outside)).await?;
+                let made = make(bundle::BundleTransport::Network(shared), machine(&outside)).await?;
                 join_outside(engine, &outside, &made.0).await.map_err(failed)?;
                 made
             }
-            Way::Network(shared) => {
+            OwnedTransport::Network(shared) => {
                 // Joined, not raced: nothing is being made while a failure of either is undone.
-                let (outside, made) = tokio::join!(outside, make(bundle::Way::Network(shared), None));
+                let (outside, made) =
+                    tokio::join!(outside, make(bundle::BundleTransport::Network(shared), None));
                 let (outside, (id, attached)) = (outside?, made?);
                 join_outside(engine, &outside, &id).await.map_err(failed)?;
                 (id, attached)
             }
-            Way::Socket(volume) => {
+            OwnedTransport::Socket(volume) => {
                 let outside = outside.await?;
-                make(bundle::Way::Socket { volume, outside: &outside }, machine(&outside)).await?
+                make(bundle::BundleTransport::Socket { volume, outside: &outside }, machine(&outside)).await?
             }
         };
         start(engine, &id).await.map_err(failed)?;
@@ -158,8 +159,8 @@ impl Launches {
             user: (inside.uid, inside.gid),
             program: &contained.program,
             way: match &way {
-                Way::Network(net) => agent::Way::Network(net),
-                Way::Socket(volume) => agent::Way::Socket(volume),
+                OwnedTransport::Network(net) => agent::Transport::Network(net),
+                OwnedTransport::Socket(volume) => agent::Transport::Socket(volume),
             },
             limits: &site.plan.resources,
             runtime,
@@ -215,19 +216,19 @@ impl Launches {
         Ok(Box::new(joined))
     }
 
-    fn way(&self, slug: &Slug) -> Result<Way, BackendError> {
+    fn way(&self, slug: &Slug) -> Result<OwnedTransport, BackendError> {
         let way = locked(&self.ways).get(slug).cloned();
         way.ok_or_else(|| BackendError::failed(format!("the network of {slug} was not made by this process")))
     }
 }
 
 /// The volume that the bundle puts its sockets into. In memory, and the bundle's own.
-async fn make_door(engine: &Engine, names: &Names, site: &Site<'_>) -> Result<String, BackendError> {
+async fn make_listener_dir(engine: &Engine, names: &Names, site: &Site<'_>) -> Result<String, BackendError> {
     let slug = &site.plan.identity.slug;
-    let name = names.name(Part::Door, slug);
+    let name = names.name(Part::Sockets, slug);
     site.ledger.record(resource(slug, VOLUME, name.clone()))?;
     let (uid, gid) = bundle_user();
-    let options = format!("size={DOOR_SIZE},mode=0755,uid={uid},gid={gid},nosuid,nodev,noexec");
+    let options = format!("size={LISTENER_DIR_SIZE},mode=0755,uid={uid},gid={gid},nosuid,nodev,noexec");
     let request = VolumeCreateRequest {
         name: Some(name.clone()),
         driver: Some("local".to_owned()),
@@ -236,11 +237,11 @@ async fn make_door(engine: &Engine, names: &Names, site: &Site<'_>) -> Result<St
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into(),
         ),
-        labels: Some(names.labels(Part::Door, slug)),
+        labels: Some(names.labels(Part::Sockets, slug)),
         ..VolumeCreateRequest::default()
     };
     let made = engine.ask(engine.docker().create_volume(request)).await;
-    let volume = made.map_err(|error| error.during("make the volume of the bottle's door"))?;
+    let volume = made.map_err(|error| error.during("make the volume of the bottle's proxy"))?;
     // An engine answers with the one that is there already, whosever it is.
     if names.owned(&volume.name, &volume.labels).is_none() {
         return Err(BackendError::failed(format!("the engine has a volume {name} that is not bottle's"))
@@ -281,13 +282,13 @@ fn for_another() -> BackendError {
     BackendError::failed("the bottle was prepared for another backend")
 }
 
-/// Whether any of these routes leads to the person's machine. One that cannot be read leads nowhere.
+/// Whether any of these routes leads to the user's machine. One that cannot be read leads nowhere.
 fn leads_to_machine(routes: &str) -> bool {
     let Ok(table) = parse_routes(routes, Form::Runtime) else { return false };
     table.routes().iter().any(|route| route.connect_to.as_ref().is_some_and(|to| to.host == OWN_MACHINE))
 }
 
-/// The person's own ids, so that logs are the person's; never root's.
+/// The user's own ids, so that logs are the user's; never root's.
 fn bundle_user() -> (u32, u32) {
     match rustix::process::geteuid().as_raw() {
         0 => (BUNDLE_UID, BUNDLE_UID),
@@ -295,9 +296,9 @@ fn bundle_user() -> (u32, u32) {
     }
 }
 
-/// The folder for the door's log.
+/// The folder for the proxy's log.
 fn make_logs(state: &Path, user: (u32, u32)) -> Result<PathBuf, BackendError> {
-    make_for_bundle(state.join(GUARD_LOGS), user)
+    make_for_bundle(state.join(SIDECAR_LOGS), user)
 }
 
 /// The folder of the git gate, with the file that gives the bundle's user a name.
@@ -314,7 +315,7 @@ fn make_gate(state: &Path, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendErr
     written.map(|()| folder).map_err(failed)
 }
 
-/// A folder that the bundle's user may write to and nobody else gets to but the person.
+/// A folder that the bundle's user may write to and nobody else gets to but the user.
 fn make_for_bundle(folder: PathBuf, (uid, gid): (u32, u32)) -> Result<PathBuf, BackendError> {
     let made = std::fs::create_dir_all(&folder).and_then(|()| {
         if rustix::process::geteuid().is_root() {

@@ -58,8 +58,8 @@ use self::images::Images;
 use self::launch::Launches;
 use self::names::{Names, Part};
 use super::{
-    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Prepared, Preview, Resource, Site,
-    Snapshot, Step, Told, Unused,
+    Backend, BackendError, ByteStream, Capabilities, Check, Frozen, Prepared, Preview, ProgressSink,
+    Resource, Site, Snapshot, Step, Unused,
 };
 use crate::host::Host;
 use crate::host::docker_settings::DockerSettings;
@@ -147,7 +147,7 @@ impl Backend for DockerBackend {
         self.images().await?.preview(plan).await
     }
 
-    async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
         prepare::prepare(self.images().await?, plan, told).await
     }
 
@@ -180,9 +180,9 @@ impl Backend for DockerBackend {
     async fn others(&self, slug: &Slug) -> Result<Vec<SocketAddr>, BackendError> {
         let doing = "look for other bottles";
         let engine = self.engine(doing).await?;
-        let doors = network::doors_of_others(engine, &self.names, slug).await;
-        let doors = doors.map_err(|error| error.during(doing))?;
-        Ok(doors.into_iter().map(|door| SocketAddr::from((door, EGRESS_PORT))).collect())
+        let proxies = network::listeners_of_others(engine, &self.names, slug).await;
+        let proxies = proxies.map_err(|error| error.during(doing))?;
+        Ok(proxies.into_iter().map(|proxy| SocketAddr::from((proxy, EGRESS_PORT))).collect())
     }
 
     async fn enumerate(&self) -> Result<Vec<Resource>, BackendError> {
@@ -205,7 +205,7 @@ impl Backend for DockerBackend {
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         let engine = self.engine("make a snapshot").await?;
         freeze::freeze(engine, &self.names, slug, previous, &told).await

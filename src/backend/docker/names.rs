@@ -26,14 +26,15 @@ pub(super) enum Part {
     Inside,
     /// The network through which the bundle reaches the world.
     Outside,
-    /// The volume with the door's sockets.
-    Door,
+    /// The volume with the proxy's sockets.
+    Sockets,
     /// The container of an agent, set aside while another takes its place. Its role is still the agent's.
     Kept,
 }
 
 impl Part {
-    const ALL: [Self; 6] = [Self::Agent, Self::Bundle, Self::Inside, Self::Outside, Self::Door, Self::Kept];
+    const ALL: [Self; 6] =
+        [Self::Agent, Self::Bundle, Self::Inside, Self::Outside, Self::Sockets, Self::Kept];
 
     /// One word; no dash, so that a name is read in one way only.
     pub(super) fn word(self) -> &'static str {
@@ -42,7 +43,7 @@ impl Part {
             Self::Bundle => "bundle",
             Self::Inside => "inner",
             Self::Outside => "outer",
-            Self::Door => "door",
+            Self::Sockets => "sockets",
             Self::Kept => "kept",
         }
     }

@@ -115,11 +115,11 @@ async fn of_engine(engine: &Engine) -> Result<Vec<Ipv4Net>, EngineError> {
     Ok(configs.filter_map(|config| config.subnet?.parse().ok()).collect())
 }
 
-/// The doors of other bottles: where their bundles listen, in networks that are not this bottle's.
+/// The proxies of other bottles: where their bundles listen, in networks that are not this bottle's.
 ///
 /// # Errors
 /// [`EngineError`] when the engine cannot be asked.
-pub(super) async fn doors_of_others(
+pub(super) async fn listeners_of_others(
     engine: &Engine,
     names: &Names,
     slug: &Slug,

@@ -2,14 +2,14 @@
 
 use super::images::Images;
 use crate::backend::image::config::variables;
-use crate::backend::{BackendError, Contained, Inside, Prepared, Step, Told};
+use crate::backend::{BackendError, Contained, Inside, Prepared, ProgressSink, Step};
 use crate::plan::Plan;
 
 /// See [`crate::backend::Backend::prepare`].
 pub(super) async fn prepare(
     images: &Images,
     plan: &Plan,
-    told: &Told<Step>,
+    told: &ProgressSink<Step>,
 ) -> Result<Prepared, BackendError> {
     // The program is in both, so it is found once.
     let (agent, sidecars, program) =

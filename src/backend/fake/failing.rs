@@ -3,7 +3,7 @@
 
 use std::future::pending;
 
-use crate::backend::{BackendError, Told};
+use crate::backend::{BackendError, ProgressSink};
 use crate::host::Host;
 
 /// The variable.
@@ -105,9 +105,9 @@ impl Failing {
     }
 
     /// Strikes at a step within a copy: on the thread that copies, which can only be killed there.
-    pub(super) fn while_copying(&self, step: Step, told: Told) -> Told {
+    pub(super) fn while_copying(&self, step: Step, told: ProgressSink) -> ProgressSink {
         match &self.0 {
-            Some(Ok((asked, How::Kill))) if *asked == step => Told::new(|_| drop(kill_itself())),
+            Some(Ok((asked, How::Kill))) if *asked == step => ProgressSink::new(|_| drop(kill_itself())),
             _ => told,
         }
     }

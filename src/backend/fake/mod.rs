@@ -15,14 +15,14 @@ use bottle_contract::names::{AGENT_USER, Slug};
 use jiff::Timestamp;
 
 use self::failing::{Failing, Step};
+use super::guest_entry::{Birth, PlainSpec};
 use super::local::Scope;
 use super::local::labels::Role;
 use super::local::layers::Kind;
-use super::local::roles::{self, NoMidwife, descriptors, listen};
-use super::newborn::{Birth, PlainSpec};
+use super::local::roles::{self, NoIdMap, descriptors, listen};
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Prepared,
-    Preview, Resource, Site, Snapshot, Told,
+    Preview, ProgressSink, Resource, Site, Snapshot,
 };
 use crate::host::Host;
 use crate::plan::Plan;
@@ -82,7 +82,7 @@ impl Backend for FakeBackend {
         Ok(Preview::default())
     }
 
-    async fn prepare(&self, plan: &Plan, _: &Told<super::Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(&self, plan: &Plan, _: &ProgressSink<super::Step>) -> Result<Prepared, BackendError> {
         self.failing.at(Step::Prepare).await?;
         Ok(Prepared { program: plan.agent.argv.first().cloned(), ..Prepared::default() })
     }
@@ -103,13 +103,15 @@ impl Backend for FakeBackend {
 
     async fn start_guest(&self, site: &Site<'_>, _: &Prepared) -> Result<(), BackendError> {
         self.failing.at(Step::StartGuest).await?;
-        self.scope.fill_layers(site, None, self.failing.while_copying(Step::Thawing, Told::nobody())).await?;
+        self.scope
+            .fill_layers(site, None, self.failing.while_copying(Step::Thawing, ProgressSink::nobody()))
+            .await?;
         let slug = &site.plan.identity.slug;
         let listener = listen(&self.scope.place(slug).guest_socket())?;
         let birth = Birth::Plain(PlainSpec { root: self.scope.layers_in(site.state).folder().to_owned() });
         let fds = descriptors(&listener);
         let started = roles::start(&self.scope, Role::Guest, slug, Some(site.state), &birth, &fds)?;
-        started.settle(&NoMidwife, site.ledger).await.map(drop)
+        started.settle(&NoIdMap, site.ledger).await.map(drop)
     }
 
     async fn connect_bundle(&self, slug: &Slug) -> Result<ByteStream, BackendError> {
@@ -134,7 +136,7 @@ impl Backend for FakeBackend {
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         self.failing.at(Step::Freeze).await?;
         let frozen =

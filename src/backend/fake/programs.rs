@@ -103,7 +103,7 @@ fn cat(out: &mut impl Write, files: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Hands on what has come at once, so that a person at a terminal sees it.
+/// Hands on what has come at once, so that a user at a terminal sees it.
 fn copy(mut from: impl Read, out: &mut impl Write) -> io::Result<()> {
     let mut buffer = [0; 8192];
     loop {

@@ -160,7 +160,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// A folder of a person's, not one of the system's.
+/// A folder of a user's, not one of the system's.
 fn is_home(home: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     let parts: Vec<&str> = home.strip_prefix('/').unwrap_or_default().split('/').collect();

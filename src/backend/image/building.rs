@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::backend::{BackendError, Step, Told};
+use crate::backend::{BackendError, ProgressSink, Step};
 use crate::host::Host;
 
 /// Between two looks at a lock that another process holds.
@@ -33,7 +33,7 @@ pub(crate) async fn begin(
     host: &Host,
     hash: &str,
     of: &str,
-    told: &Told<Step>,
+    told: &ProgressSink<Step>,
 ) -> Result<Building, BackendError> {
     let folder = folder(host);
     let path = folder.join(hash);
@@ -109,7 +109,7 @@ mod tests {
         };
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hearing = heard.clone();
-        let told = Told::new(move |step: Step| hearing.lock().expect("lock").push(step.line));
+        let told = ProgressSink::new(move |step: Step| hearing.lock().expect("lock").push(step.line));
         let first = begin(&host, "a", "it", &told).await.expect("begun");
         let other = begin(&host, "b", "it", &told).await.expect("another image");
         assert!(heard.lock().expect("lock").is_empty());

@@ -66,7 +66,7 @@ fn is_root(user: &str) -> bool {
     matches!(user.split(':').next(), Some("root" | "0"))
 }
 
-/// What a person should know of an image whose instructions are left out and that has these volumes.
+/// What a user should know of an image whose instructions are left out and that has these volumes.
 pub(crate) fn notes(left_out: &[String], volumes: &[String]) -> Vec<String> {
     let runs: Vec<&str> = left_out.iter().map(String::as_str).filter(|one| *one != "USER").collect();
     let mut notes = Vec::new();

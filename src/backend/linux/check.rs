@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::groups::{self, Controller, Groups};
 use super::landlock;
 use crate::backend::Finding;
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// The oldest kernel with every call the setup makes: `mount_setattr` and `close_range` came last.
 const OLDEST_KERNEL: (u32, u32) = (5, 12);
@@ -59,8 +59,8 @@ impl Facts {
                 .find(|(mark, _)| Path::new(mark).exists())
                 .map(|(_, engine)| engine),
             selinux_enforces: read_number("/sys/fs/selinux/enforce") == Some(1),
-            landlock_files: landlock::guards_files(),
-            landlock_scopes: landlock::guards_scopes(),
+            landlock_files: landlock::restricts_files(),
+            landlock_scopes: landlock::restricts_scopes(),
             limits_memory: groups.can_limit(Controller::Memory),
             limits_cpus: groups.can_limit(Controller::Cpu),
         }
@@ -188,7 +188,7 @@ pub(super) fn facts() -> String {
     format!("{:?}", Facts::read())
 }
 
-/// The fix for a setup that failed, when a person can do something about it.
+/// The fix for a setup that failed, when a user can do something about it.
 pub(crate) fn fix_for(failure: &SetupFailure) -> Option<String> {
     let errno = failure.errno.map(Errno::from_raw_os_error)?;
     if !matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::NOSYS | Errno::INVAL) {

@@ -13,7 +13,7 @@ use super::failure::Step;
 use super::mounts::{Tree, file, folder};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 use crate::backend::memory;
 
 /// Devices without memory or owner.

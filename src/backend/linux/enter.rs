@@ -24,7 +24,7 @@ use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
 use super::{groups, identity, landlock, network, privileges, root, seccomp};
-use crate::backend::local::handoff::{Newborn, Report, SetupFailure};
+use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure};
 
 /// Which process came back.
 pub(crate) enum Entered {
@@ -39,14 +39,14 @@ pub(crate) enum Entered {
 ///
 /// # Errors
 /// [`SetupFailure`]; the process has to end.
-pub(crate) fn enter(spec: &SandboxSpec, newborn: Newborn) -> Result<Entered, SetupFailure> {
-    let made = make(spec, &newborn);
+pub(crate) fn enter(spec: &SandboxSpec, child_end: ChildEnd) -> Result<Entered, SetupFailure> {
+    let made = make(spec, &child_end);
     if let Err(failure) = &made {
         // The starter may be gone; then nobody is left to tell.
-        let _ = newborn.say(&Report::Failed(failure.clone()));
+        let _ = child_end.say(&Report::Failed(failure.clone()));
     }
     let Some(Confined { null, changed }) = made? else { return Ok(Entered::Outer) };
-    newborn.ready(null).step("say that the sandbox is ready")?;
+    child_end.ready(null).step("say that the sandbox is ready")?;
     Ok(Entered::Inner(changed))
 }
 
@@ -59,7 +59,7 @@ struct Confined {
 }
 
 /// The outer process gets nothing.
-fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<Confined>, SetupFailure> {
+fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, SetupFailure> {
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
     privileges::offer_to_the_kernel();
@@ -70,8 +70,8 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<Confined>, Setup
         // Root: what is private to it can be opened only by it, in its own namespaces.
         let sources = Sources::open(spec)?;
         unshare()?;
-        newborn.say(&Report::AwaitsIds).step("ask for its ids")?;
-        newborn.wait().step("wait for its ids")?;
+        child_end.say(&Report::AwaitsIds).step("ask for its ids")?;
+        child_end.wait().step("wait for its ids")?;
         sources
     } else {
         unshare()?;
@@ -83,7 +83,7 @@ fn make(spec: &SandboxSpec, newborn: &Newborn) -> Result<Option<Confined>, Setup
     match fork().step("make its first process")? {
         Forked::Parent(pid) => {
             let pid = pid.as_raw_nonzero().get().unsigned_abs();
-            newborn.say(&Report::Born { pid }).step("say who was born")?;
+            child_end.say(&Report::Born { pid }).step("say who was born")?;
             network::make_for(&outer, &proc).step("make its network")?;
             Ok(None)
         }

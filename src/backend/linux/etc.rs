@@ -1,14 +1,14 @@
 //! `/etc` inside: an allowlist of what programs read there, never the host's folder.
 //!
 //! Users, names and certificates are the bottle's own. The system's certificate store *is* the bundle that
-//! the guest provisions, so programs that know no variable trust the door as well.
+//! the guest provisions, so programs that know no variable trust the proxy as well.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use bottle_contract::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, DOOR_LOOPBACK};
+use bottle_contract::names::{AGENT_UID, AGENT_USER, CA_BUNDLE_FILE, PROXY_LOOPBACK};
 use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
 use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
@@ -19,7 +19,7 @@ use super::root::place;
 use super::sources::{READ_ONLY, Source};
 use super::spec::SandboxSpec;
 use crate::backend::ROOT_FILES;
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Files and links of the host that say nothing about it, copied when they are there.
 const COPIED: [&str; 12] = [
@@ -91,11 +91,11 @@ pub(super) fn own(spec: &SandboxSpec) -> [(&'static str, String); 8] {
             "hosts",
             format!(
                 "127.0.0.1 localhost {}\n::1 localhost\n\
-                 {DOOR_LOOPBACK} {EGRESS_HOST} {SUPERVISE_HOST} {GIT_GATE_HOST}\n",
+                 {PROXY_LOOPBACK} {EGRESS_HOST} {SUPERVISE_HOST} {GIT_GATE_HOST}\n",
                 spec.hostname
             ),
         ),
-        ("resolv.conf", format!("nameserver {DOOR_LOOPBACK}\n")),
+        ("resolv.conf", format!("nameserver {PROXY_LOOPBACK}\n")),
         ("hostname", format!("{}\n", spec.hostname)),
         ("machine-id", format!("{}\n", spec.machine_id)),
         ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n".to_owned()),

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Adds the step to a system error.
 pub(super) trait Step<T> {

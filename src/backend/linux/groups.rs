@@ -18,7 +18,7 @@ use rustix::fs::Access;
 
 use super::failure::Step;
 use crate::backend::BackendError;
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 use crate::plan::Resources;
 
 /// [`crate::backend::Resource::kind`] of a group.

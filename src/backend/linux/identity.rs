@@ -1,12 +1,12 @@
 //! Who an agent is outside, and who its guards are: exactly one user of the host each, and never root.
 //!
-//! Inside there is one id, [`bottle_contract::names::AGENT_UID`] or that of an image's user. For an ordinary person it is that person, as a sandbox of theirs
+//! Inside there is one id, [`bottle_contract::names::AGENT_UID`] or that of an image's user. For an ordinary user it is that user, as a sandbox of theirs
 //! can be no one else. When root starts a bottle it is an id of the bottle's own out of the range that
 //! systemd's id plan leaves unused (0x7000_0000 to 0x7fff_ffff), by a hash of home and slug: a kept bottle
 //! finds its files owned as it left them, and two bottles are two users. Nothing of the host is owned by
 //! such an id, so root-only files stay closed and set-id programs have nothing to give. The guards, which
 //! hold credentials and read what the agent sends, have an id of their own in the same way; started by an
-//! ordinary person, they are that person too, confined by [`bottle_harden`].
+//! ordinary user, they are that user too, confined by [`bottle_harden`].
 
 use std::fs;
 use std::io;

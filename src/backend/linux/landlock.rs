@@ -35,7 +35,7 @@ const SETTINGS: &str = "/proc";
 pub(super) fn restrict(nested: bool, whole: bool, changed: Option<&OwnedFd>) -> Result<(), HardenError> {
     let scopes = Scope::AbstractUnixSocket | Scope::Signal;
     let mut rules = Ruleset::default().scope(scopes)?;
-    let files = !nested && guards_files();
+    let files = !nested && restricts_files();
     if files {
         rules = rules.handle_access(AccessFs::from_all(RULES))?;
     }
@@ -60,12 +60,12 @@ pub(super) fn restrict(nested: bool, whole: bool, changed: Option<&OwnedFd>) -> 
 
 /// Whether this kernel's Landlock can guard files without breaking programs: one that does not know of moving
 /// a file from one folder to another forbids it everywhere.
-pub(super) fn guards_files() -> bool {
+pub(super) fn restricts_files() -> bool {
     knows(|rules| rules.handle_access(AccessFs::Refer))
 }
 
 /// Whether it knows of abstract sockets and signals.
-pub(super) fn guards_scopes() -> bool {
+pub(super) fn restricts_scopes() -> bool {
     knows(|rules| rules.scope(Scope::Signal))
 }
 

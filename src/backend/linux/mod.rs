@@ -12,16 +12,17 @@
 //! ```
 //! The host's system folders are seen read-only, the agent's program and what it needs at their own places
 //! ([`crate::provider`]), home and workspace are the bottle's own. The network has no neighbour but the
-//! door's sockets. `sys` holds the few system calls without a safe wrapper, `mounts` the rest.
+//! proxy's sockets. `sys` holds the few system calls without a safe wrapper, `mounts` the rest.
 //!
 //! What an agent learns of the host all the same: its kernel, processors, memory, load and time since boot
 //! (programs size themselves by these), the versions of what is installed, and by `/proc/self/mountinfo`
 //! the path of each mount inside the file system that it was taken from. So it sees where the bottle's
-//! state and exposed programs lie, and with that the person's user name. The kernel writes that path from
+//! state and exposed programs lie, and with that the user's user name. The kernel writes that path from
 //! the mount, for every process there is; a bind mount of a bind mount shows the same one, and an overlay
 //! shows it among its options. Only a file system of the bottle's own would not.
 
 pub(crate) mod check;
+mod check_cache;
 mod devices;
 pub(crate) mod enter;
 mod etc;
@@ -39,7 +40,6 @@ pub(super) mod seccomp;
 mod sources;
 pub(crate) mod spec;
 pub(crate) mod sys;
-mod worked;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -52,22 +52,22 @@ use bottle_guest::{Limit, Limits};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use self::check_cache::CheckCache;
 use self::groups::{Controller, Groups};
 use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{ImageSpec, Inside, OwnFolders, SandboxSpec};
-use self::worked::Worked;
+use super::guest_entry::Birth;
 use super::local::freeze::{IMAGES, images_in_use};
 use super::local::inventory::{resource, text};
 use super::local::labels::Role;
 use super::local::layers::{COPY, Kind, Layers};
-use super::local::roles::{self, Midwife, descriptors, listen};
+use super::local::roles::{self, MapIds, descriptors, listen};
 use super::local::{Scope, tree_into};
 use super::memory::{self, PROCESSES, scratch};
-use super::newborn::Birth;
 use super::{
     Backend, BackendError, BackendErrorKind, ByteStream, Capabilities, Check, Finding, Frozen, Ledger,
-    Origin, Prepared, Preview, Resource, Site, Snapshot, Step, Told, Unused,
+    Origin, Prepared, Preview, ProgressSink, Resource, Site, Snapshot, Step, Unused,
 };
 use crate::host::Host;
 use crate::host::settings::Settings;
@@ -123,10 +123,10 @@ impl LinuxBackend {
         fds: &[BorrowedFd<'_>],
         ledger: &dyn Ledger,
     ) -> Result<(), BackendError> {
-        let midwife = IdMapper { outside_id: spec.outside_id, inside: spec.inside() };
+        let map_ids = IdMapper { outside_id: spec.outside_id, inside: spec.inside() };
         let started =
             roles::start(&self.scope, Role::Guest, slug, state, &Birth::Sandbox(Box::new(spec)), fds)?;
-        started.settle(&midwife, ledger).await.map(drop)
+        started.settle(&map_ids, ledger).await.map(drop)
     }
 
     async fn start(&self, site: &Site<'_>, spec: SandboxSpec) -> Result<(), BackendError> {
@@ -152,7 +152,7 @@ impl LinuxBackend {
         let own = OwnFolders {
             home: image.is_none().then(|| layers.home()),
             workspace: layers.workspace(),
-            door: self.scope.place(slug).door(),
+            proxy: self.scope.place(slug).proxy(),
         };
         let image = image.map(|image| ImageSpec {
             root: (!copied).then(|| image.root.clone()),
@@ -228,7 +228,7 @@ impl LinuxBackend {
     fn note(&self, worked: bool) {
         let host = self.host.clone();
         drop(tokio::task::spawn_blocking(move || {
-            let here = Worked::on(&host);
+            let here = CheckCache::on(&host);
             if worked { here.remember() } else { here.forget() }
         }));
     }
@@ -283,7 +283,7 @@ struct IdMapper {
     inside: Inside,
 }
 
-impl Midwife for IdMapper {
+impl MapIds for IdMapper {
     fn map_ids(&self, pid: u32) -> io::Result<()> {
         let id =
             self.outside_id.ok_or_else(|| io::Error::other("an ordinary user's bottle maps its own ids"))?;
@@ -324,7 +324,7 @@ impl Backend for LinuxBackend {
     }
 
     async fn check_use(&self) -> Check {
-        if Worked::on(&self.host).did() {
+        if CheckCache::on(&self.host).did() {
             return Check { usable: true, findings: Vec::new() };
         }
         self.check().await
@@ -353,12 +353,12 @@ impl Backend for LinuxBackend {
             let limits = self.watched(&plan.resources);
             return Ok(Preview { limits, ..self.images.preview(path).await? });
         }
-        let prepared = self.prepare(plan, &Told::nobody()).await?;
+        let prepared = self.prepare(plan, &ProgressSink::nobody()).await?;
         let limits = self.watched(&plan.resources);
         Ok(Preview { exposed: prepared.exposed, limits, ..Preview::default() })
     }
 
-    async fn prepare(&self, plan: &Plan, told: &Told<Step>) -> Result<Prepared, BackendError> {
+    async fn prepare(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<Prepared, BackendError> {
         if let ImageSource::Path(path) = &plan.image {
             let (inside, notes) = self.images.prepare(path, told).await?;
             return Ok(Prepared { inside: Some(inside), notes, ..Prepared::default() });
@@ -379,7 +379,7 @@ impl Backend for LinuxBackend {
 
     async fn start_guest(&self, site: &Site<'_>, prepared: &Prepared) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
-        self.scope.fill_layers(site, self.outside(slug, Who::Agent)?, Told::nobody()).await?;
+        self.scope.fill_layers(site, self.outside(slug, Who::Agent)?, ProgressSink::nobody()).await?;
         let layers = self.scope.layers_in(site.state);
         let image = self.image_under(site, &layers, prepared)?;
         let spec = self.spec(site, &layers, image.as_ref(), prepared)?;
@@ -421,7 +421,7 @@ impl Backend for LinuxBackend {
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         self.scope.freeze(slug, previous, told).await
     }

@@ -59,7 +59,7 @@ pub(super) fn join(other: &UnixStream) -> io::Result<()> {
     Ok(setns(network, CloneFlags::CLONE_NEWNET)?)
 }
 
-/// Switches loopback on and lets everyone inside listen on the ports below 1024: the door's are 80, 443, 53.
+/// Switches loopback on and lets everyone inside listen on the ports below 1024: the proxy's are 80, 443, 53.
 ///
 /// # Errors
 /// As the system says.

@@ -6,7 +6,7 @@
 //!   /etc              a few files of the host, the rest our own ([`super::etc`])
 //!   /dev /proc        minimal and masked ([`super::devices`])
 //!   /tmp /run         tmpfs
-//!   /run/bottle       this program, the door
+//!   /run/bottle       this program, the proxy
 //!   /home/agent       the bottle's own
 //!   /workspace        the bottle's own
 //!   /usr/local /opt   the bottle's own, over the host's ([`super::prefix`])
@@ -27,7 +27,7 @@ use super::sources::{READ_ONLY, Source, Sources};
 use super::spec::SandboxSpec;
 use super::sys::{Forbid, restrict_mount};
 use super::{devices, etc, prefix};
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Where a host keeps its programs and libraries. Not `/opt`: what an agent needs of it is exposed by name.
 pub(crate) const SYSTEM: [&str; 8] =
@@ -107,7 +107,7 @@ pub(super) fn own_folders(root: BorrowedFd<'_>, sources: &Sources) -> Result<(),
     let home = format!("/home/{}", names::AGENT_USER);
     let Some(own) = &sources.own else { return Ok(()) };
     let home = own.home.iter().map(|tree| (home.as_str(), tree));
-    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace), (names::DOOR_DIR, &own.door)]) {
+    for (path, tree) in home.chain([(names::WORKSPACE, &own.workspace), (names::LISTENER_DIR, &own.proxy)]) {
         let path = Path::new(path);
         tree.attach(folder(root, path).step_at("make", path)?).step_at("mount", path)?;
     }

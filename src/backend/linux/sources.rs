@@ -12,7 +12,7 @@ use super::image::mounted::Files;
 use super::mounts::Tree;
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
-use crate::backend::local::handoff::SetupFailure;
+use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Read-only, and no device works.
 pub(super) const READ_ONLY: Forbid = Forbid { writes: true, devices: true, programs: false };
@@ -38,8 +38,8 @@ pub(super) struct Own {
     pub(super) home: Option<Tree>,
     /// The workspace.
     pub(super) workspace: Tree,
-    /// The door's sockets.
-    pub(super) door: Tree,
+    /// The proxy's sockets.
+    pub(super) proxy: Tree,
 }
 
 /// A path of the host.
@@ -89,7 +89,7 @@ impl Sources {
                 workspace: Tree::of_host(&own.workspace, WRITABLE)
                     .step_at("mount the workspace", &own.workspace)?,
                 // Connecting needs no write access to the folder; taking a socket away would.
-                door: Tree::of_host(&own.door, READ_ONLY).step_at("mount the door", &own.door)?,
+                proxy: Tree::of_host(&own.proxy, READ_ONLY).step_at("mount the proxy", &own.proxy)?,
             }),
         };
         let image = spec.image.as_ref().map(|image| Files::open(image, spec.outside_id)).transpose()?;

@@ -67,6 +67,6 @@ pub(crate) struct OwnFolders {
     pub(crate) home: Option<PathBuf>,
     /// Becomes the workspace.
     pub(crate) workspace: PathBuf,
-    /// Holds the door's sockets.
-    pub(crate) door: PathBuf,
+    /// Holds the proxy's sockets.
+    pub(crate) proxy: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! Starting the bundle of a bottle whose door comes by socket, and its process's first steps.
+//! Starting the bundle of a bottle whose proxy comes by socket, and its process's first steps.
 
 use std::fs;
 use std::io;
@@ -6,16 +6,16 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
-use bottle_bundle::{BundleConfig, Control, Door, Identity};
+use bottle_bundle::{BundleConfig, Control, Identity, ListenerConfig};
 
 use super::Scope;
-use super::handoff::{Newborn, Report};
 use super::labels::Role;
-use super::roles::{self, NoMidwife};
-use crate::backend::{BackendError, GATE_FOLDER, GUARD_LOGS, Site};
+use super::roles::{self, NoIdMap};
+use super::spawn_ipc::{ChildEnd, Report};
+use crate::backend::{BackendError, GATE_FOLDER, SIDECAR_LOGS, Site};
 
 impl Scope {
-    /// Starts the bundle and records it. Its door stays closed until it is provisioned.
+    /// Starts the bundle and records it. Its proxy stays closed until it is provisioned.
     ///
     /// `guards` is whom it becomes when root starts it; else it stays who started it.
     pub(crate) async fn start_bundle(
@@ -25,15 +25,15 @@ impl Scope {
     ) -> Result<(), BackendError> {
         let slug = &site.plan.identity.slug;
         let place = self.place(slug);
-        let logs = site.state.join(GUARD_LOGS);
+        let logs = site.state.join(SIDECAR_LOGS);
         let gate = (!site.plan.repos.is_empty()).then(|| site.state.join(GATE_FOLDER));
-        give(&place.door(), 0o755, guards)
+        give(&place.proxy(), 0o755, guards)
             .and_then(|()| give(&logs, 0o700, guards))
             .and_then(|()| gate.as_ref().map_or(Ok(()), |folder| give(folder, 0o700, guards)))
             .map_err(|error| BackendError::failed(format!("cannot make the place of the guards: {error}")))?;
         let config = BundleConfig {
             labels: [self.label.clone(), slug.to_string()],
-            door: Door::Socket { folder: place.door() },
+            proxy: ListenerConfig::Socket { folder: place.proxy() },
             control: Control::Socket { path: place.bundle_socket() },
             logs,
             identity: guards.map(|id| Identity { uid: id, gid: id }),
@@ -42,7 +42,7 @@ impl Scope {
             supervise: site.plan.supervise,
         };
         let started = roles::start(self, Role::Bundle, slug, Some(site.state), &config, &[])?;
-        started.settle(&NoMidwife, site.ledger).await.map(drop)
+        started.settle(&NoIdMap, site.ledger).await.map(drop)
     }
 }
 
@@ -50,8 +50,8 @@ impl Scope {
 #[must_use]
 pub fn run() -> ExitCode {
     match receive() {
-        Ok((config, newborn)) => {
-            bottle_bundle::run_and_say(config, || newborn.ready(std::fs::File::open("/dev/null")?))
+        Ok((config, child_end)) => {
+            bottle_bundle::run_and_say(config, || child_end.ready(std::fs::File::open("/dev/null")?))
         }
         Err(error) => {
             // The backend sees the end of the handoff; the sentence goes to the bottle's log.
@@ -61,12 +61,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn receive() -> io::Result<(BundleConfig, Newborn)> {
-    let (newborn, config, _) = Newborn::receive()?;
+fn receive() -> io::Result<(BundleConfig, ChildEnd)> {
+    let (child_end, config, _) = ChildEnd::receive()?;
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
-    newborn.say(&Report::Born { pid: std::process::id() })?;
-    Ok((config, newborn))
+    child_end.say(&Report::Born { pid: std::process::id() })?;
+    Ok((config, child_end))
 }
 
 /// Makes a folder what it has to be for the guards; the way to it stays closed to everyone but its maker.

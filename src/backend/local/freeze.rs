@@ -27,8 +27,8 @@ use serde::{Deserialize, Serialize};
 use super::copy::stamps::{self, Stamps};
 use super::copy::{Copier, Outcome};
 use super::layers::Kind;
-use super::{Scope, layers, place};
-use crate::backend::{BackendError, Frozen, Snapshot, Told};
+use super::{Scope, layers, runtime_folder};
+use crate::backend::{BackendError, Frozen, ProgressSink, Snapshot};
 
 /// [`crate::backend::Resource::kind`] of what a freeze, a thaw or a removal left behind.
 pub(crate) const REST: &str = "snapshot-rest";
@@ -64,7 +64,7 @@ impl Scope {
         &self,
         slug: &Slug,
         previous: Option<&Snapshot>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<Frozen, BackendError> {
         let (slug, previous) = (slug.clone(), previous.cloned());
         self.off_the_loop(move |scope| {
@@ -105,7 +105,7 @@ impl Scope {
         state: &Path,
         snapshot: &Snapshot,
         owner: Option<u32>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<(), BackendError> {
         let (state, snapshot) = (state.to_owned(), snapshot.clone());
         self.off_the_loop(move |scope| {
@@ -140,10 +140,10 @@ impl Scope {
 /// The images that bottles of this scope and their snapshots stand on.
 pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
     let mut used = Vec::new();
-    for (slug, _) in place::find(&scope.state)? {
+    for (slug, _) in runtime_folder::find(&scope.state)? {
         used.extend(scope.layers(&slug).image()?);
     }
-    for (_, folder) in place::find(&scope.snapshots)? {
+    for (_, folder) in runtime_folder::find(&scope.snapshots)? {
         for reference in entries(&folder)? {
             used.extend(read_facts(&folder.join(&reference))?.and_then(|facts| facts.image));
         }
@@ -155,7 +155,7 @@ pub(crate) fn images_in_use(scope: &Scope) -> io::Result<Vec<String>> {
 pub(crate) fn rests(scope: &Scope) -> io::Result<Vec<(Slug, PathBuf)>> {
     let mut found = Vec::new();
     for parent in [&scope.snapshots, &scope.state] {
-        for (slug, folder) in place::find(parent)? {
+        for (slug, folder) in runtime_folder::find(parent)? {
             for entry in entries(&folder)? {
                 if is_rest(&entry) {
                     found.push((slug.clone(), folder.join(entry)));
@@ -181,7 +181,7 @@ fn folder_of(scope: &Scope, snapshot: &Snapshot) -> PathBuf {
     scope.snapshots.join(snapshot.slug.as_str()).join(&snapshot.reference)
 }
 
-fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &Told) -> io::Result<Frozen> {
+fn store(scope: &Scope, slug: &Slug, previous: Option<&Snapshot>, told: &ProgressSink) -> io::Result<Frozen> {
     let own = scope.snapshots.join(slug.as_str());
     DirBuilder::new().recursive(true).mode(0o700).create(&own)?;
     let (made_at, settled) = (Timestamp::now(), file_clock::before_any_change());
@@ -206,7 +206,7 @@ fn fill(
     scope: &Scope,
     slug: &Slug,
     previous: Option<&Snapshot>,
-    told: &Told,
+    told: &ProgressSink,
     new: &Path,
 ) -> io::Result<Outcome> {
     let live = scope.layers(slug);
@@ -234,7 +234,7 @@ fn bring_to_life(
     state: &Path,
     snapshot: &Snapshot,
     owner: Option<u32>,
-    told: &Told,
+    told: &ProgressSink,
 ) -> io::Result<()> {
     if !is_reference(&snapshot.reference) {
         return Err(foreign());
@@ -290,7 +290,7 @@ fn remember(layers: &layers::Layers, reference: &str, outcome: Outcome, settled:
 
 fn list(scope: &Scope) -> io::Result<Vec<Snapshot>> {
     let mut found = Vec::new();
-    for (slug, folder) in place::find(&scope.snapshots)? {
+    for (slug, folder) in runtime_folder::find(&scope.snapshots)? {
         for reference in entries(&folder)? {
             let stored = folder.join(&reference);
             if !is_reference(&reference) || !stored.is_dir() {

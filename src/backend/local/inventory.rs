@@ -7,7 +7,7 @@ use bottle_contract::names::Slug;
 
 use super::freeze::{self, REST};
 use super::labels::{self, Role};
-use super::place::{self, Place, RUNTIME_FOLDER};
+use super::runtime_folder::{self, Place, RUNTIME_FOLDER};
 use super::{Scope, copy, layers};
 use crate::backend::linux::groups;
 use crate::backend::{BackendError, LAYERS, Resource};
@@ -25,7 +25,7 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
         .into_iter()
         .map(|found| resource(&found.slug, found.role.kind(), found.process.to_string()))
         .collect();
-    let folders = place::find(&scope.runtime).map_err(|error| failed("runtime folders", error))?;
+    let folders = runtime_folder::find(&scope.runtime).map_err(|error| failed("runtime folders", error))?;
     all.extend(folders.into_iter().map(|(slug, path)| resource(&slug, RUNTIME_FOLDER, text(&path))));
     let layers = layers_of(scope).map_err(|error| failed("layers", error))?;
     all.extend(layers.into_iter().map(|(slug, path)| resource(&slug, LAYERS, text(&path))));
@@ -114,7 +114,7 @@ fn note(failures: &mut Vec<String>, resource: &Resource, result: std::io::Result
 }
 
 fn layers_of(scope: &Scope) -> std::io::Result<Vec<(Slug, PathBuf)>> {
-    let found = place::find(&scope.state)?.into_iter().filter_map(|(slug, _)| {
+    let found = runtime_folder::find(&scope.state)?.into_iter().filter_map(|(slug, _)| {
         let folder = scope.layers(&slug).folder().to_owned();
         folder.is_dir().then_some((slug, folder))
     });

@@ -46,14 +46,14 @@ impl Role {
         }
     }
 
-    /// What it is to a person.
+    /// What it is to a user.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Guest => "the bottle's first process",
-            Self::Bundle => "the guard at the bottle's door",
+            Self::Bundle => "the guard at the bottle's proxy",
             Self::Egress => "the guard of the bottle's traffic",
             Self::Gate => "the guard of the bottle's repositories",
-            Self::Supervise => "what asks a person for the bottle",
+            Self::Supervise => "what asks a user for the bottle",
         }
     }
 

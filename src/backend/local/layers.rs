@@ -126,7 +126,7 @@ impl Layers {
         files::replace(&self.0.join(IMAGE), |file| file.write_all(name.as_bytes()))
     }
 
-    /// Makes what is missing of such layers, for the user who will own it: the person, or `owner` when root starts
+    /// Makes what is missing of such layers, for the user who will own it: the user, or `owner` when root starts
     /// a bottle. Layers of a kept bottle are left as they are.
     ///
     /// # Errors

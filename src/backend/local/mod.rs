@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   labels     argv of every role: `bottle __guest <home> <slug>`, what `enumerate` looks for
-//!   place      the bottle's private runtime folder: door, sockets
+//!   place      the bottle's private runtime folder: proxy, sockets
 //!   layers     the writable folders and what is in them
 //!   freeze     snapshots of them, and back ([`copy`]: a hostile tree copied while it changes)
 //!   nofollow   opening what an agent closed, never through a link
@@ -19,14 +19,14 @@ pub mod bundle;
 pub(crate) mod connect;
 mod copy;
 pub(crate) mod freeze;
-pub(crate) mod handoff;
 pub(crate) mod inventory;
 pub(crate) mod labels;
 pub(crate) mod layers;
 mod nofollow;
 mod phases;
-pub(crate) mod place;
 pub(crate) mod roles;
+pub(crate) mod runtime_folder;
+pub(crate) mod spawn_ipc;
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ use bottle_contract::names::Slug;
 
 pub(crate) use self::copy::tree_into;
 use self::layers::Layers;
-use self::place::Place;
+use self::runtime_folder::Place;
 use crate::host::Host;
 
 /// What tells one backend's bottles in one home from everything else on the machine.

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 
 use super::inventory::{self, resource, text};
 use super::layers::Kind;
-use super::place::RUNTIME_FOLDER;
+use super::runtime_folder::RUNTIME_FOLDER;
 use super::{Scope, connect, roles};
-use crate::backend::{BackendError, ByteStream, LAYERS, Origin, Resource, Site, Told};
+use crate::backend::{BackendError, ByteStream, LAYERS, Origin, ProgressSink, Resource, Site};
 
 impl Scope {
-    /// Records and makes the runtime folder with the place of the door, and the layers, while the processes that
+    /// Records and makes the runtime folder with the place of the proxy, and the layers, while the processes that
     /// need them are loaded.
     pub(crate) fn make_folders(
         &self,
@@ -46,7 +46,7 @@ impl Scope {
         &self,
         site: &Site<'_>,
         owner: Option<u32>,
-        told: Told,
+        told: ProgressSink,
     ) -> Result<(), BackendError> {
         match site.origin {
             Origin::New | Origin::Kept => Ok(()),

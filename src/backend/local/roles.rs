@@ -19,9 +19,9 @@ use serde::Serialize;
 use tokio::process::{Child, Command};
 
 use super::Scope;
-use super::handoff::{Report, SetupFailure, Starter};
 use super::inventory::resource;
 use super::labels::{self, Role};
+use super::spawn_ipc::{Report, SetupFailure, Starter};
 use crate::backend::linux::LAY_OVER;
 use crate::backend::{BackendError, Ledger};
 use crate::host::process::ProcessId;
@@ -143,7 +143,7 @@ fn spawn(scope: &Scope, role: Role, slug: &Slug, state: Option<&Path>) -> Result
 }
 
 /// What has to be done from outside while a process is set up.
-pub(crate) trait Midwife: Send + Sync {
+pub(crate) trait MapIds: Send + Sync {
     /// Maps the ids of the new user namespace that process `pid` stands in.
     ///
     /// # Errors
@@ -152,9 +152,9 @@ pub(crate) trait Midwife: Send + Sync {
 }
 
 /// Nothing: the process stays in the namespaces of its starter, or maps its ids itself.
-pub(crate) struct NoMidwife;
+pub(crate) struct NoIdMap;
 
-impl Midwife for NoMidwife {
+impl MapIds for NoIdMap {
     fn map_ids(&self, _: u32) -> io::Result<()> {
         Err(io::Error::other("this process has no ids to map"))
     }
@@ -168,10 +168,10 @@ impl Started {
     /// [`BackendError`] with the one cause when it could not be set up; then it has ended.
     pub(crate) async fn settle(
         mut self,
-        midwife: &dyn Midwife,
+        map_ids: &dyn MapIds,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
-        let settled = self.follow(midwife, ledger).await;
+        let settled = self.follow(map_ids, ledger).await;
         if settled.is_err() {
             self.end().await;
         }
@@ -197,7 +197,7 @@ impl Started {
 
     async fn follow(
         &mut self,
-        midwife: &dyn Midwife,
+        map_ids: &dyn MapIds,
         ledger: &dyn Ledger,
     ) -> Result<Option<ProcessId>, BackendError> {
         let what = self.role.words();
@@ -207,7 +207,7 @@ impl Started {
             match self.starter.report().await.map_err(failed)? {
                 Some(Report::AwaitsIds) => {
                     let pid = self.child.id().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
-                    midwife.map_ids(pid).map_err(failed)?;
+                    map_ids.map_ids(pid).map_err(failed)?;
                     self.starter.go_on().await.map_err(failed)?;
                 }
                 Some(Report::Born { pid }) => {
@@ -260,7 +260,7 @@ pub(crate) fn descriptors(listener: &UnixListener) -> [BorrowedFd<'_>; 1] {
     [listener.as_fd()]
 }
 
-/// Setup failures that a person can do something about.
+/// Setup failures that a user can do something about.
 fn explain(failure: &SetupFailure) -> BackendError {
     let error = BackendError::failed(format!("the bottle could not be set up: {failure}"));
     if failure.step == LAY_OVER {

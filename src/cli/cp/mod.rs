@@ -1,7 +1,7 @@
 //! `bottle cp`: files into a bottle and out of it, as one tar stream with its guest.
 //!
 //! - `place`: which side an argument means
-//! - `target`: where on the person's disk a copy goes
+//! - `target`: where on the user's disk a copy goes
 
 mod place;
 mod target;

@@ -1,4 +1,4 @@
-//! Where on the person's disk a copy from inside goes. It is moved there when it is whole.
+//! Where on the user's disk a copy from inside goes. It is moved there when it is whole.
 
 use std::fs;
 use std::io::{self, Read};
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_the_persons_is_replaced_and_not_followed() {
+    fn a_link_of_the_users_is_replaced_and_not_followed() {
         let here = tempfile::tempdir().expect("folder");
         fs::write(here.path().join("precious"), "mine").expect("write");
         std::os::unix::fs::symlink("precious", here.path().join("note")).expect("link");

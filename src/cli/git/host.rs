@@ -1,6 +1,6 @@
 //! The host's git.
 //!
-//! It gets an environment of its own: no person's or system's configuration (which could send the fetch
+//! It gets an environment of its own: no user's or system's configuration (which could send the fetch
 //! elsewhere), no prompt, no hook, and one transport, which is [`super::pipe`].
 
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use crate::cli::error::{CliError, Kind};
 use crate::cli::output::inert;
 use crate::host::Host;
 
-/// What the person's repository says of it stays; this is laid over it.
+/// What the user's repository says of it stays; this is laid over it.
 const CONFIGURATION: [&str; 12] = [
     "protocol.allow=never",
     "protocol.ssh.allow=always",
@@ -31,7 +31,7 @@ const CONFIGURATION: [&str; 12] = [
     "gc.auto=0",
 ];
 
-/// Variables that git and our transport need of the person's environment.
+/// Variables that git and our transport need of the user's environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "XDG_RUNTIME_DIR", "TMPDIR"];
 
 /// What is said of a failed git: its last words.
@@ -40,7 +40,7 @@ const LAST_WORDS: usize = 2000;
 /// What git says where the other side has no such reference.
 pub(super) const NO_SUCH_REFERENCE: &str = "couldn't find remote ref";
 
-/// A repository of the person's.
+/// A repository of the user's.
 pub(crate) struct Repository<'a> {
     pub(super) host: &'a Host,
     pub(super) folder: PathBuf,

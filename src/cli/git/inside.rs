@@ -134,7 +134,7 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// How a person gets at the workspace where git does not help.
+/// How a user gets at the workspace where git does not help.
 pub(crate) fn as_it_is(slug: &Slug) -> String {
     format!("`bottle cp {slug}:. FOLDER` copies the workspace out as it is, while the bottle runs")
 }

@@ -1,4 +1,4 @@
-//! One line of the door's log as a person reads it.
+//! One line of the proxy's log as a user reads it.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::names::HTTPS_PORT;
@@ -7,7 +7,7 @@ use indicatif::HumanBytes;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::cli::output::{Ink, one_line};
+use crate::cli::output::{Styles, one_line};
 
 /// Columns of the longest verdict, and of the longest method that is usual.
 const VERDICT: usize = 8;
@@ -15,12 +15,12 @@ const METHOD: usize = 7;
 /// Columns after which what follows host and path begins, where those are not longer.
 const PLACE: usize = 44;
 
-/// What of a line a person is shown. Fields that another version may lack or add do not matter.
+/// What of a line a user is shown. Fields that another version may lack or add do not matter.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 enum Line {
     Request(Box<Request>),
-    /// The disk was slower than the door.
+    /// The disk was slower than the proxy.
     Lost {
         lines: u64,
     },
@@ -46,20 +46,20 @@ struct Request {
 }
 
 /// The line in columns and words; one that cannot be read as it is. Nothing of it does anything to a terminal.
-pub(super) fn shown(line: &str, ink: Ink) -> String {
+pub(super) fn shown(line: &str, styles: Styles) -> String {
     match serde_json::from_str(line) {
-        Ok(Line::Request(request)) => request.shown(ink),
+        Ok(Line::Request(request)) => request.shown(styles),
         Ok(Line::Lost { lines }) => {
-            ink.yellow(&format!("{lines} lines were not written: the disk was slower than the door"))
+            styles.yellow(&format!("{lines} lines were not written: the disk was slower than the proxy"))
         }
         Err(_) => one_line(line),
     }
 }
 
 impl Request {
-    fn shown(&self, ink: Ink) -> String {
-        let time = ink.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
-        let verdict = self.verdict(ink);
+    fn shown(&self, styles: Styles) -> String {
+        let time = styles.dim(&self.time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
+        let verdict = self.verdict(styles);
         let method = padded(&one_line(&self.method), METHOD);
         let words = one_line(&self.words());
         let place = one_line(&self.place());
@@ -67,16 +67,16 @@ impl Request {
         format!("{time}  {verdict}  {method}  {place}  {words}").trim_end().to_owned()
     }
 
-    fn verdict(&self, ink: Ink) -> String {
+    fn verdict(&self, styles: Styles) -> String {
         let word = match self.verdict.as_str() {
             "passed-unopened" => "unopened",
             other => other,
         };
         let text = padded(&one_line(word), VERDICT);
         match word {
-            "refused" | "cut" => ink.red(&text),
-            "redacted" | "noticed" => ink.yellow(&text),
-            "passed" => ink.green(&text),
+            "denied" | "refused" | "cut" => styles.red(&text),
+            "redacted" | "noticed" => styles.yellow(&text),
+            "passed" => styles.green(&text),
             _ => text,
         }
     }
@@ -114,14 +114,14 @@ mod tests {
     const HEAD: &str = r#""event":"request","time":"2026-01-31T12:00:00.123Z","bottle":"b""#;
 
     fn of(rest: &str) -> String {
-        shown(&format!("{{{HEAD},{rest}}}"), Ink::PLAIN)
+        shown(&format!("{{{HEAD},{rest}}}"), Styles::PLAIN)
     }
 
     #[test]
     fn every_verdict_is_one_line_in_columns() {
         let lines = [
-            r#""id":"x","host":"blocked.example","port":443,"method":"GET","path":"/a","verdict":"refused","reason":"host-not-allowed","bytes":0,"milliseconds":0"#,
-            r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"refused","reason":"secret-found","found":"The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.""#,
+            r#""id":"x","host":"blocked.example","port":443,"method":"GET","path":"/a","verdict":"denied","reason":"host-not-allowed","bytes":0,"milliseconds":0"#,
+            r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"denied","reason":"secret-found","found":"The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.""#,
             r#""host":"api.example.com","port":80,"method":"POST","path":"/v1","verdict":"redacted","found":"a GitHub token in the header x-note""#,
             r#""host":"api.example.com","port":443,"method":"GET","path":"/a/path/that/is/longer/than/its/column/has/room/for","verdict":"passed","query":"q=1","status":200,"bytes":123456,"milliseconds":34"#,
             r#""host":"pinned.example","port":443,"method":"","path":"","verdict":"passed-unopened""#,
@@ -135,7 +135,7 @@ mod tests {
         2026-01-31 12:00:00Z  unopened           pinned.example
         2026-01-31 12:00:00Z  cut       GET      page.example/                                 a phrase in the answer
         ");
-        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Ink::PLAIN), @"7 lines were not written: the disk was slower than the door");
+        insta::assert_snapshot!(shown(r#"{"event":"lost","lines":7}"#, Styles::PLAIN), @"7 lines were not written: the disk was slower than the proxy");
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         for text in
             ["not json \u{1b}[2J\n", "{}", r#"{"event":"request"}"#, r#"{"event":"later","x":"\u{9b}"}"#]
         {
-            let line = shown(text, Ink::PLAIN);
+            let line = shown(text, Styles::PLAIN);
             assert!(!line.contains(|character: char| character.is_control()), "{line:?}");
         }
     }

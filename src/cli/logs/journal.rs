@@ -1,5 +1,5 @@
-//! The door's log: a ring of files, oldest first, then what comes; for a person a line in words for each decision,
-//! with `--json` as the door wrote it.
+//! The proxy's log: a ring of files, oldest first, then what comes; for a user a line in words for each decision,
+//! with `--json` as the proxy wrote it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::instance::{State, Store};
 pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> Result<u8, CliError> {
     let files = files(folder);
     if files.is_empty() && !logs.follow {
-        return Err(CliError::new(Kind::State, "the door has written nothing")
+        return Err(CliError::new(Kind::State, "the proxy has written nothing")
             .about(&logs.slug)
             .hint("`egress.log: 1` in the bottle writes refusals, `2` every request"));
     }
@@ -52,7 +52,7 @@ pub(super) fn show(folder: &Path, logs: &Logs, host: &Host, output: &Output) -> 
 }
 
 fn print(line: &str, output: &Output) -> Result<(), CliError> {
-    let shown = if output.json { inert(line) } else { decision::shown(line, output.ink()) };
+    let shown = if output.json { inert(line) } else { decision::shown(line, output.styles()) };
     output.print(&shown)
 }
 

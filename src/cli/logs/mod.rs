@@ -1,9 +1,9 @@
-//! `bottle logs`: what an agent printed, or what the door decided.
+//! `bottle logs`: what an agent printed, or what the proxy decided.
 //!
 //! Everything is shown inert, in a pipe too: text and line breaks, no escape sequence, whatever wrote it.
 //!
 //! - `plain`: bytes of a terminal → lines of text
-//! - `journal`: the door's ring of files, read in order and followed · `decision`: one line of it in words
+//! - `journal`: the proxy's ring of files, read in order and followed · `decision`: one line of it in words
 
 mod decision;
 mod journal;
@@ -24,7 +24,7 @@ use super::connect::{connect, guest_failure, lost, open_guest};
 use super::error::{CliError, Kind};
 use super::exit;
 use super::output::{Output, closed, unread};
-use crate::backend::GUARD_LOGS;
+use crate::backend::SIDECAR_LOGS;
 use crate::cli::completions;
 use crate::host::Host;
 use crate::instance::{State, Store};
@@ -32,20 +32,20 @@ use crate::instance::{State, Store};
 /// More than any saved output is (the guest keeps 1 MiB of each stream).
 const SAVED_MAX: u64 = 8 << 20;
 
-/// Show what an agent printed, or with `--egress` what the door decided
+/// Show what an agent printed, or with `--egress` what the proxy decided
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
     /// The bottle, as `bottle list` names it
     #[arg(add = completions::bottles_there())]
     slug: Slug,
-    /// The door's log, a line for each decision; with `--json` as the door wrote it (how much that is,
+    /// The proxy's log, a line for each decision; with `--json` as the proxy wrote it (how much that is,
     /// `egress.log` in the bottle says)
     #[arg(long)]
     egress: bool,
     /// Go on with what comes, until the bottle ends
     #[arg(short, long)]
     follow: bool,
-    /// Only what the door decided since then: a time, or how long ago (`10m`)
+    /// Only what the proxy decided since then: a time, or how long ago (`10m`)
     #[arg(long, requires = "egress", value_name = "TIME|AGO", value_parser = since)]
     since: Option<Timestamp>,
     /// Only the last lines
@@ -58,7 +58,9 @@ impl Logs {
         let store = Store::of(host);
         let folder = store.folder(&self.slug).join("logs");
         match (store.state(&self.slug), self.egress) {
-            (Some(_), true) => journal::show(&store.folder(&self.slug).join(GUARD_LOGS), &self, host, output),
+            (Some(_), true) => {
+                journal::show(&store.folder(&self.slug).join(SIDECAR_LOGS), &self, host, output)
+            }
             (Some(State::Dead(record)), false) if record.agent_exit.is_some() => self.saved(&folder),
             (Some(State::Preserved(_)), false) => self.saved(&folder),
             // Also for a slug that does not exist: there is one place that knows what to say about it.

@@ -34,7 +34,7 @@ impl Plain {
     }
 }
 
-/// What a person last saw in this line: without escape sequences, and of what overwrote itself only the end.
+/// What a user last saw in this line: without escape sequences, and of what overwrote itself only the end.
 fn text(line: &[u8]) -> String {
     let decoded = String::from_utf8_lossy(line);
     let stripped = strip_ansi_codes(&decoded);

@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
 use super::list::{Choice, List};
-use crate::cli::cells::{bold, dim, fitted, padded, tinted};
-use crate::cli::output::{Ink, inert};
+use crate::cli::output::{Styles, inert};
+use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
 /// The most columns of names, and of the words on where they come from.
 const NAME: usize = 28;
@@ -26,7 +26,7 @@ struct Columns {
     whole: usize,
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, ink: Ink) {
+pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, styles: Styles) {
     let area = frame.area();
     let about = DETAIL.min(area.height / 5) + 1;
     // As high as the whole list, whatever is typed, so that nothing below it jumps.
@@ -36,35 +36,35 @@ pub(super) fn draw(frame: &mut Frame<'_>, question: &str, list: &List, ink: Ink)
     let [head, typed, body, detail, keys] = Layout::vertical(rows).areas(area);
     let shown = list.shown();
     let columns = usize::from(area.width);
-    let question = fitted(question, columns, ink);
+    let question = fitted(question, columns, styles);
     frame.render_widget(Line::styled(question, bold()), head);
-    frame.render_widget(filter(list, shown.len(), ink), typed);
-    frame.render_widget(Paragraph::new(lines(list, &shown, body, ink)), body);
-    frame.render_widget(known(list, &shown, ink), detail);
+    frame.render_widget(filter(list, shown.len(), styles), typed);
+    frame.render_widget(Paragraph::new(lines(list, &shown, body, styles)), body);
+    frame.render_widget(known(list, &shown, styles), detail);
     frame.render_widget(Line::styled(help(list, columns), dim()), keys);
 }
 
-fn filter<'a>(list: &'a List, found: usize, ink: Ink) -> Line<'a> {
+fn filter<'a>(list: &'a List, found: usize, styles: Styles) -> Line<'a> {
     let total = list.choices().len();
     let count = if list.typed().is_empty() { String::new() } else { format!("  {found} of {total}") };
     let hint = if list.typed().is_empty() { "type to filter" } else { "" };
     Line::from(vec![
         Span::raw("> "),
-        Span::raw(ink.letters(&inert(list.typed())).into_owned()),
+        Span::raw(styles.letters(&inert(list.typed())).into_owned()),
         Span::styled(hint, dim()),
         Span::styled(count, dim()),
     ])
 }
 
 /// The part of the list around the cursor that fits.
-fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, ink: Ink) -> Vec<Line<'a>> {
+fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, styles: Styles) -> Vec<Line<'a>> {
     if shown.is_empty() {
         return vec![Line::styled("  nothing fits; Backspace takes a letter back", dim())];
     }
     let height = usize::from(area.height.max(1));
     let first = list.cursor().saturating_sub(height / 2).min(shown.len().saturating_sub(height));
     let widest = |of: fn(&Choice) -> &str, most: usize| {
-        let width = |choice: &Choice| measure_text_width(&ink.letters(&inert(of(choice))));
+        let width = |choice: &Choice| measure_text_width(&styles.letters(&inert(of(choice))));
         list.choices().iter().map(width).max().unwrap_or(0).min(most)
     };
     // On a narrow screen a long name leaves room for what it is about.
@@ -78,7 +78,7 @@ fn lines<'a>(list: &'a List, shown: &[usize], area: Rect, ink: Ink) -> Vec<Line<
     visible
         .map(|(at, &index)| {
             let number = list.is_several().then(|| list.place(index));
-            line(&list.choices()[index], at == list.cursor(), number, &columns, ink)
+            line(&list.choices()[index], at == list.cursor(), number, &columns, styles)
         })
         .collect()
 }
@@ -89,7 +89,7 @@ fn line<'a>(
     under_cursor: bool,
     number: Option<Option<usize>>,
     columns: &Columns,
-    ink: Ink,
+    styles: Styles,
 ) -> Line<'a> {
     let chosen = number.flatten();
     let pointer = if under_cursor { "> " } else { "  " };
@@ -98,25 +98,25 @@ fn line<'a>(
         (Some(_), None) => "  ".to_owned(),
         (Some(_), Some(place)) => format!("{} ", place + 1),
     };
-    let name = padded(&choice.name, columns.name, ink);
-    let mark = if columns.mark > 0 { padded(&choice.mark, columns.mark, ink) } else { String::new() };
+    let name = padded(&choice.name, columns.name, styles);
+    let mark = if columns.mark > 0 { padded(&choice.mark, columns.mark, styles) } else { String::new() };
     let taken: usize = [pointer, &number, &name, &mark].into_iter().map(measure_text_width).sum();
     let bold = if under_cursor || chosen.is_some() { Modifier::BOLD } else { Modifier::empty() };
-    let about = if choice.broken { tinted(Color::Red, ink) } else { dim() };
+    let about = if choice.broken { tinted(Color::Red, styles) } else { dim() };
     Line::from(vec![
         Span::raw(pointer),
-        Span::styled(number, tinted(Color::Green, ink)),
+        Span::styled(number, tinted(Color::Green, styles)),
         Span::styled(name, Style::new().add_modifier(bold)),
-        Span::styled(mark, tinted(Color::Cyan, ink)),
-        Span::styled(fitted(&choice.about, columns.whole.saturating_sub(taken), ink), about),
+        Span::styled(mark, tinted(Color::Cyan, styles)),
+        Span::styled(fitted(&choice.about, columns.whole.saturating_sub(taken), styles), about),
     ])
 }
 
-fn known<'a>(list: &'a List, shown: &[usize], ink: Ink) -> Paragraph<'a> {
+fn known<'a>(list: &'a List, shown: &[usize], styles: Styles) -> Paragraph<'a> {
     let detail = shown.get(list.cursor()).map_or(&[][..], |&index| &list.choices()[index].detail);
-    let raw = |text: &str| Line::raw(ink.letters(&inert(text)).into_owned());
+    let raw = |text: &str| Line::raw(styles.letters(&inert(text)).into_owned());
     let mut lines = vec![Line::default()];
-    // What a person decided stays in sight when there is no room for all.
+    // What a user decided stays in sight when there is no room for all.
     if list.is_several() && !list.chosen().is_empty() {
         let names: Vec<&str> = list.chosen().iter().map(|&at| list.choices()[at].name.as_str()).collect();
         lines.push(raw(&format!("chosen, the first laid down first: {}", names.join(", "))));
@@ -147,7 +147,7 @@ mod tests {
 
     fn screen(list: &List, columns: u16, rows: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
-        terminal.draw(|frame| draw(frame, "Which bottles?", list, Ink::PLAIN)).expect("drawn");
+        terminal.draw(|frame| draw(frame, "Which bottles?", list, Styles::PLAIN)).expect("drawn");
         terminal
             .backend()
             .to_string()

@@ -1,12 +1,12 @@
-//! `bottle policy check`: would the door let this pass, and why.
+//! `bottle policy check`: would the proxy let this pass, and why.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Whose, word};
 use crate::cli::error::CliError;
 use crate::cli::exit;
+use crate::cli::json_schema::PolicyAnswer;
 use crate::cli::output::{Output, inert};
-use crate::cli::shapes::PolicyAnswer;
 use crate::host::Host;
 
 /// `policy check`.
@@ -38,12 +38,12 @@ impl Check {
 }
 
 fn text(answer: &PolicyAnswer, output: &Output) -> String {
-    let ink = output.ink();
+    let styles = output.styles();
     let reason = answer.reason.map(|reason| format!(" {}", reason.as_str())).unwrap_or_default();
-    let word = format!("{}{reason}", word(answer.verdict, ink));
+    let word = format!("{}{reason}", word(answer.verdict, styles));
     let mut lines = vec![word, format!("  {}", inert(&answer.sentence))];
     if let (Some(route), Some(origin)) = (&answer.route, &answer.origin) {
-        lines.push(format!("  {} {route}  {}", ink.dim("route"), ink.dim(&inert(origin))));
+        lines.push(format!("  {} {route}  {}", styles.dim("route"), styles.dim(&inert(origin))));
     }
     lines.join("\n")
 }

@@ -1,6 +1,6 @@
-//! `bottle policy`: what would the door let pass, and why.
+//! `bottle policy`: what would the proxy let pass, and why.
 //!
-//! The answer comes from the function that the door itself calls, by the routes that a bottle was (or
+//! The answer comes from the function that the proxy itself calls, by the routes that a bottle was (or
 //! would be) started with, and by what its scanner finds in what is shown of a request. What needs a connection or
 //! the secrets themselves (addresses, certificates, known values) is not part of it.
 
@@ -20,19 +20,19 @@ use http::HeaderMap;
 use super::choice::{manifests, resolved};
 use super::completions;
 use super::error::{CliError, Kind};
-use super::ink::Ink;
+use super::json_schema::PolicyAnswer;
 use super::output::Output;
-use super::shapes::PolicyAnswer;
+use super::style::Styles;
 use crate::host::{Host, OwnRules};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::plan::{self, Flags, Plan, Workspace};
 use crate::resolve::{ResolvedManifest, Traced};
 
-/// Questions about what the door lets through.
+/// Questions about what the proxy lets through.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Policy {
-    /// Ask whether the door would let a request pass, and why
+    /// Ask whether the proxy would let a request pass, and why
     Check(check::Check),
     /// Decide recorded requests again, and show which verdicts changed
     ///
@@ -49,7 +49,7 @@ impl Policy {
     }
 }
 
-/// Whose door is asked.
+/// Whose proxy is asked.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("whose").args(["slug", "agent"]))]
 struct Whose {
@@ -64,7 +64,7 @@ struct Whose {
     bottles: Vec<Name>,
 }
 
-/// A door that is asked: its routes, where they were written, and the person's own rules.
+/// A proxy that is asked: its routes, where they were written, and the user's own rules.
 struct Asked {
     table: RouteTable,
     manifest: ResolvedManifest,
@@ -124,11 +124,11 @@ fn the_only_one(store: &Store) -> Result<Record, CliError> {
     });
     match (running.next(), running.next()) {
         (Some(record), None) => Ok(record),
-        (None, _) => Err(CliError::usage("no bottle runs, so it is not clear whose door is asked")
+        (None, _) => Err(CliError::usage("no bottle runs, so it is not clear whose proxy is asked")
             .about("--agent")
             .hint("name an agent (`--agent NAME`, with `--bottle NAME` for its bottles)")),
         (Some(_), Some(_)) => {
-            Err(CliError::usage("several bottles run, so it is not clear whose door is asked")
+            Err(CliError::usage("several bottles run, so it is not clear whose proxy is asked")
                 .about("--slug")
                 .hint("name one with `--slug SLUG`, or an agent with `--agent NAME`"))
         }
@@ -182,11 +182,11 @@ impl Asked {
 }
 
 /// A verdict's word in its colour.
-fn word(verdict: &str, ink: Ink) -> String {
+fn word(verdict: &str, styles: Styles) -> String {
     match verdict {
-        "refuse" => ink.red(verdict),
-        "ask" => ink.yellow(verdict),
-        _ => ink.green(verdict),
+        "deny" => styles.red(verdict),
+        "ask" => styles.yellow(verdict),
+        _ => styles.green(verdict),
     }
 }
 
@@ -210,16 +210,16 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
         Verdict::Ask(allowed) => of(
             "ask",
             None,
-            "It holds what looks like a secret, so a person is asked first.".to_owned(),
+            "It holds what looks like a secret, so a user is asked first.".to_owned(),
             Some(allowed.route),
         ),
-        Verdict::Refuse(refusal) => {
-            of("refuse", Some(refusal.reason), refusal.sentence.clone(), table.route_of(&refusal.host))
+        Verdict::Deny(refusal) => {
+            of("deny", Some(refusal.reason), refusal.sentence.clone(), table.route_of(&refusal.host))
         }
     }
 }
 
-/// What the door would find in the method, host, path, query and headers that leave, and in the body where it is known. The
+/// What the proxy would find in the method, host, path, query and headers that leave, and in the body where it is known. The
 /// values that it knows are not known here.
 fn found(
     allowed: &Allowed<'_, '_>,
@@ -258,7 +258,7 @@ fn found(
     Ok(Findings::new(weighed.collect()).described(words))
 }
 
-/// What the door does with a request that passes.
+/// What the proxy does with a request that passes.
 fn passes(allowed: &Allowed<'_, '_>) -> String {
     let to = match &allowed.route.connect_to {
         Some(place) => format!("{} through {}:{}", allowed.host, place.host, place.port),

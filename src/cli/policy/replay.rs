@@ -1,6 +1,6 @@
-//! `bottle policy test`: what the door would say today of requests that it answered before.
+//! `bottle policy test`: what the proxy would say today of requests that it answered before.
 //!
-//! A record is a line of the door's own log, as `bottle logs --egress --json` prints it, or written by hand in
+//! A record is a line of the proxy's own log, as `bottle logs --egress --json` prints it, or written by hand in
 //! the same words: `host`, `method` and `path` are enough. The log is redacted, so that what was refused for what
 //! was in it counts as let pass by the routes: it is compared by them alone.
 
@@ -19,7 +19,7 @@ use crate::cli::layout::Table;
 use crate::cli::output::{Output, inert};
 use crate::host::Host;
 
-/// The longest record; the door writes none near it.
+/// The longest record; the proxy writes none near it.
 const LONGEST: u64 = 1 << 20;
 
 /// Different changes that are shown.
@@ -34,7 +34,7 @@ pub(crate) struct Test {
     whose: Whose,
 }
 
-/// What is read of a record; the door's other fields are left out.
+/// What is read of a record; the proxy's other fields are left out.
 #[derive(Debug, Deserialize)]
 struct Record {
     host: String,
@@ -166,24 +166,25 @@ fn record(text: &[u8]) -> Result<Option<Record>, serde_json::Error> {
         return Ok(None);
     }
     let record: Record = serde_json::from_slice(text)?;
-    let decided = matches!(record.verdict.as_deref(), None | Some("passed" | "refused"));
+    let decided = matches!(record.verdict.as_deref(), None | Some("passed" | "denied" | "refused"));
     let request = !record.method.is_empty() && !record.path.is_empty();
     Ok(Some(record).filter(|record| decided && request && record.was().is_some()))
 }
 
 impl Record {
-    /// What the door said, as far as its routes did; none where a host's names did not agree, which no record
+    /// What the proxy said, as far as its routes did; none where a host's names did not agree, which no record
     /// shows.
     fn was(&self) -> Option<Said> {
         let allow = Said { verdict: "allow".to_owned(), reason: None };
-        let Some(reason) = self.reason.as_deref().filter(|_| self.verdict.as_deref() == Some("refused"))
+        let Some(reason) =
+            self.reason.as_deref().filter(|_| matches!(self.verdict.as_deref(), Some("denied" | "refused")))
         else {
             return Some(allow);
         };
         match serde_json::from_value::<Reason>(reason.into()) {
             Ok(Reason::AuthorityMismatch) => None,
             Ok(reason) if !is_by_routes(reason) => Some(allow),
-            _ => Some(Said { verdict: "refuse".to_owned(), reason: Some(reason.to_owned()) }),
+            _ => Some(Said { verdict: "deny".to_owned(), reason: Some(reason.to_owned()) }),
         }
     }
 
@@ -259,10 +260,10 @@ fn word_of(reason: Reason) -> String {
 }
 
 fn show(replayed: &Replayed, output: &Output) -> Result<(), CliError> {
-    let ink = output.ink();
+    let styles = output.styles();
     let shown = |said: &Said| {
         let reason = said.reason.as_ref().map(|reason| format!(" {reason}")).unwrap_or_default();
-        format!("{}{}", word(&said.verdict, ink), inert(&reason))
+        format!("{}{}", word(&said.verdict, styles), inert(&reason))
     };
     let rows: Vec<Vec<String>> = replayed
         .changed
@@ -302,9 +303,9 @@ mod tests {
             ("", Some("allow")),
             (r#","verdict":"passed","status":200"#, Some("allow")),
             (r#","verdict":"refused","reason":"host-not-allowed""#, Some("host-not-allowed")),
-            (r#","verdict":"refused","reason":"secret-found""#, Some("allow")),
-            (r#","verdict":"refused","reason":"upstream-untrusted""#, Some("allow")),
-            (r#","verdict":"refused","reason":"authority-mismatch""#, None),
+            (r#","verdict":"denied","reason":"secret-found""#, Some("allow")),
+            (r#","verdict":"denied","reason":"upstream-untrusted""#, Some("allow")),
+            (r#","verdict":"denied","reason":"authority-mismatch""#, None),
             (r#","verdict":"redacted""#, None),
             (r#","verdict":"passed-unopened""#, None),
         ] {

@@ -1,4 +1,4 @@
-//! A session: the person's terminal or pipes on one side, an agent or a command in the bottle on the other.
+//! A session: the user's terminal or pipes on one side, an agent or a command in the bottle on the other.
 //!
 //! ```text
 //! stdin  ─► detach keys? ─► data ──►  stream  ──► data ─► filter ─► stdout, stderr
@@ -29,7 +29,7 @@ pub(crate) use signals::{Signals, interrupted};
 
 use super::terminal::Detach;
 
-/// How the person's side of a session behaves.
+/// How the user's side of a session behaves.
 pub(crate) enum Style {
     /// A raw terminal; every key goes to the program, except the detach keys.
     Terminal {
@@ -58,9 +58,9 @@ pub(crate) enum Outcome {
     Exited(Exit),
     /// The guest could not do what was asked.
     Failed(Failure),
-    /// The person, by the detach keys.
+    /// The user, by the detach keys.
     Left,
-    /// The person or a signal wants out: the signal's number.
+    /// The user or a signal wants out: the signal's number.
     Interrupted(u8),
     /// The other side gave the stream up, with a sentence of its own.
     Reset(String),

@@ -75,7 +75,7 @@ impl Watch {
         self.aside.clone()
     }
 
-    /// The summary for a person who leaves before the end.
+    /// The summary for a user who leaves before the end.
     pub(crate) fn so_far(&self) -> Vec<String> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).summary()
     }
@@ -94,7 +94,7 @@ impl Drop for Watch {
 }
 
 impl End {
-    /// The summary for a person who could not be told meanwhile.
+    /// The summary for a user who could not be told meanwhile.
     pub(crate) fn summary(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.locked.iter().chain(&self.words).cloned().collect();
         lines.extend(match self.waiting.len() {
@@ -106,10 +106,10 @@ impl End {
         lines.extend(
             self.refused
                 .iter()
-                .map(|((what, reason), count)| format!("the door refused {what}{}: {reason}", times(count))),
+                .map(|((what, reason), count)| format!("the proxy refused {what}{}: {reason}", times(count))),
         );
         if self.more > 0 {
-            lines.push(format!("the door refused {} more requests", self.more));
+            lines.push(format!("the proxy refused {} more requests", self.more));
         }
         lines
     }
@@ -123,7 +123,7 @@ impl End {
         };
         let refused = self.refused.values().sum::<u64>() + self.more;
         let refusals = (refused > 0).then(|| format!("{refused} refused"));
-        let words = (!self.words.is_empty()).then(|| "the door needs you".to_owned());
+        let words = (!self.words.is_empty()).then(|| "the proxy needs you".to_owned());
         let locked = self.locked.as_ref().map(|_| "locked".to_owned());
         let words =
             locked.into_iter().chain(words).chain(waiting).chain(refusals).collect::<Vec<_>>().join(", ");
@@ -148,10 +148,10 @@ impl End {
             }
             Notice::Settled { id } => drop(self.waiting.remove(&id)),
             Notice::LockedOut(words) => self.locked = Some(words),
-            Notice::DoorDown(words) | Notice::Warning(words) if self.words.len() < REMEMBERED => {
+            Notice::ProxyDown(words) | Notice::Warning(words) if self.words.len() < REMEMBERED => {
                 self.words.push(words);
             }
-            Notice::DoorDown(_) | Notice::Warning(_) => {}
+            Notice::ProxyDown(_) | Notice::Warning(_) => {}
         }
     }
 }
@@ -181,9 +181,9 @@ async fn listen(channel: &Channel, live: Option<&Output>, aside: &watch::Sender<
 
 fn line(notice: &Notice) -> Option<String> {
     Some(match notice {
-        // The sentence is written for the agent; the person knows `bottle policy check`.
+        // The sentence is written for the agent; the user knows `bottle policy check`.
         Notice::Refused(refused) => {
-            format!("the door refused {}: {}", what(refused), refused.reason.as_str())
+            format!("the proxy refused {}: {}", what(refused), refused.reason.as_str())
         }
         Notice::Asked { id, tool } => {
             format!(
@@ -193,7 +193,7 @@ fn line(notice: &Notice) -> Option<String> {
             )
         }
         Notice::Settled { .. } => return None,
-        Notice::LockedOut(words) | Notice::DoorDown(words) | Notice::Warning(words) => words.clone(),
+        Notice::LockedOut(words) | Notice::ProxyDown(words) | Notice::Warning(words) => words.clone(),
     })
 }
 
@@ -232,12 +232,12 @@ mod tests {
         let mut end = End::default();
         end.note(refused("a.example"));
         end.note(refused("a.example"));
-        assert_eq!(end.summary(), ["the door refused GET https://a.example/ (2 times): host-not-allowed"]);
+        assert_eq!(end.summary(), ["the proxy refused GET https://a.example/ (2 times): host-not-allowed"]);
         for n in 0..100 {
             end.note(refused(&format!("h{n}.example")));
         }
         assert_eq!(end.summary().len(), REMEMBERED + 1);
-        assert_eq!(end.summary().last().map(String::as_str), Some("the door refused 81 more requests"));
+        assert_eq!(end.summary().last().map(String::as_str), Some("the proxy refused 81 more requests"));
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         end.note(Notice::LockedOut("demo is locked".to_owned()));
         assert_eq!(end.summary()[0], "demo is locked");
         let aside = end.aside();
-        assert!(aside.locked && aside.words == "locked, the door needs you, 1 refused", "{aside:?}");
+        assert!(aside.locked && aside.words == "locked, the proxy needs you, 1 refused", "{aside:?}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let mut screen = None;
     let outcome = match session.style {
         Style::Terminal { detach, title, color, watch_only } => {
-            let title = title.map(|title| output.ink().letters(&title).into_owned());
+            let title = title.map(|title| output.styles().letters(&title).into_owned());
             let raw = RawTerminal::enter(title.as_deref(), color.as_deref())
                 .map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))?;
             screen = Some(raw);

@@ -13,14 +13,14 @@ use crate::cli::exit;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
-use crate::cli::terminal::{Person, interactive};
+use crate::cli::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::host::process::ProcessId;
 use crate::host::secrets::{self, Ask, SecretError, Secrets};
 use crate::instance::{State, Store};
 use crate::keeper::client::{self, Launched};
 use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchOrder, Phase};
-use crate::plan::marked::{self, Marked};
+use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
 
 /// How long an interrupted launch may take to undo what it made.
@@ -37,11 +37,11 @@ pub(super) async fn secrets(
         return Ok(BTreeMap::new());
     }
     let (host, needs) = (host.clone(), plan.secrets.clone());
-    // On a thread of its own, so that a signal is heard while the person thinks.
+    // On a thread of its own, so that a signal is heard while the user thinks.
     let runtime = tokio::runtime::Handle::current();
     let resolving = tokio::task::spawn_blocking(move || -> Result<Secrets, SecretError> {
-        let mut person = if interactive() { Person::find().ok() } else { None };
-        let ask = person.as_mut().map(|person| person as &mut dyn Ask);
+        let mut user = if interactive() { TerminalUser::find().ok() } else { None };
+        let ask = user.as_mut().map(|user| user as &mut dyn Ask);
         runtime.block_on(secrets::resolve(&host, &needs, ask))
     });
     let resolved = tokio::select! {
@@ -56,15 +56,19 @@ pub(super) async fn secrets(
     Ok(secrets.values)
 }
 
-/// The values that [`marked::VARIABLE`] marks.
+/// The values that [`sensitive_env::VARIABLE`] marks.
 pub(super) fn marked(host: &Host, plan: &Plan, output: &Output) -> Result<Vec<SecretText>, CliError> {
-    let Marked { values, names, short } = Marked::of(host, plan).map_err(|error| {
+    let SensitiveEnv { values, names, short } = SensitiveEnv::of(host, plan).map_err(|error| {
         CliError::usage(error.to_string())
-            .about(marked::VARIABLE)
+            .about(sensitive_env::VARIABLE)
             .hint("write beginnings of variables' names, as in `AWS_,STRIPE_`")
     })?;
     if !names.is_empty() {
-        output.note(format!("may not leave, by {}: the values of {}", marked::VARIABLE, names.join(", ")));
+        output.note(format!(
+            "may not leave, by {}: the values of {}",
+            sensitive_env::VARIABLE,
+            names.join(", ")
+        ));
     }
     for name in short {
         output
@@ -211,12 +215,12 @@ impl From<SecretError> for CliError {
     }
 }
 
-/// What a phase works on, in the person's words.
+/// What a phase works on, in the user's words.
 fn words(phase: Phase, workspace: Workspace) -> &'static str {
     match phase {
         Phase::Keys => "registering its deploy keys",
         Phase::Network => "making its network",
-        Phase::Guard => "raising the guard at its door",
+        Phase::Guard => "raising the guard at its proxy",
         Phase::Provision if workspace == Workspace::Empty => "preparing the inside",
         Phase::Provision => "preparing the inside, with a copy of the directory",
         Phase::Agent => "starting the agent",

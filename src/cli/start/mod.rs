@@ -4,7 +4,7 @@
 //! flags + settings + manifests ─► resolved ─► plan ─► preflight ─► secrets ─► images  ─► keeper ─► session
 //!  choose                                     choose   preflight    host       prepare    launch    cli::session
 //! ```
-//! Nothing is made before the person said yes, and nothing secret is read before that either.
+//! Nothing is made before the user said yes, and nothing secret is read before that either.
 
 pub(super) mod backend;
 mod launch;
@@ -161,7 +161,7 @@ impl Start {
         Ok(Looked::Agreed(Box::new(Agreed { backend, plan, said, origin: Origin::New, resumed: None })))
     }
 
-    /// A project may suggest a bottle; only a person may take the suggestion.
+    /// A project may suggest a bottle; only a user may take the suggestion.
     fn check_suggestion(&self, resolved: &Resolved) -> Result<(), CliError> {
         if resolved.choice != BottleChoice::Suggested || self.dry_run {
             return Ok(());
@@ -227,7 +227,7 @@ enum Looked {
 pub(super) struct Agreed {
     pub(super) backend: Box<dyn Backend>,
     pub(super) plan: Plan,
-    /// What the person read of its image.
+    /// What the user read of its image.
     pub(super) said: Vec<String>,
     pub(super) origin: Origin,
     pub(super) resumed: Option<Resumed>,
@@ -294,7 +294,7 @@ fn refuse_unnamed_place(host: &Host) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Told before anything is made; the launch reads the keys again.
+/// ProgressSink before anything is made; the launch reads the keys again.
 pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
     for repo in &plan.repos {
         repo.host_keys().map_err(|error| {
@@ -305,7 +305,7 @@ pub(super) fn refuse_unknown_hosts(plan: &Plan) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Told before anything secret is asked for; the keeper's claim is what decides.
+/// ProgressSink before anything secret is asked for; the keeper's claim is what decides.
 fn refuse_taken(host: &Host, plan: &Plan) -> Result<(), CliError> {
     let slug = &plan.identity.slug;
     let taken =

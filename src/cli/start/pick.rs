@@ -10,17 +10,17 @@ use super::preflight::answer;
 use super::{LabelColor, Start};
 use crate::cli::choice::manifests;
 use crate::cli::error::{CliError, Kind};
-use crate::cli::output::{Ink, Output};
+use crate::cli::output::{Output, Styles};
 use crate::cli::picker::{self, Choice, List};
 use crate::cli::session::Signals;
-use crate::cli::terminal::{Person, interactive};
+use crate::cli::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::instance::Store;
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::provider::{self, program};
 use crate::resolve::{self, ResolveError, Resolved, Selection};
 
-/// Completes what was typed, where a person is there to be asked.
+/// Completes what was typed, where a user is there to be asked.
 pub(super) async fn missing(
     start: &mut Start,
     host: &Host,
@@ -31,16 +31,16 @@ pub(super) async fn missing(
         return Ok(());
     }
     let all = manifests(host);
-    let ink = output.err_ink();
+    let styles = output.err_styles();
     let everything = start.agent.is_none();
     if everything {
-        let agent = agent(host, &all, ink, signals).await?;
+        let agent = agent(host, &all, styles, signals).await?;
         output.note(format!("agent {agent}"));
         start.agent = Some(agent);
     }
     let Some(agent) = &start.agent else { return Ok(()) };
     if start.bottles.is_empty() && (everything || has_to_choose(agent, &all)) {
-        start.bottles = bottles(agent, None, &all, ink, signals).await?;
+        start.bottles = bottles(agent, None, &all, styles, signals).await?;
         say(&start.bottles, output);
     }
     if everything && start.label.is_none() {
@@ -63,7 +63,7 @@ pub(super) async fn again(
     let manifest = &resolved.manifest;
     let chosen = Some(&manifest.bottles[..]);
     let agent = &manifest.agent.name;
-    start.bottles = bottles(agent, chosen, &manifests(host), output.err_ink(), signals).await?;
+    start.bottles = bottles(agent, chosen, &manifests(host), output.err_styles(), signals).await?;
     say(&start.bottles, output);
     start.label = label(host, agent, signals).await?;
     start.color_label = if start.label.is_some() { color(signals).await? } else { None };
@@ -83,18 +83,23 @@ fn has_to_choose(agent: &Name, all: &Manifests) -> bool {
     found.is_some_and(|agent| agent.bottles.is_empty() || agent.source.place == Place::Project)
 }
 
-async fn agent(host: &Host, all: &Manifests, ink: Ink, signals: &mut Signals) -> Result<Name, CliError> {
+async fn agent(
+    host: &Host,
+    all: &Manifests,
+    styles: Styles,
+    signals: &mut Signals,
+) -> Result<Name, CliError> {
     let names = all.list(ManifestKind::Agent).entries.into_iter().map(|entry| entry.name);
     let mut described: Vec<(Rank, Name, Choice)> =
         names.map(|name| describe_agent(host, all, name)).collect();
     described.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let (names, choices): (Vec<Name>, Vec<Choice>) =
         described.into_iter().map(|(_, name, choice)| (name, choice)).unzip();
-    let chosen = answer(signals, move || picker::pick("Which agent?", List::one(choices), ink)).await?;
+    let chosen = answer(signals, move || picker::pick("Which agent?", List::one(choices), styles)).await?;
     chosen.first().and_then(|&index| names.get(index).cloned()).ok_or_else(cancelled)
 }
 
-/// Where something stands in a list: what can be started first, of that what is the person's own first.
+/// Where something stands in a list: what can be started first, of that what is the user's own first.
 type Rank = (u8, Reverse<Option<Place>>);
 
 /// The rank of an agent in the list, and how it looks there.
@@ -161,7 +166,7 @@ async fn bottles(
     agent: &Name,
     chosen: Option<&[Name]>,
     all: &Manifests,
-    ink: Ink,
+    styles: Styles,
     signals: &mut Signals,
 ) -> Result<Vec<Name>, CliError> {
     let found = all.agent(agent).map_err(ResolveError::from)?;
@@ -178,7 +183,7 @@ async fn bottles(
         names.iter().map(|name| describe_bottle(all, name, own.contains(name).then_some(mark))).collect();
     let list = List::several(choices, (0..chosen.len()).collect());
     let question = format!("Which bottles for {agent}, in order?");
-    let chosen = answer(signals, move || picker::pick(&question, list, ink)).await?;
+    let chosen = answer(signals, move || picker::pick(&question, list, styles)).await?;
     Ok(chosen.into_iter().filter_map(|index| names.get(index).cloned()).collect())
 }
 
@@ -212,7 +217,7 @@ async fn label(host: &Host, agent: &Name, signals: &mut Signals) -> Result<Optio
     let mut question = format!("Its name, or Enter for {agent} and five random characters:");
     loop {
         let asked = question.clone();
-        let typed = answer(signals, move || Person::find()?.line(&asked)).await?;
+        let typed = answer(signals, move || TerminalUser::find()?.line(&asked)).await?;
         if typed.trim().is_empty() {
             return Ok(None);
         }
@@ -229,7 +234,7 @@ async fn color(signals: &mut Signals) -> Result<Option<LabelColor>, CliError> {
     let chosen = answer(signals, || {
         let names: Vec<String> = colors.iter().map(|color| color.name()).collect();
         let words: Vec<&str> = std::iter::once("none").chain(names.iter().map(String::as_str)).collect();
-        Person::find()?.word("The colour of its name?", &words)
+        TerminalUser::find()?.word("The colour of its name?", &words)
     });
     Ok(chosen.await?.checked_sub(1).and_then(|index| colors.get(index).copied()))
 }

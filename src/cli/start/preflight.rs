@@ -8,22 +8,22 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::backend::{Backend, Exposed, Preview};
-use crate::cli::brief::{Brief, Tone, from_home, of_project};
 use crate::cli::error::{CliError, answered};
-use crate::cli::output::{Ink, Output, inert};
+use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
-use crate::cli::terminal::{Decision, Person, interactive};
+use crate::cli::summary::{Summary, Tone, from_home, of_project};
+use crate::cli::terminal::{Decision, TerminalUser, interactive};
 use crate::host::secrets::describe;
 use crate::plan::{Plan, Workspace};
-use crate::resolve::{Resolved, ResolvedManifest, Weakness, explain, weaknesses};
+use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
 
-/// Everything a person decides on.
+/// Everything a user decides on.
 pub(crate) struct View<'a> {
     pub(crate) resolved: &'a Resolved,
     pub(crate) plan: &'a Plan,
     pub(crate) preview: &'a Preview,
     pub(crate) backend: &'a dyn Backend,
-    /// The person's, for shorter paths.
+    /// The user's, for shorter paths.
     pub(crate) home: &'a Path,
 }
 
@@ -48,7 +48,7 @@ struct DryRun<'a> {
     notes: &'a [String],
     /// Which limits are kept only as well as can be.
     limits: &'a [String],
-    weaker: Vec<Weakness>,
+    weaker: Vec<WeakeningSetting>,
     manifest: &'a ResolvedManifest,
     routes: &'a str,
 }
@@ -62,7 +62,7 @@ struct Held {
 /// Prints all of it, and starts nothing.
 pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> Result<(), CliError> {
     if !output.json {
-        return output.print(&page(view, output.ink()));
+        return output.print(&page(view, output.styles()));
     }
     let plan = view.plan;
     output.print_json(&DryRun {
@@ -76,14 +76,14 @@ pub(crate) fn show_dry_run(view: &View<'_>, labelled: bool, output: &Output) -> 
         changed: &view.preview.changed,
         notes: &view.preview.notes,
         limits: &view.preview.limits,
-        weaker: weaknesses(&view.resolved.manifest),
+        weaker: weakening_settings(&view.resolved.manifest),
         manifest: &view.resolved.manifest,
         routes: &plan.egress.routes,
     })
 }
 
-/// Whether to go on. A person at a terminal is shown one screen and asked; otherwise the manifests are the
-/// person's word, and only what they should not miss is said.
+/// Whether to go on. A user at a terminal is shown one screen and asked; otherwise the manifests are the
+/// user's word, and only what they should not miss is said.
 pub(crate) async fn agreed(
     view: &View<'_>,
     yes: bool,
@@ -96,14 +96,14 @@ pub(crate) async fn agreed(
         }
         return Ok(Decision::Yes);
     }
-    let ink = output.err_ink();
-    output.say(&brief(view).text(ink, Some(MOST)));
+    let styles = output.err_styles();
+    output.say(&brief(view).text(styles, Some(MOST)));
     let question = format!("Start {} on {}?", view.plan.identity.agent, view.plan.backend);
     loop {
         let asked = question.clone();
-        match answer(signals, move || Person::find()?.decide(&asked)).await? {
+        match answer(signals, move || TerminalUser::find()?.decide(&asked)).await? {
             Decision::Explain => {
-                output.say(&page(view, ink));
+                output.say(&page(view, styles));
                 output.say("y starts it, e goes back to choose other bottles, anything else leaves");
             }
             decision => return Ok(decision),
@@ -111,12 +111,12 @@ pub(crate) async fn agreed(
     }
 }
 
-/// The person's answer to a question that decides whether anything is started.
+/// The user's answer to a question that decides whether anything is started.
 pub(crate) async fn ask(question: String, signals: &mut Signals) -> Result<bool, CliError> {
-    answer(signals, move || Person::find()?.confirm(&question)).await
+    answer(signals, move || TerminalUser::find()?.confirm(&question)).await
 }
 
-/// The answer to a question, which is asked on a thread of its own, so that a signal is heard while the person
+/// The answer to a question, which is asked on a thread of its own, so that a signal is heard while the user
 /// thinks.
 pub(super) async fn answer<T: Send + 'static>(
     signals: &mut Signals,
@@ -130,10 +130,10 @@ pub(super) async fn answer<T: Send + 'static>(
     answered(answer.unwrap_or_else(|error| Err(error.into())), "nothing was started")
 }
 
-/// One screen of it: what a person decides on, without the values that nobody wrote.
-fn brief(view: &View<'_>) -> Brief {
+/// One screen of it: what a user decides on, without the values that nobody wrote.
+fn brief(view: &View<'_>) -> Summary {
     let home = view.home;
-    let mut brief = Brief::new(view.resolved, home);
+    let mut brief = Summary::new(view.resolved, home);
     brief.row("runs", Tone::Plain, started_as(view.plan));
     brief.row("works in", Tone::Plain, vec![works_in(view.plan, home)]);
     brief.reach(&view.resolved.manifest, home, unisolated(view));
@@ -159,7 +159,7 @@ fn works_in(plan: &Plan, home: &Path) -> String {
     }
 }
 
-fn page(view: &View<'_>, ink: Ink) -> String {
+fn page(view: &View<'_>, styles: Styles) -> String {
     let mut text = explain(&view.resolved.manifest);
     let mut section = |heading: &str, lines: Vec<String>| {
         if !lines.is_empty() {
@@ -169,17 +169,17 @@ fn page(view: &View<'_>, ink: Ink) -> String {
             }
         }
     };
-    section(&ink.bold("started as"), started_as(view.plan));
-    section(&ink.bold("secrets it is given or stands for"), secrets(view.plan));
-    section(&ink.bold("seen of this machine, read-only"), exposed(view.preview));
-    section(&ink.bold("made before it starts"), view.preview.makes.clone());
-    section(&ink.yellow("its Dockerfile changed since it was built"), view.preview.changed.clone());
-    section(&ink.yellow("of its image"), view.preview.notes.clone());
-    section(&ink.yellow("of its limits"), view.preview.limits.clone());
-    section(&ink.yellow("from this project"), of_project(view.resolved));
-    section(&ink.red("weaker than usual"), weaker(view));
-    section(&ink.yellow("not part of this version"), missing(view));
-    section(&ink.yellow("passed over"), view.resolved.warnings.clone());
+    section(&styles.bold("started as"), started_as(view.plan));
+    section(&styles.bold("secrets it is given or stands for"), secrets(view.plan));
+    section(&styles.bold("seen of this machine, read-only"), exposed(view.preview));
+    section(&styles.bold("made before it starts"), view.preview.makes.clone());
+    section(&styles.yellow("its Dockerfile changed since it was built"), view.preview.changed.clone());
+    section(&styles.yellow("of its image"), view.preview.notes.clone());
+    section(&styles.yellow("of its limits"), view.preview.limits.clone());
+    section(&styles.yellow("from this project"), of_project(view.resolved));
+    section(&styles.red("weaker than usual"), weaker(view));
+    section(&styles.yellow("not part of this version"), missing(view));
+    section(&styles.yellow("passed over"), view.resolved.warnings.clone());
     text
 }
 
@@ -205,7 +205,7 @@ fn started_as(plan: &Plan) -> Vec<String> {
     vec![format!("{} {way}, on the backend {}", shown_argv(&plan.agent.argv), plan.backend)]
 }
 
-/// Arguments as a person would have to type them, where that is needed to tell them apart.
+/// Arguments as a user would have to type them, where that is needed to tell them apart.
 fn shown_argv(argv: &[String]) -> String {
     let plain = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || c == '\'');
     let words = argv.iter().map(|word| if plain(word) { word.clone() } else { format!("{word:?}") });
@@ -229,7 +229,7 @@ fn exposed(preview: &Preview) -> Vec<String> {
 fn weaker(view: &View<'_>) -> Vec<String> {
     let mut lines = unisolated(view);
     lines.extend(
-        weaknesses(&view.resolved.manifest)
+        weakening_settings(&view.resolved.manifest)
             .into_iter()
             .map(|weakness| format!("{} {} ({})", weakness.host, weakness.what.sentence(), weakness.origin)),
     );

@@ -1,16 +1,16 @@
-//! What a bottle is made of, found or built once the person agreed, and how far that is.
+//! What a bottle is made of, found or built once the user agreed, and how far that is.
 
 use std::sync::Arc;
 
 use super::not_prepared;
-use crate::backend::{Backend, Prepared, Step, Told};
+use crate::backend::{Backend, Prepared, ProgressSink, Step};
 use crate::cli::error::CliError;
 use crate::cli::output::Output;
 use crate::cli::progress::Progress;
 use crate::cli::session::{Signals, interrupted};
 use crate::plan::Plan;
 
-/// Finds or builds it; Ctrl-C ends a build. `said` are the notes that the person has read already.
+/// Finds or builds it; Ctrl-C ends a build. `said` are the notes that the user has read already.
 pub(super) async fn prepare(
     backend: &dyn Backend,
     plan: &Plan,
@@ -20,7 +20,7 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, CliError> {
     let progress = Arc::new(Progress::start(output));
     let shown = progress.clone();
-    let told = Told::new(move |step: Step| shown.step(&step));
+    let told = ProgressSink::new(move |step: Step| shown.step(&step));
     let prepared = tokio::select! {
         prepared = backend.prepare(plan, &told) => prepared,
         number = signals.end() => {

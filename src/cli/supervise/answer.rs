@@ -1,6 +1,6 @@
 //! The one place that answers a question.
 //!
-//! Where the answer changes the door the bottle's keeper is asked, and says what came of it; else an answer is a
+//! Where the answer changes the proxy the bottle's keeper is asked, and says what came of it; else an answer is a
 //! file that the keeper takes. The first answer counts.
 
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::keeper::protocol::{KeeperEvent, KeeperRequest};
 
-/// What a person says to a question.
+/// What a user says to a question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Yes.
@@ -62,7 +62,7 @@ pub(super) struct Saved {
 pub(crate) struct Unsaved {
     /// Why.
     pub(crate) why: String,
-    /// What the person may write into it.
+    /// What the user may write into it.
     pub(crate) routes: String,
 }
 
@@ -152,7 +152,7 @@ fn may_pass(
     Ok(())
 }
 
-/// What a person wrote to apply instead, in our own words.
+/// What a user wrote to apply instead, in our own words.
 ///
 /// # Errors
 /// What of it cannot be: a lower-case fragment.
@@ -173,7 +173,7 @@ fn response(
         final_file,
         scope: Scope::Run,
         decided_at: Timestamp::now(),
-        decided_by: person(),
+        decided_by: user(),
     }
 }
 
@@ -196,7 +196,7 @@ async fn carried_out(host: &Host, proposal: &Proposal, response: Response) -> Re
 }
 
 /// Who answers: the user's name, or number where it has none.
-fn person() -> String {
+fn user() -> String {
     let user = nix::unistd::getuid();
     let named = nix::unistd::User::from_uid(user).ok().flatten();
     named.map_or_else(|| user.to_string(), |user| user.name)

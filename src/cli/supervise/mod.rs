@@ -1,4 +1,4 @@
-//! `bottle supervise`: what bottles ask of a person, and the person's answers.
+//! `bottle supervise`: what bottles ask of a user, and the user's answers.
 //!
 //! Everything that is asked comes from inside a bottle: it is shown inert, and never anything but shown.
 //!

@@ -11,11 +11,11 @@ use super::answer::{self, Decision, Saved};
 use super::opens::{Changed, asked as asked_for, disguise, opens};
 use super::scope::{Addition, Holds, Wanted};
 use super::waiting::{all, find, first_line, span, stands};
-use crate::cli::cells::wrapped;
 use crate::cli::error::{CliError, Kind};
+use crate::cli::json_schema::{Answered, Question};
 use crate::cli::layout::Table;
 use crate::cli::output::{Output, one_line};
-use crate::cli::shapes::{Answered, Question};
+use crate::cli::text_layout::wrapped;
 use crate::host::Host;
 
 pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
@@ -27,12 +27,12 @@ pub(super) fn list(host: &Host, output: &Output) -> Result<(), CliError> {
     if !pending.iter().any(|pending| pending.state == State::Waiting) {
         output.note("nothing waits for an answer");
     }
-    let ink = output.ink();
+    let styles = output.styles();
     let row = |pending: &Pending| {
         let Proposal { id, bottle_slug, tool, justification, .. } = &pending.proposal;
         let waits = match pending.state {
-            State::Waiting => ink.green(&stands(pending, now)),
-            _ => ink.yellow(&stands(pending, now)),
+            State::Waiting => styles.green(&stands(pending, now)),
+            _ => styles.yellow(&stands(pending, now)),
         };
         let id = id.short().to_owned();
         vec![id, bottle_slug.to_string(), tool.name().to_owned(), waits, theirs(&first_line(justification))]
@@ -65,20 +65,20 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
         let gains = opens.and_then(Result::ok).map(|opens| opens.gains);
         return output.print_json(&Question { gains, ..Question::from(&pending) });
     }
-    let ink = output.ink();
+    let styles = output.styles();
     let Proposal { id, bottle_slug, tool, justification, arrival_timestamp, asked_before, .. } =
         &pending.proposal;
     let asked = arrival_timestamp.strftime("%Y-%m-%d %H:%M:%SZ");
     let ago = span(now.duration_since(*arrival_timestamp));
-    let field = |name: &str, text: &str| format!("  {name:<7} {}", ink.hanging(text, 10));
+    let field = |name: &str, text: &str| format!("  {name:<7} {}", styles.hanging(text, 10));
     // Behind a bar each, also what goes on below: none of it may look like a line of ours.
-    let room = ink.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
+    let room = styles.width().map_or(usize::MAX, |columns| columns.saturating_sub(2 + BAR.len()).max(1));
     let foreign = |text: &str| {
-        let lines = wrapped(text.trim_end(), room, ink);
+        let lines = wrapped(text.trim_end(), room, styles);
         lines.iter().map(|line| format!("  {}", theirs(line))).collect::<Vec<_>>().join("\n")
     };
     let mut lines = vec![
-        format!("{} of {}", ink.bold(tool.name()), ink.bold(bottle_slug.as_str())),
+        format!("{} of {}", styles.bold(tool.name()), styles.bold(bottle_slug.as_str())),
         field("id", id.as_str()),
         field("asked", &format!("{asked}, {ago} ago")),
         field("waits", &stands(&pending, now)),
@@ -98,13 +98,14 @@ pub(super) fn show(host: &Host, output: &Output, id: &str) -> Result<(), CliErro
         }
         Some(Ok(opens)) => {
             lines.push("\n  It would open:".to_owned());
-            lines.extend(opens.gains.iter().map(|gain| format!("  - {}", ink.hanging(&one_line(gain), 4))));
+            lines
+                .extend(opens.gains.iter().map(|gain| format!("  - {}", styles.hanging(&one_line(gain), 4))));
             for host in &opens.disguised {
-                lines.push(format!("  {}", ink.yellow(&ink.hanging(&disguise(host), 2))));
+                lines.push(format!("  {}", styles.yellow(&styles.hanging(&disguise(host), 2))));
             }
         }
         Some(Err(why)) => {
-            lines.push(format!("\n  It cannot be applied: {}", ink.hanging(&one_line(&why), 2)));
+            lines.push(format!("\n  It cannot be applied: {}", styles.hanging(&one_line(&why), 2)));
         }
     }
     output.print(&lines.join("\n"))?;
@@ -190,7 +191,7 @@ fn answer(host: &Host, output: &Output, pending: &Pending, decision: Decision) -
     }
 }
 
-/// What a person wrote instead, checked, in our own words.
+/// What a user wrote instead, checked, in our own words.
 fn edited(path: &Path) -> Result<String, CliError> {
     let unread = |error: std::io::Error| {
         CliError::usage(format!("cannot read {}: {error}", path.display()))

@@ -13,11 +13,11 @@ use crate::cli::error::{CliError, Kind};
 use crate::host::Host;
 use crate::instance::{State, Store};
 use crate::manifest::append::{appended, of_routes};
-use crate::manifest::put::{path_of, put, put_new};
+use crate::manifest::write_manifest::{path_of, write_manifest, write_new_manifest};
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
 use crate::resolve::ResolveError;
 
-/// What a person wants.
+/// What a user wants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// It holds for the next request that the routes let through.
@@ -49,7 +49,7 @@ impl Wanted {
     /// The same with everything that is needed to do it: nothing is done yet. `text` is what would apply.
     ///
     /// # Errors
-    /// When it is not clear which file is meant, or that one is not the person's.
+    /// When it is not clear which file is meant, or that one is not the user's.
     pub(super) fn settle(&self, host: &Host, proposal: &Proposal, text: &str) -> Result<Holds, CliError> {
         match self {
             Self::Once => Ok(Holds::Once),
@@ -72,7 +72,7 @@ pub(super) enum Holds {
     /// See [`Wanted::Run`].
     #[default]
     Run,
-    /// With what the person was shown of the file.
+    /// With what the user was shown of the file.
     Saved(Box<Addition>),
 }
 
@@ -87,7 +87,7 @@ impl Holds {
     }
 }
 
-/// Routes about to be added to a person's file.
+/// Routes about to be added to a user's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Addition {
     name: Name,
@@ -103,7 +103,7 @@ impl Addition {
     /// Routes for this bottle's file; without a name, for the one that `slug` was started from. Nothing is written.
     ///
     /// # Errors
-    /// When it is not clear which file is meant, or that one is not the person's.
+    /// When it is not clear which file is meant, or that one is not the user's.
     pub(in crate::cli) fn of(
         host: &Host,
         slug: &Slug,
@@ -144,8 +144,12 @@ impl Addition {
         }
         let failed = |error: std::io::Error| error.to_string();
         match self.before {
-            Some(_) => put(&host.home, ManifestKind::Bottle, &self.name, text).map_err(failed),
-            None if put_new(&host.home, ManifestKind::Bottle, &self.name, text).map_err(failed)? => Ok(()),
+            Some(_) => write_manifest(&host.home, ManifestKind::Bottle, &self.name, text).map_err(failed),
+            None if write_new_manifest(&host.home, ManifestKind::Bottle, &self.name, text)
+                .map_err(failed)? =>
+            {
+                Ok(())
+            }
             None => Err("it was made meanwhile".to_owned()),
         }
     }
@@ -156,7 +160,7 @@ impl Addition {
     }
 }
 
-/// The bottles that one was started from whose files are the person's.
+/// The bottles that one was started from whose files are the user's.
 pub(super) fn files(host: &Host, slug: &Slug) -> Vec<Name> {
     let record = match Store::of(host).state(slug) {
         Some(State::Alive(record) | State::Dead(record) | State::Preserved(record)) => record,
@@ -192,7 +196,7 @@ fn only(mut names: Vec<Name>, slug: &Slug) -> Result<Name, CliError> {
     }
 }
 
-/// What stands in the person's bottle of this name; none where there is none.
+/// What stands in the user's bottle of this name; none where there is none.
 fn text_of(all: &Manifests, name: &Name) -> Result<Option<(crate::manifest::Source, String)>, CliError> {
     let found = all.find(ManifestKind::Bottle, name).map_err(ResolveError::from)?;
     let Some(entry) = found else { return Ok(None) };

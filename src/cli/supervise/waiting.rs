@@ -1,4 +1,4 @@
-//! What waits for a person, and how it stands.
+//! What waits for a user, and how it stands.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Questions to the person on `/dev/tty`, so that they work while standard input carries data.
+//! Questions to the user on `/dev/tty`, so that they work while standard input carries data.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -12,14 +12,14 @@ use crate::host::secrets::Ask;
 /// The longest answer; what is typed beyond is ignored.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// Whether there is a person to ask: they see standard error and have a terminal to answer on.
+/// Whether there is a user to ask: they see standard error and have a terminal to answer on.
 pub(crate) fn interactive() -> bool {
-    io::stderr().is_terminal() && Person::find().is_ok()
+    io::stderr().is_terminal() && TerminalUser::find().is_ok()
 }
 
-/// The person at the terminal.
+/// The user at the terminal.
 #[derive(Debug)]
-pub(crate) struct Person {
+pub(crate) struct TerminalUser {
     terminal: File,
 }
 
@@ -42,8 +42,8 @@ enum Answer {
     Cancelled,
 }
 
-impl Person {
-    /// The person of this process's controlling terminal.
+impl TerminalUser {
+    /// The user of this process's controlling terminal.
     ///
     /// # Errors
     /// When there is none.
@@ -51,7 +51,7 @@ impl Person {
         Ok(Self { terminal: OpenOptions::new().read(true).write(true).open("/dev/tty")? })
     }
 
-    /// Asks for yes or no; only `y` and `yes` mean yes. Nothing when the person presses Ctrl-C.
+    /// Asks for yes or no; only `y` and `yes` mean yes. Nothing when the user presses Ctrl-C.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -65,7 +65,7 @@ impl Person {
         }
     }
 
-    /// Asks whether to start; only `y` and `yes` mean yes. Nothing when the person presses Esc or Ctrl-C.
+    /// Asks whether to start; only `y` and `yes` mean yes. Nothing when the user presses Esc or Ctrl-C.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -79,7 +79,7 @@ impl Person {
         }))
     }
 
-    /// Asks for a line of text. Nothing when the person presses Esc or Ctrl-C.
+    /// Asks for a line of text. Nothing when the user presses Esc or Ctrl-C.
     ///
     /// # Errors
     /// When the terminal is gone, or what was typed is no text.
@@ -94,7 +94,7 @@ impl Person {
     }
 
     /// Shows the names with a number each, and asks for one, by number or name; again until it is one. Nothing
-    /// when the person presses Esc or Ctrl-C.
+    /// when the user presses Esc or Ctrl-C.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -115,7 +115,7 @@ impl Person {
     }
 
     /// Asks for one of these words, by its beginning; nothing typed is the first. Again until it is one. Nothing
-    /// when the person presses Esc or Ctrl-C.
+    /// when the user presses Esc or Ctrl-C.
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -175,7 +175,7 @@ impl Person {
     }
 }
 
-impl Ask for Person {
+impl Ask for TerminalUser {
     fn secret(&mut self, question: &str) -> io::Result<Option<Secret>> {
         let plain: String = question.chars().filter(|c| !c.is_control()).collect();
         match self.answer(&format!("{plain}: "), false)? {

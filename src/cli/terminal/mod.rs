@@ -1,4 +1,4 @@
-//! The person's terminal: taken over for a session, asked for answers, and always given back.
+//! The user's terminal: taken over for a session, asked for answers, and always given back.
 //!
 //! ```text
 //! raw      raw mode and the window's title; undone by drop, panic and signals alike
@@ -24,7 +24,7 @@ use std::os::fd::AsFd;
 
 use bottle_contract::session::guest::Size;
 
-pub(crate) use ask::{Decision, Person, interactive};
+pub(crate) use ask::{Decision, TerminalUser, interactive};
 pub(crate) use detach::Detach;
 pub(crate) use input::chunks;
 pub(crate) use killed::put_right;

@@ -20,7 +20,7 @@ const PASTES: &[u8] = b"\x1b[?2004h";
 /// The least that a list can be shown on.
 const LEAST: (u16, u16) = (40, 10);
 
-/// The person's terminal, taken over until this is dropped, or [`super::restore`] is called.
+/// The user's terminal, taken over until this is dropped, or [`super::restore`] is called.
 pub(crate) struct FullScreen {
     terminal: Terminal<CrosstermBackend<File>>,
 }
@@ -54,7 +54,7 @@ impl FullScreen {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub(crate) fn tell_pastes(&mut self) -> io::Result<()> {
+    pub(crate) fn report_pastes(&mut self) -> io::Result<()> {
         raw::note_output(PASTES);
         self.terminal.backend_mut().write_all(PASTES)
     }
@@ -106,11 +106,11 @@ impl FullScreen {
     }
 }
 
-/// What came of waiting for the person.
+/// What came of waiting for the user.
 #[derive(Debug)]
 pub(crate) enum Typed {
     Key(KeyEvent),
-    /// See [`FullScreen::tell_pastes`].
+    /// See [`FullScreen::report_pastes`].
     Pasted(String),
     /// The terminal has another size.
     Resized,

@@ -1,6 +1,6 @@
 //! `$BOTTLE_HOME/secrets.yml`: for a variable that is not set, where its value is read from instead.
 //!
-//! References only, never a value: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A person makes an entry by answering
+//! References only, never a value: `NAME: file:PATH` or `NAME: cmd:COMMAND`. A user makes an entry by answering
 //! the question for a secret with a reference instead of the secret.
 
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use crate::manifest::error::{Fault, listed};
 use crate::manifest::keys;
 use crate::manifest::located::{Position, START};
 use crate::manifest::yaml::{Node, Value};
-use crate::nearest::nearest;
+use crate::suggest::suggest;
 
 /// A fault on its way from the value it is about to the root, gathering place and path.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ fn unknown_key(at: Position, path: &str, key: &str, known: &'static [&'static st
     }
     let accepted = keys::offered_keys(known);
     let accepted_list = listed(accepted.iter().copied());
-    match nearest(key, accepted.iter().copied()) {
+    match suggest(key, accepted.iter().copied()) {
         Some(meant) => fault.hint(format!("did you mean `{meant}`? accepted here: {accepted_list}")),
         None => fault.hint(format!("accepted here: {accepted_list}")),
     }
@@ -146,7 +146,7 @@ impl de::Error for DecodeError {
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        let hint = nearest(word, known.iter().copied()).map(|meant| format!("did you mean `{meant}`?"));
+        let hint = suggest(word, known.iter().copied()).map(|meant| format!("did you mean `{meant}`?"));
         let known = listed(known.iter().copied()).replace(" and ", " or ");
         Self::predicate(format!("must be {known}"), hint)
     }

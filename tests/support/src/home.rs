@@ -1,4 +1,4 @@
-//! A throw-away person: a home with a `.bottle` in it, a runtime folder, a project folder.
+//! A throw-away user: a home with a `.bottle` in it, a runtime folder, a project folder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -39,7 +39,7 @@ impl TestHome {
         Ok(Self { root, agents: vec!["probe".to_owned()], environment: Vec::new(), cleanup: true })
     }
 
-    /// The person's home.
+    /// The user's home.
     #[must_use]
     pub fn home(&self) -> PathBuf {
         self.root.path().join("home")
@@ -167,7 +167,7 @@ impl TestHome {
         Ok(why.is_none())
     }
 
-    /// The person's git in their project, with a name and nothing of this machine's configuration; what it printed.
+    /// The user's git in their project, with a name and nothing of this machine's configuration; what it printed.
     ///
     /// # Errors
     /// When there is no git, and when it fails, with what it said.
@@ -210,7 +210,7 @@ impl TestHome {
         Ok(scrub)
     }
 
-    /// What was kept is a person's, so that no cleanup takes it; its containers outlive the home's files.
+    /// What was kept is a user's, so that no cleanup takes it; its containers outlive the home's files.
     fn discard_kept(&self) -> Result<()> {
         let listed = self.program(["list", "--json"])?.run()?.json()?;
         for bottle in listed.as_array().into_iter().flatten().filter(|bottle| bottle["status"] == "preserved")

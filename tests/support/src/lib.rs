@@ -1,7 +1,7 @@
 //! What the tests and benches of the whole program share: fake servers, temporary homes, terminals.
 //!
 //! It owns nothing of the product and links none of it: the program under test is the real `bottle`
-//! binary, started as a person would start it.
+//! binary, started as a user would start it.
 //!
 //! ```text
 //! authority ──► server ──► fake_llm   the model's side of a scripted agent, refuses every key but the real one

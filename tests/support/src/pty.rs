@@ -1,4 +1,4 @@
-//! A program on a terminal of its own, read back as a person would see it.
+//! A program on a terminal of its own, read back as a user would see it.
 
 mod child;
 
@@ -100,7 +100,7 @@ impl Pty {
     }
 
     /// Whether the terminal is in the state a shell expects: lines and echo. A program that leaves it
-    /// otherwise has broken the person's terminal.
+    /// otherwise has broken the user's terminal.
     ///
     /// # Errors
     /// When the terminal is gone.

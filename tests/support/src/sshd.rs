@@ -71,7 +71,7 @@ impl Sshd {
         let at = |name: &str| folder.join(name);
         make_key(&at("host"))?;
         let port = TcpListener::bind((address, 0))?.local_addr()?.port();
-        // Without a home, a shell runs nothing of a person's before it runs git.
+        // Without a home, a shell runs nothing of a user's before it runs git.
         let config = format!(
             "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nStrictModes no\nUsePAM no\nPidFile none\nSetEnv HOME=/nonexistent\n{lines}",

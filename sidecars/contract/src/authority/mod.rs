@@ -5,7 +5,7 @@
 //! is within some [`Gain`]; a gain may turn out to be no more than was allowed before (two regular
 //! expressions compare by their text).
 
-mod words;
+mod describe;
 
 use crate::route::{ConnectTo, HostPattern, RequestMatch, Route, RouteTable};
 

@@ -3,9 +3,9 @@
 use http::HeaderMap;
 use http::header::{CONNECTION, UPGRADE};
 
-/// How the request came to the door.
+/// How the request came to the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WayIn<'a> {
+pub enum Ingress<'a> {
     /// Absolute-form (`GET http://host/path`) on the proxy port.
     Absolute,
     /// Inside a tunnel that was opened with this authority.
@@ -25,7 +25,7 @@ pub enum WayIn<'a> {
 pub enum UrlScheme {
     /// Plain.
     Http,
-    /// Over TLS, which the door has opened.
+    /// Over TLS, which the proxy has opened.
     Https,
 }
 
@@ -44,7 +44,7 @@ impl UrlScheme {
 #[derive(Debug, Clone, Copy)]
 pub struct RequestFacts<'a> {
     /// How it came in.
-    pub way: WayIn<'a>,
+    pub way: Ingress<'a>,
     /// Of its URL.
     pub scheme: UrlScheme,
     /// Server name of the TLS hello it came under.

@@ -14,7 +14,7 @@ pub struct Findings {
 /// One thing that should not leave, after remembered approvals have been taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// A credential's shape, or a known value that a person may approve for this host.
+    /// A credential's shape, or a known value that a user may approve for this host.
     Secret,
     /// An injected credential or the canary; nobody can approve these.
     Unapprovable,
@@ -62,11 +62,11 @@ impl Findings {
         if redacts && !self.after_redaction {
             Verdict::Redact(allowed)
         } else if structure {
-            Verdict::Refuse(Refusal::later(Reason::StructureRefused, &allowed.host, &self.detail))
+            Verdict::Deny(Refusal::later(Reason::StructureRefused, &allowed.host, &self.detail))
         } else if on_match == OnMatch::Supervise && !unapprovable {
             Verdict::Ask(allowed)
         } else {
-            Verdict::Refuse(Refusal::later(Reason::SecretFound, &allowed.host, &self.detail))
+            Verdict::Deny(Refusal::later(Reason::SecretFound, &allowed.host, &self.detail))
         }
     }
 }

@@ -19,17 +19,17 @@
 
 mod facts;
 mod findings;
+mod forge_writes;
 mod git;
 mod matching;
 mod names;
 mod quick_action;
 mod reason;
 mod refusal;
-mod side_door;
 mod tunnel;
 mod url;
 
-pub use facts::{RequestFacts, UrlScheme, WayIn, is_websocket_upgrade};
+pub use facts::{Ingress, RequestFacts, UrlScheme, is_websocket_upgrade};
 pub use findings::{Finding, Findings};
 pub use git::Git;
 pub use matching::form_methods;
@@ -53,10 +53,10 @@ pub enum Verdict<'t, 'f> {
     Allow(Allowed<'t, 'f>),
     /// Rewrite what was found, then decide again with [`Findings::after_redaction`].
     Redact(Allowed<'t, 'f>),
-    /// Hold it and ask a person, then decide again.
+    /// Hold it and ask a user, then decide again.
     Ask(Allowed<'t, 'f>),
     /// Answer this instead.
-    Refuse(Refusal),
+    Deny(Refusal),
 }
 
 /// A request in the form in which it was decided on, which is the form in which it is forwarded.
@@ -86,7 +86,7 @@ pub fn decide<'t, 'f>(
 ) -> Verdict<'t, 'f> {
     match allow(table, facts, loaded) {
         Ok(allowed) => findings.weigh(allowed),
-        Err(refusal) => Verdict::Refuse(*refusal),
+        Err(refusal) => Verdict::Deny(*refusal),
     }
 }
 
@@ -121,8 +121,8 @@ fn allow<'t, 'f>(
     if !matching::any(route, &methods, &target.path.text, facts.headers) {
         return Err(Refusal::request(&host, route, facts.method, &target.path.text).into());
     }
-    if table.is_forge(&host) && side_door::refuses(route, &methods, &target.path, facts.headers) {
-        return Err(Refusal::side_door(&host, facts.method, &target.path.text).into());
+    if table.is_forge(&host) && forge_writes::refuses(route, &methods, &target.path, facts.headers) {
+        return Err(Refusal::forge_write(&host, facts.method, &target.path.text).into());
     }
     match &route.auth {
         Some(auth) if !loaded(auth.source.name()) => Err(Refusal::credential(&host).into()),

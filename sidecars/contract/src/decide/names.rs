@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::header::HOST;
 
-use super::{Refusal, RequestFacts, WayIn};
+use super::{Ingress, Refusal, RequestFacts};
 use crate::canonical::{self, Authority, BadHost};
 
 /// The one host that CONNECT target, SNI, `:authority` and every `Host` name, with the port it is asked
@@ -12,14 +12,14 @@ use crate::canonical::{self, Authority, BadHost};
 pub(super) fn agreed<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16), Box<Refusal>> {
     let mut names = Names { host: None, port: None };
     match facts.way {
-        WayIn::Transparent { port } => names.port = Some(port),
-        WayIn::Connect { authority } => {
+        Ingress::Transparent { port } => names.port = Some(port),
+        Ingress::Connect { authority } => {
             names.authority("the CONNECT target", authority)?;
             if names.port.is_none() {
                 return Err(Refusal::authority(authority, "the CONNECT target names no port").into());
             }
         }
-        WayIn::Absolute => {}
+        Ingress::Absolute => {}
     }
     if let Some(authority) = facts.authority {
         names.authority("the request's authority", authority)?;

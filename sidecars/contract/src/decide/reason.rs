@@ -28,7 +28,7 @@ pub enum Reason {
     SecretFound,
     /// A structural finding (CRLF).
     StructureRefused,
-    /// A person said no.
+    /// A user said no.
     ApprovalRejected,
     /// Nobody answered in time.
     ApprovalTimeout,
@@ -76,7 +76,7 @@ impl Reason {
         }
     }
 
-    /// The same for a person, as a fragment that a finding may follow.
+    /// The same for a user, as a fragment that a finding may follow.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -91,7 +91,7 @@ impl Reason {
             Self::CredentialMissing => "the route's credential is not loaded",
             Self::SecretFound => "a secret was found",
             Self::StructureRefused => "it is not built as one that may pass",
-            Self::ApprovalRejected => "a person said no",
+            Self::ApprovalRejected => "a user said no",
             Self::ApprovalTimeout => "nobody answered in time",
             Self::BodyTooLarge => "its body is too large",
             Self::AddressForbidden => "the host leads to a forbidden address",

@@ -1,4 +1,4 @@
-//! Refusals: the reason, and a sentence that helps an agent and a person to the next step.
+//! Refusals: the reason, and a sentence that helps an agent and a user to the next step.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,21 +13,21 @@ use crate::route::Route;
 const ASK_TOOL: &str = "egress-block";
 
 /// What a sentence ends with when the agent may ask by itself. True also where nobody answers the tool.
-const ASK: &str = "Ask the person to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
-/// What a sentence ends with when only the person can change it.
-const PERSON: &str = "Only the person can change that, in the bottle's manifest.";
+const ASK: &str = "Ask the user to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
+/// What a sentence ends with when only the user can change it.
+const PERSON: &str = "Only the user can change that, in the bottle's manifest.";
 
 /// The status on which clients of WebSockets ask again without.
 const UPGRADE_REQUIRED: u16 = 426;
 
-/// A request that is answered by the door itself.
+/// A request that is answered by the proxy itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// Why.
     pub reason: Reason,
     /// The host it was about, canonical where it had one.
     pub host: String,
-    /// For the agent and the person.
+    /// For the agent and the user.
     pub sentence: String,
     /// HTTP status of the answer.
     pub status: u16,
@@ -57,7 +57,7 @@ impl Refusal {
         Self { reason, host: host.to_owned(), sentence, status: reason.status(), tool: None }
     }
 
-    /// Adds that the agent may ask for it, unless only the person can.
+    /// Adds that the agent may ask for it, unless only the user can.
     fn proposable(mut self, may_ask: bool) -> Self {
         self.sentence.push(' ');
         self.sentence.push_str(if may_ask { ASK } else { PERSON });
@@ -89,7 +89,7 @@ impl Refusal {
             Reason::StructureRefused => {
                 format!("The request to `{host}` is not built as one that may pass{colon}.")
             }
-            Reason::ApprovalRejected => format!("The person refused this request to `{host}`{colon}."),
+            Reason::ApprovalRejected => format!("The user refused this request to `{host}`{colon}."),
             Reason::ApprovalTimeout => {
                 format!("Nobody answered in time whether this may go to `{host}`{colon}.")
             }
@@ -97,7 +97,7 @@ impl Refusal {
                 format!("The body is larger than what is let through to `{host}`{colon}.")
             }
             Reason::AddressForbidden => format!(
-                "`{host}` leads to an address that no bottle may reach{colon}. If it is meant, the person can say \
+                "`{host}` leads to an address that no bottle may reach{colon}. If it is meant, the user can say \
                  `private: true` in its route."
             ),
             Reason::InjectionFound => format!("The answer of `{host}` tries to take over its reader{colon}."),
@@ -113,13 +113,13 @@ impl Refusal {
         Self::new(reason, host, sentence)
     }
 
-    /// A request that only a person could let pass, and no person can be asked. `detail` as in
+    /// A request that only a user could let pass, and no user can be asked. `detail` as in
     /// [`later`](Self::later).
     #[must_use]
     pub fn unasked(host: &str, detail: &str) -> Self {
         let mut refusal = Self::later(Reason::SecretFound, host, detail);
         refusal.sentence.push_str(
-            " This bottle has nobody to ask about it; the person can choose what happens with \
+            " This bottle has nobody to ask about it; the user can choose what happens with \
              `dlp.outbound_on_match` in the route.",
         );
         refusal
@@ -131,11 +131,11 @@ impl Refusal {
         Self::new(Reason::LockedOut, host, lock_out::SENTENCE.to_owned())
     }
 
-    /// An answer that cannot be handed to the bottle, because the door cannot read it.
+    /// An answer that cannot be handed to the bottle, because the proxy cannot read it.
     #[must_use]
     pub fn unreadable_answer(host: &str, detail: &str) -> Self {
         let sentence =
-            format!("The answer of `{host}` is held back, because the door cannot read it: {detail}.");
+            format!("The answer of `{host}` is held back, because the proxy cannot read it: {detail}.");
         Self::new(Reason::StructureRefused, host, sentence)
     }
 
@@ -220,11 +220,11 @@ impl Refusal {
         }
     }
 
-    pub(super) fn side_door(host: &str, method: &str, path: &str) -> Self {
+    pub(super) fn forge_write(host: &str, method: &str, path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         let sentence = format!(
             "`{method} {path}` could write to a repository on `{host}` beside the git gate, which reads what is pushed. \
-             Push instead. Only the person can let this pass, by a method and a path that name it in the route's \
+             Push instead. Only the user can let this pass, by a method and a path that name it in the route's \
              `matches`."
         );
         Self::new(Reason::UseGitGate, host, sentence)
@@ -247,7 +247,7 @@ impl Refusal {
         Self::new(Reason::RequestNotAllowed, host, sentence).proposable(agent_may_widen(route))
     }
 
-    /// Whether it only says to ask another way, as the route means it to: nothing a person has to hear of.
+    /// Whether it only says to ask another way, as the route means it to: nothing a user has to hear of.
     #[must_use]
     pub fn asks_to_fall_back(&self) -> bool {
         self.status == UPGRADE_REQUIRED
@@ -261,7 +261,7 @@ impl Refusal {
     /// Does not name the slot: what a bottle's slots are called is no business of the agent.
     pub(super) fn credential(host: &str) -> Self {
         let sentence = format!(
-            "The credential for `{host}` is not loaded, so nothing is sent there. The person can give it by starting \
+            "The credential for `{host}` is not loaded, so nothing is sent there. The user can give it by starting \
              the bottle again."
         );
         Self::new(Reason::CredentialMissing, host, sentence)

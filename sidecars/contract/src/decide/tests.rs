@@ -59,13 +59,13 @@ fn word(verdict: &Verdict<'_, '_>) -> &'static str {
         Verdict::Allow(_) => "allow",
         Verdict::Redact(_) => "redact",
         Verdict::Ask(_) => "ask",
-        Verdict::Refuse(refusal) => refusal.reason.as_str(),
+        Verdict::Deny(refusal) => refusal.reason.as_str(),
     }
 }
 
 fn over_tls<'a>(host: &'a str, method: &'a str, target: &'a str, headers: &'a HeaderMap) -> RequestFacts<'a> {
     RequestFacts {
-        way: WayIn::Transparent { port: 443 },
+        way: Ingress::Transparent { port: 443 },
         scheme: UrlScheme::Https,
         sni: None,
         authority: Some(host),
@@ -406,8 +406,8 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
 #[test]
 fn every_name_of_the_server_agrees() {
     let table = table();
-    let connect = |authority| WayIn::Connect { authority };
-    let transparent = |port| WayIn::Transparent { port };
+    let connect = |authority| Ingress::Connect { authority };
+    let transparent = |port| Ingress::Transparent { port };
     for (way, sni, authority, hosts, expected) in [
         (connect("open.example:443"), Some("open.example"), None, &["open.example"][..], "allow"),
         (connect("OPEN.example:443"), Some("open.EXAMPLE"), None, &["open.example:443"], "allow"),
@@ -430,9 +430,9 @@ fn every_name_of_the_server_agrees() {
         (transparent(443), Some("open.example:443"), None, &["open.example"], "authority-mismatch"),
         (transparent(443), None, None, &[], "authority-mismatch"),
         (transparent(443), Some("open.example"), None, &["plain.example"], "authority-mismatch"),
-        (WayIn::Absolute, None, Some("open.example"), &["open.example"], "allow"),
-        (WayIn::Absolute, None, Some("open.example"), &["plain.example"], "authority-mismatch"),
-        (WayIn::Absolute, None, Some("open.example"), &["open.example:8443"], "authority-mismatch"),
+        (Ingress::Absolute, None, Some("open.example"), &["open.example"], "allow"),
+        (Ingress::Absolute, None, Some("open.example"), &["plain.example"], "authority-mismatch"),
+        (Ingress::Absolute, None, Some("open.example"), &["open.example:8443"], "authority-mismatch"),
     ] {
         let pairs: Vec<_> = hosts.iter().map(|host| ("host", *host)).collect();
         let headers = headers(&pairs);
@@ -454,13 +454,13 @@ fn every_name_of_the_server_agrees() {
 #[test]
 fn only_unopened_hosts_are_decided_before_a_request_is_read() {
     let table = table();
-    let connect = |authority| WayIn::Connect { authority };
+    let connect = |authority| Ingress::Connect { authority };
     assert!(matches!(decide_connect(&table, "pinned.example:443"), Tunnel::Pass(_)));
     for inspected in ["open.example:443", "other.example:443", "pinned.example:8443"] {
         assert_eq!(decide_connect(&table, inspected), Tunnel::Inspect, "{inspected}");
     }
     for bad in ["pinned.example", "", "a b:443", "u@pinned.example:443"] {
-        assert!(matches!(decide_connect(&table, bad), Tunnel::Refuse(_)), "{bad}");
+        assert!(matches!(decide_connect(&table, bad), Tunnel::Deny(_)), "{bad}");
     }
     for (way, sni, expected) in [
         (connect("pinned.example:443"), Some("pinned.example"), "pass"),
@@ -469,15 +469,15 @@ fn only_unopened_hosts_are_decided_before_a_request_is_read() {
         (connect("pinned.example:443"), None, "refuse"),
         (connect("open.example:443"), Some("pinned.example"), "inspect"),
         (connect("open.example:443"), None, "inspect"),
-        (WayIn::Transparent { port: 443 }, Some("pinned.example"), "pass"),
-        (WayIn::Transparent { port: 443 }, Some("open.example"), "inspect"),
-        (WayIn::Transparent { port: 443 }, None, "refuse"),
+        (Ingress::Transparent { port: 443 }, Some("pinned.example"), "pass"),
+        (Ingress::Transparent { port: 443 }, Some("open.example"), "inspect"),
+        (Ingress::Transparent { port: 443 }, None, "refuse"),
     ] {
         let tunnel = decide_hello(&table, way, sni);
         let seen = match &tunnel {
             Tunnel::Pass(_) => "pass",
             Tunnel::Inspect => "inspect",
-            Tunnel::Refuse(_) => "refuse",
+            Tunnel::Deny(_) => "refuse",
         };
         assert_eq!(seen, expected, "{way:?} {sni:?}: {tunnel:?}");
     }
@@ -518,23 +518,23 @@ fn refusals_help_on() {
     let table = table();
     let none = HeaderMap::new();
     let refuse = |method, url| match decide_url(&table, method, url, &none, &loaded).expect("url") {
-        Verdict::Refuse(refusal) => refusal,
+        Verdict::Deny(refusal) => refusal,
         other => panic!("{url}: {other:?}"),
     };
     let refusal = refuse("GET", "https://pypi.example/simple/");
     assert_eq!((refusal.status, refusal.tool), (403, Some("egress-block")));
     assert!(
-        refusal.sentence.contains("`pypi.example`") && refusal.sentence.contains("Ask the person"),
+        refusal.sentence.contains("`pypi.example`") && refusal.sentence.contains("Ask the user"),
         "{refusal:?}"
     );
     let body = serde_json::to_value(refusal.body("id-1")).expect("json");
     assert_eq!(body["reason"], "host-not-allowed");
     assert_eq!(body["id"], "id-1");
     assert_eq!(body["tool"], "egress-block");
-    // What carries a credential is the person's to widen.
+    // What carries a credential is the user's to widen.
     let refusal = refuse("GET", "https://api.example/v2");
     assert_eq!(refusal.tool, None);
-    assert!(refusal.sentence.contains("Only the person"), "{}", refusal.sentence);
+    assert!(refusal.sentence.contains("Only the user"), "{}", refusal.sentence);
     assert!(serde_json::to_value(refusal.body("x")).expect("json").get("tool").is_none());
     assert_eq!(refuse("GET", "wss://sse.example/").status, 426);
     assert_eq!(refuse("GET", "wss://posts.example/").status, 426, "whatever else `matches` lets through");
@@ -723,7 +723,7 @@ fn a_gated_forge_is_not_written_beside_the_gate() {
     }
     let none = HeaderMap::new();
     let asked = decide_url(&table, "PUT", "https://api.github.example/repos/o/r/contents/a", &none, &loaded);
-    let Ok(Verdict::Refuse(refusal)) = asked else { panic!("{asked:?}") };
+    let Ok(Verdict::Deny(refusal)) = asked else { panic!("{asked:?}") };
     assert!(refusal.sentence.contains("Push instead") && refusal.tool.is_none(), "{}", refusal.sentence);
     // And again, from what is written of it.
     let text = crate::route::render_routes(&table);

@@ -1,7 +1,7 @@
 //! What can be decided before a request is readable: only hosts that are passed through unopened.
 
 use super::names::agreed;
-use super::{Refusal, RequestFacts, UrlScheme, WayIn};
+use super::{Ingress, Refusal, RequestFacts, UrlScheme};
 use crate::canonical;
 use crate::route::{Found, Route, RouteTable};
 
@@ -14,7 +14,7 @@ pub enum Tunnel<'t> {
     /// Copy bytes to this host without opening TLS.
     Pass(Passed<'t>),
     /// Close it.
-    Refuse(Refusal),
+    Deny(Refusal),
 }
 
 /// A host that is passed through unopened.
@@ -33,15 +33,15 @@ pub struct Passed<'t> {
 pub fn decide_connect<'t>(table: &'t RouteTable, authority: &str) -> Tunnel<'t> {
     match canonical::authority(authority) {
         Ok(canonical::Authority { host, port: Some(port) }) => passed(table, &host, port),
-        Ok(_) => Tunnel::Refuse(Refusal::authority(authority, "the CONNECT target names no port")),
-        Err(error) => Tunnel::Refuse(Refusal::authority(authority, error.why)),
+        Ok(_) => Tunnel::Deny(Refusal::authority(authority, "the CONNECT target names no port")),
+        Err(error) => Tunnel::Deny(Refusal::authority(authority, error.why)),
     }
 }
 
 /// Decides a TLS hello by the name in it and the way it came. A host that is passed through must be
 /// named by the hello (an address cannot be), and by the `CONNECT` in the same way.
 #[must_use]
-pub fn decide_hello<'t>(table: &'t RouteTable, way: WayIn<'_>, sni: Option<&str>) -> Tunnel<'t> {
+pub fn decide_hello<'t>(table: &'t RouteTable, way: Ingress<'_>, sni: Option<&str>) -> Tunnel<'t> {
     let no_headers = http::HeaderMap::new();
     let facts = RequestFacts {
         way,
@@ -56,15 +56,15 @@ pub fn decide_hello<'t>(table: &'t RouteTable, way: WayIn<'_>, sni: Option<&str>
     match agreed(&facts) {
         Ok((host, port)) => match passed(table, &host, port) {
             Tunnel::Pass(_) if sni.is_none() && !canonical::is_ip_literal(&host) => {
-                Tunnel::Refuse(Refusal::authority(&host, "the TLS hello names no server"))
+                Tunnel::Deny(Refusal::authority(&host, "the TLS hello names no server"))
             }
             decided => decided,
         },
         // Inside a tunnel that is opened anyway the mismatch can be explained.
-        Err(_) if matches!(way, WayIn::Connect { authority } if decide_connect(table, authority) == Tunnel::Inspect) => {
+        Err(_) if matches!(way, Ingress::Connect { authority } if decide_connect(table, authority) == Tunnel::Inspect) => {
             Tunnel::Inspect
         }
-        Err(refusal) => Tunnel::Refuse(*refusal),
+        Err(refusal) => Tunnel::Deny(*refusal),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{Findings, RequestFacts, UrlScheme, Verdict, WayIn, decide};
+use super::{Findings, Ingress, RequestFacts, UrlScheme, Verdict, decide};
 use crate::route::RouteTable;
 
 /// Text that is no `http://` or `https://` URL.
@@ -14,7 +14,7 @@ pub struct BadUrl(pub String);
 /// The URL is cut, not parsed, so that a path is judged as written.
 ///
 /// # Errors
-/// [`BadUrl`] when there is no scheme this door speaks.
+/// [`BadUrl`] when there is no scheme this proxy speaks.
 pub fn decide_url<'t, 'f>(
     table: &'t RouteTable,
     method: &'f str,
@@ -49,7 +49,7 @@ pub fn decide_url_with<'t, 'f>(
     let rest = rest.split('#').next().unwrap_or_default();
     let (authority, target) = rest.split_at(rest.find(['/', '?', '\\']).unwrap_or(rest.len()));
     let facts = RequestFacts {
-        way: WayIn::Absolute,
+        way: Ingress::Absolute,
         scheme,
         sni: None,
         authority: Some(authority),

@@ -1,7 +1,7 @@
 //! What an agent may propose, and how an approved proposal is laid over the live routes.
 //!
 //! An agent may name hosts, `matches` and `git.fetch`. Credentials, ports, scanning, private addresses,
-//! and any loosening of a route that carries a credential or belongs to a provider stay the person's.
+//! and any loosening of a route that carries a credential or belongs to a provider stay the user's.
 //! That is checked when the proposal is read ([`parse`]) and held by construction when it is merged
 //! ([`merge`]): everything a merged route does not take from the proposal it keeps from the route that
 //! its hosts had before.
@@ -36,7 +36,7 @@ pub enum ProposalError {
     /// It is not in the vocabulary of routes.
     #[error(transparent)]
     Routes(#[from] RoutesError),
-    /// It says something that only a person may say.
+    /// It says something that only a user may say.
     #[error("route `{host}`: an agent may propose `host`, `matches` and `git.fetch` only; take out `{key}`")]
     NotYours {
         /// The route, as written.
@@ -59,7 +59,7 @@ pub enum ProposalError {
     },
     /// It would loosen a route that carries a credential.
     #[error(
-        "route `{host}`: the route `{own}` carries a credential; only the person can widen it, in the manifest"
+        "route `{host}`: the route `{own}` carries a credential; only the user can widen it, in the manifest"
     )]
     Credentialed {
         /// What was asked for.
@@ -68,9 +68,7 @@ pub enum ProposalError {
         own: HostPattern,
     },
     /// It would loosen a provider's own route.
-    #[error(
-        "route `{host}`: the route `{own}` belongs to the agent's provider; only the person can widen it"
-    )]
+    #[error("route `{host}`: the route `{own}` belongs to the agent's provider; only the user can widen it")]
     ProviderOwned {
         /// What was asked for.
         host: HostPattern,
@@ -108,7 +106,7 @@ impl Proposal {
 /// stays as it is, and a proposal that asks for nothing new changes nothing.
 ///
 /// # Errors
-/// [`ProposalError`] when it would loosen a route that is the person's to loosen, or break a rule.
+/// [`ProposalError`] when it would loosen a route that is the user's to loosen, or break a rule.
 pub fn merge(table: &RouteTable, proposal: &Proposal) -> Result<RouteTable, ProposalError> {
     let mut merged = table.clone();
     for proposed in &proposal.routes {

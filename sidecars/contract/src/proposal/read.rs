@@ -10,7 +10,7 @@ use super::{Proposal, ProposalError, ProposedRoute};
 use crate::route::{Form, RouteSpec, RoutesError};
 use crate::yaml::{self, Position, Spanned};
 
-/// The longest list; a person has to read it.
+/// The longest list; a user has to read it.
 const MAX_PROPOSED: usize = 50;
 
 /// The keys an agent may write besides `host`.

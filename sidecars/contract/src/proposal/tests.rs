@@ -25,7 +25,7 @@ fn both_forms_are_read() {
 }
 
 #[test]
-fn what_is_the_persons_is_refused_with_the_key() {
+fn what_is_the_users_is_refused_with_the_key() {
     for (key, value) in [
         ("auth", "{scheme: Bearer, token_ref: T}"),
         ("ports", "[8443]"),
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_proposed_reaches_what_is_the_persons(table in arbitrary::table(Form::Runtime), proposal in proposal()) {
+    fn nothing_proposed_reaches_what_is_the_users(table in arbitrary::table(Form::Runtime), proposal in proposal()) {
         let Ok(merged) = merge(&table, &proposal) else { return Ok(()) };
         // No credential moves, appears or goes.
         prop_assert_eq!(bindings(&merged), bindings(&table));

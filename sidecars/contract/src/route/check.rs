@@ -9,7 +9,7 @@ use crate::yaml::{self, Position, Spanned, Strict};
 /// Which of the two places the words stand in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A bottle's `egress.routes`, written by a person: `auth.token_ref`.
+    /// A bottle's `egress.routes`, written by a user: `auth.token_ref`.
     Manifest,
     /// The generated `routes.yaml`: `auth.slot`, and `provider`.
     Runtime,
@@ -166,7 +166,7 @@ impl Narrowing {
     }
 
     /// Lays the words over the provider's own route. `matches` takes the place of the provider's, each
-    /// entry within one of them, so it only narrows; `connect_to` and `dlp` are the person's choice. Whoever
+    /// entry within one of them, so it only narrows; `connect_to` and `dlp` are the user's choice. Whoever
     /// is dialled instead still has to prove that it is the host.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ pub enum HostPattern {
 }
 
 impl HostPattern {
-    /// Reads a host as a person writes it.
+    /// Reads a host as a user writes it.
     ///
     /// # Errors
     /// A fragment that says what to write instead.
@@ -52,7 +52,7 @@ impl HostPattern {
     fn exact(raw: &str) -> Result<Self, String> {
         let host = name_or_address(raw)?;
         if [EGRESS_HOST, SUPERVISE_HOST, GIT_GATE_HOST, INTROSPECTION_HOST].contains(&host.as_str()) {
-            return Err(format!("`{host}` is the door's own name in every bottle; it needs no route"));
+            return Err(format!("`{host}` is the proxy's own name in every bottle; it needs no route"));
         }
         if host == "localhost" {
             let instead = "is the bottle itself; for a server on your machine choose a name and `connect_to: host:PORT`";

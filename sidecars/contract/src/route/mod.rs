@@ -126,13 +126,13 @@ pub enum HeaderValueMatch {
     Regex(Pattern),
 }
 
-/// The name of the person's own machine inside a bottle, and in `connect_to`.
+/// The name of the user's own machine inside a bottle, and in `connect_to`.
 pub const OWN_MACHINE: &str = "host";
 
 /// `connect_to`: `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectTo {
-    /// A name or an address; [`OWN_MACHINE`] is the person's own.
+    /// A name or an address; [`OWN_MACHINE`] is the user's own.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -192,7 +192,7 @@ pub enum InboundDetector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMatch {
-    /// Ask a person.
+    /// Ask a user.
     Supervise,
     /// Rewrite and decide again.
     Redact,

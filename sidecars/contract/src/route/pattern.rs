@@ -6,7 +6,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// The longest expression, in bytes.
 const MAX_TEXT: usize = 1024;
-/// Memory one compiled expression may take: an agent may propose one, and a door holds many.
+/// Memory one compiled expression may take: an agent may propose one, and a proxy holds many.
 const MAX_COMPILED: usize = 256 * 1024;
 /// How deep groups may nest.
 const MAX_NESTING: u32 = 32;

@@ -49,7 +49,7 @@ pub fn render_route(route: &Route) -> String {
 }
 
 /// A route in its own words, defaults left out, and without what concerns the host alone: slots are
-/// names of the person's secrets, `connect_to` is an address on the person's network.
+/// names of the user's secrets, `connect_to` is an address on the user's network.
 #[must_use]
 pub fn shown(route: &Route) -> serde_json::Value {
     let mut words = serde_json::to_value(RouteSpec::from(route)).unwrap_or_default();

@@ -21,20 +21,20 @@ use crate::usage::Usage;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleRequest {
-    /// Once, before the door opens. Answers [`BundleEvent::Ready`] when every daemon listens and holds
+    /// Once, before the proxy opens. Answers [`BundleEvent::Ready`] when every daemon listens and holds
     /// its secrets, or [`BundleEvent::Rejected`].
     Provision(Box<Provision>),
-    /// Once, where the bundle has a git gate, before the door's part of it opens. Answers
+    /// Once, where the bundle has a git gate, before the proxy's part of it opens. Answers
     /// [`BundleEvent::GateOpen`] or `Rejected`.
     Gate(Box<GateProvision>),
-    /// Once, where a person can be asked, before the door's part of the MCP server opens. Answers
+    /// Once, where a user can be asked, before the proxy's part of the MCP server opens. Answers
     /// [`BundleEvent::SuperviseOpen`] or `Rejected`.
     Supervise(SuperviseProvision),
     /// New routes. Answers [`BundleEvent::Live`], or `Rejected` and the last good ones stay.
     Routes(Routes),
     /// Everything that happened since the last keeper listened, then what happens.
     Events,
-    /// Waits for the next thing that a daemon asks of a person: [`BundleEvent::Asked`], which one
+    /// Waits for the next thing that a daemon asks of a user: [`BundleEvent::Asked`], which one
     /// [`crate::queue::Answer`] on the same stream answers. A stream that breaks before that leaves the
     /// question to the next one that waits. The stream is reset when nobody asks any more.
     Question,
@@ -47,7 +47,7 @@ pub enum BundleRequest {
     Lock(LockOut),
     /// Asks every daemon. Answers [`BundleEvent::Health`].
     Health,
-    /// Closes the door and ends every daemon. Answers [`BundleEvent::Stopped`] first.
+    /// Closes the proxy and ends every daemon. Answers [`BundleEvent::Stopped`] first.
     Stop,
 }
 
@@ -62,12 +62,12 @@ pub struct Provision {
     /// Credentials, each bound to its place for the life of the bundle.
     pub credentials: Vec<Credential>,
     /// Values that are known secrets and that the agent holds (environment); the redactor masks them in
-    /// every log line, and none leaves unless a person says so.
+    /// every log line, and none leaves unless a user says so.
     pub known_secrets: Vec<SecretText>,
     /// The same for values that the user marked as secret and that nothing gave to the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marked: Vec<SecretText>,
-    /// The person's own rules for what may not leave. They were read before anything started; a daemon reads them
+    /// The user's own rules for what may not leave. They were read before anything started; a daemon reads them
     /// again, and takes none that it cannot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
@@ -77,7 +77,7 @@ pub struct Provision {
     /// A secret that opens nothing: who sends it away was told to look for secrets. Nobody can approve it.
     #[serde(default)]
     pub canary: Option<SecretText>,
-    /// How long a person is waited for when a request holds what they have to allow; none: nobody is asked.
+    /// How long a user is waited for when a request holds what they have to allow; none: nobody is asked.
     #[serde(default)]
     pub ask_seconds: Option<u64>,
     /// How much of requests is kept while they are read.
@@ -127,7 +127,7 @@ impl Provision {
 pub struct SuperviseProvision {
     /// Those that the proxy was provisioned with.
     pub routes: Routes,
-    /// How long a call waits for a person before it says that nobody has decided yet.
+    /// How long a call waits for a user before it says that nobody has decided yet.
     pub call_seconds: u64,
 }
 
@@ -168,9 +168,9 @@ pub struct Routes {
     pub revision: u64,
     /// `routes.yaml`, the rendered runtime form ([`crate::route`]).
     pub yaml: String,
-    /// What a person allowed for one request each, in the order of their saying so.
+    /// What a user allowed for one request each, in the order of their saying so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub once: Vec<Once>,
+    pub once: Vec<OneTimeGrant>,
 }
 
 impl Routes {
@@ -184,7 +184,7 @@ impl Routes {
 /// Routes for one request, laid over the others until one passed by them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Once {
+pub struct OneTimeGrant {
     /// The question whose answer allowed them.
     pub proposal: Id,
     /// In the words of proposals ([`crate::proposal`]).
@@ -261,7 +261,7 @@ pub enum BundleEvent {
         /// In the order in which the answers were over; never none.
         records: Vec<Usage>,
     },
-    /// A daemon ended; its part of the door is closed.
+    /// A daemon ended; its part of the proxy is closed.
     Down {
         /// Its name.
         daemon: String,
@@ -271,7 +271,7 @@ pub enum BundleEvent {
         /// How many.
         count: u64,
     },
-    /// The door is closed and every daemon has ended.
+    /// The proxy is closed and every daemon has ended.
     Stopped,
 }
 
@@ -286,7 +286,7 @@ pub struct Written {}
 pub struct Daemon {
     /// Its name: `egress`, `git-gate`, `supervise`.
     pub name: String,
-    /// Whether it answered within its deadline and all of its door is open.
+    /// Whether it answered within its deadline and all of its proxy is open.
     pub up: bool,
     /// Routes it decides by, for egress.
     #[serde(default)]
@@ -294,12 +294,12 @@ pub struct Daemon {
     /// Resident memory in bytes.
     #[serde(default)]
     pub resident: Option<u64>,
-    /// Protections that this kernel does not give it, as fragments for a person.
+    /// Protections that this kernel does not give it, as fragments for a user.
     #[serde(default)]
     pub weaker: Vec<String>,
 }
 
-/// A refusal, as the person is told of it. Nothing in it was written before passing the redactor.
+/// A refusal, as the user is told of it. Nothing in it was written before passing the redactor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refused {

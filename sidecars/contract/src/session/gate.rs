@@ -28,7 +28,7 @@ pub struct GateProvision {
     pub placeholders: Vec<String>,
     /// Roots trusted for https upstreams, PEM.
     pub upstream_roots: String,
-    /// Seconds that a push waits for a person; absent when nobody is to be asked.
+    /// Seconds that a push waits for a user; absent when nobody is to be asked.
     pub ask_seconds: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ pub struct GateRepo {
     pub key: GateKey,
     /// What may move.
     pub refs: GateRefs,
-    /// Whether a person is asked about what is found; else it is refused.
+    /// Whether a user is asked about what is found; else it is refused.
     pub supervise: bool,
     /// Whether the mirror is served when the upstream cannot be reached.
     pub stale_ok: bool,

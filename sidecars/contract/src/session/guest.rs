@@ -179,7 +179,7 @@ pub struct Probe {
     /// Addresses at which other bottles have something that listens.
     #[serde(default)]
     pub others: Vec<std::net::SocketAddr>,
-    /// Leave out what a person may have put into the bottle on purpose: secrets in its environment, files of
+    /// Leave out what a user may have put into the bottle on purpose: secrets in its environment, files of
     /// their home. Then it may be asked for before the provisions.
     #[serde(default)]
     pub isolation_only: bool,
@@ -223,7 +223,7 @@ pub enum GuestEvent {
     Status {
         /// Whether and how the agent ended.
         agent: AgentState,
-        /// What of the bottle's own services does not work, a sentence each (a port of the door that
+        /// What of the bottle's own services does not work, a sentence each (a port of the proxy that
         /// could not be listened on).
         #[serde(default)]
         troubles: Vec<String>,
@@ -367,10 +367,12 @@ pub struct Attempt {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reach {
-    /// It is closed, as it must be.
-    Closed,
-    /// It is open, though it must not be.
-    Open,
+    /// The attempt was blocked, as it must be.
+    #[serde(alias = "closed")]
+    Blocked,
+    /// The target was reached, though it must not be.
+    #[serde(alias = "open")]
+    Reached,
     /// Neither could be shown.
     Unknown,
 }

@@ -1,7 +1,7 @@
-//! What an agent writes, made fit for a person's terminal.
+//! What an agent writes, made fit for a user's terminal.
 //!
 //! A terminal obeys what it is shown: it takes text into the clipboard, opens notifications, stores files,
-//! types answers to questions as if the person had. [`Filter`] lets through what draws (text, colours,
+//! types answers to questions as if the user had. [`Filter`] lets through what draws (text, colours,
 //! cursor movement, the alternate screen, mouse and paste modes, hyperlinks to the web) and nothing else;
 //! what is not known is dropped. [`inert`] is for everything that is not a terminal session: log lines,
 //! titles, proposals.
@@ -22,7 +22,7 @@ mod string;
 pub use filter::Filter;
 pub use inert::inert;
 
-/// What else a person lets through (`terminal.pass` in the settings). Nothing by default. Whatever is set,
+/// What else a user lets through (`terminal.pass` in the settings). Nothing by default. Whatever is set,
 /// nothing that makes the terminal answer, reads the clipboard or touches files passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pass {

@@ -22,7 +22,7 @@ const ZSTD_WINDOW: u64 = 8 << 20;
 /// The longest text of one block (RFC 8878, 3.1.1.2.4).
 const ZSTD_BLOCK: u64 = 128 << 10;
 
-/// A content coding that the door reads.
+/// A content coding that the proxy reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,

@@ -53,7 +53,7 @@ pub(crate) struct Answers {
 }
 
 impl Inspector {
-    /// Looks for `unapprovable` (credentials, the canary) and `known` values, and for what a person's own `rules`
+    /// Looks for `unapprovable` (credentials, the canary) and `known` values, and for what a user's own `rules`
     /// describe, which go with the shapes of tokens. What is `harmless`
     /// has such a shape and is none.
     ///
@@ -149,7 +149,7 @@ impl Inspector {
     }
 }
 
-/// What was found and where, for a person: the first of it, and how many more.
+/// What was found and where, for a user: the first of it, and how many more.
 ///
 /// Of a known secret it says that one is in the request, and nothing else: where its match begins, or how many
 /// guesses of a request match, would answer many questions at once.

@@ -16,7 +16,7 @@ const CODINGS: usize = 3;
 /// The codings that `headers` name, outermost first.
 ///
 /// # Errors
-/// [`Unreadable::Coding`] for one that the door does not read, or too many.
+/// [`Unreadable::Coding`] for one that the proxy does not read, or too many.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {

@@ -1,4 +1,4 @@
-//! What the door tells about its work, and to whom.
+//! What the proxy tells about its work, and to whom.
 //!
 //! ```text
 //! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     refusals
@@ -141,7 +141,7 @@ impl Reporter {
             sentence: self.masked(sentence).into_owned(),
         };
         let found = refusal.reason.is_about_content().then(|| self.masked(sentence));
-        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(asked, "refused") };
+        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(asked, "denied") };
         self.write(&line);
         if !refusal.asks_to_fall_back() {
             self.backlog.push(BundleEvent::Refused(refused));

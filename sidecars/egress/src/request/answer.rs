@@ -1,4 +1,4 @@
-//! Answers that the door gives by itself: refusals, and what it says about itself.
+//! Answers that the proxy gives by itself: refusals, and what it says about itself.
 
 use bottle_contract::decide::Refusal;
 use bottle_contract::route::shown;
@@ -60,9 +60,9 @@ pub(super) fn allowlist(current: &Current) -> Response<Body> {
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 
-/// Anything else that is asked of the door itself.
+/// Anything else that is asked of the proxy itself.
 pub(super) fn unknown() -> Response<Body> {
-    let mut response = Response::new(body::full("the door answers GET /allowlist\n"));
+    let mut response = Response::new(body::full("the proxy answers GET /allowlist\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }

@@ -5,10 +5,10 @@ use bottle_contract::names::INTROSPECTION_HOST;
 use http::request::Parts;
 use http::{Method, Version};
 
-use crate::door::Way;
+use crate::listener::ConnectionContext;
 
 /// The facts of a request that came in by `way`, as received.
-pub(super) fn of<'f>(way: &'f Way, parts: &'f Parts) -> RequestFacts<'f> {
+pub(super) fn of<'f>(way: &'f ConnectionContext, parts: &'f Parts) -> RequestFacts<'f> {
     RequestFacts {
         way: way.way_in(),
         scheme: scheme(way, parts),
@@ -21,8 +21,8 @@ pub(super) fn of<'f>(way: &'f Way, parts: &'f Parts) -> RequestFacts<'f> {
     }
 }
 
-/// Whether the door itself is asked: for its own name, in the clear, by either way in.
-pub(super) fn asks_the_door(way: &Way, parts: &Parts) -> bool {
+/// Whether the proxy itself is asked: for its own name, in the clear, by either way in.
+pub(super) fn asks_the_proxy(way: &ConnectionContext, parts: &Parts) -> bool {
     let named = parts.uri.host().or_else(|| parts.headers.get(http::header::HOST)?.to_str().ok());
     !way.tls && named.is_some_and(|host| host.eq_ignore_ascii_case(INTROSPECTION_HOST))
 }
@@ -33,8 +33,8 @@ pub(super) fn asks_for_allowlist(parts: &Parts) -> bool {
 }
 
 /// Inside TLS everything is https. A client that hands `https://` URLs to the proxy in the clear has
-/// its TLS made by the door; the way to the door never leaves the machine.
-fn scheme(way: &Way, parts: &Parts) -> UrlScheme {
+/// its TLS made by the proxy; the way to the proxy never leaves the machine.
+fn scheme(way: &ConnectionContext, parts: &Parts) -> UrlScheme {
     let absolute = way.is_proxy() && parts.uri.scheme() == Some(&http::uri::Scheme::HTTPS);
     if way.tls || absolute { UrlScheme::Https } else { UrlScheme::Http }
 }

@@ -16,8 +16,8 @@ use super::body::{self, Body, BodyError, Patient};
 use super::headers;
 use super::messages::Messages;
 use crate::bounds;
-use crate::door::bridge;
 use crate::egress::Egress;
+use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
 use crate::upstream::{Target, UpstreamError};
 

@@ -12,10 +12,10 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Removes what `Connection` declares to be for the door alone, before anything is decided or added.
+/// Removes what `Connection` declares to be for the proxy alone, before anything is decided or added.
 ///
 /// Done later it would take away a header that the decision has seen, or the credential that was added.
-/// `Upgrade` and `TE` stay: the door reads both.
+/// `Upgrade` and `TE` stay: the proxy reads both.
 pub(crate) fn take_declared(headers: &mut HeaderMap) {
     for name in declared(headers) {
         if name != UPGRADE && name != TE {
@@ -24,9 +24,9 @@ pub(crate) fn take_declared(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what the bottle said to the door and not to upstream, but for [`take_declared`].
+/// Removes what the bottle said to the proxy and not to upstream, but for [`take_declared`].
 ///
-/// `Host` is written again from what was decided on; `Expect` is answered by the door, which reads the
+/// `Host` is written again from what was decided on; `Expect` is answered by the proxy, which reads the
 /// body as upstream takes it; `TE` keeps `trailers`, which gRPC needs.
 pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
     let trailers = headers
@@ -43,10 +43,10 @@ pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what upstream said to the door and not to the bottle.
+/// Removes what upstream said to the proxy and not to the bottle.
 ///
-/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has. So do the door's own headers: by them a
-/// client tells the door's word from upstream's.
+/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has. So do the proxy's own headers: by them a
+/// client tells the proxy's word from upstream's.
 pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
     take_own(headers);
     for name in declared(headers) {
@@ -58,7 +58,7 @@ pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes headers that only the door may write.
+/// Removes headers that only the proxy may write.
 pub(crate) fn take_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| strip::is_own_header(name.as_str())).cloned().collect();

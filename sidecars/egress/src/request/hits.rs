@@ -5,7 +5,7 @@ use bottle_contract::decide::Refusal;
 use bottle_scan::Finding;
 use sha2::{Digest, Sha256};
 
-use super::held::Held;
+use super::buffered_body::BufferedBody;
 use crate::egress::Egress;
 use crate::inspect::Seen;
 use crate::inspect::head::Head;
@@ -25,7 +25,7 @@ impl Egress {
 
     /// The same for a body. A hit in what is packed inside it, which has no place in the text, counts once for each
     /// body; so does one in a body that is too long to be read again.
-    pub(super) async fn count_in_body(&self, held: &Held, found: &Seen, host: &str) {
+    pub(super) async fn count_in_body(&self, held: &BufferedBody, found: &Seen, host: &str) {
         if !found.all().any(|finding| self.guarded(finding).is_some()) {
             return;
         }

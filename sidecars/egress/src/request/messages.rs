@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use super::asking::Key;
+use super::approval::Key;
 use super::outbound::Permit;
 use crate::bounds;
 use crate::egress::Egress;
@@ -42,7 +42,7 @@ pub(super) struct Messages {
 
 /// Which way a message goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Out,
     Back,
 }
@@ -69,8 +69,8 @@ impl Messages {
         let (to_upstream, from_upstream) = socket(upstream, Role::Client).await.split();
         let (mut to_bottle, mut to_upstream) = (to_bottle, to_upstream);
         let ended = tokio::select! {
-            ended = self.pass(Way::Out, from_bottle, &mut to_upstream) => ended,
-            ended = self.pass(Way::Back, from_upstream, &mut to_bottle) => ended,
+            ended = self.pass(Direction::Out, from_bottle, &mut to_upstream) => ended,
+            ended = self.pass(Direction::Back, from_upstream, &mut to_bottle) => ended,
             _ = self.egress.lockout.locked() => Some(self.refuse(Reason::LockedOut, "")),
         };
         // How it ended is for both ends to know; who is gone hears nothing.
@@ -84,7 +84,7 @@ impl Messages {
     /// One way; returns with what the socket is closed.
     async fn pass(
         &self,
-        way: Way,
+        way: Direction,
         mut from: SplitStream<Socket>,
         to: &mut SplitSink<Socket, Message>,
     ) -> Option<CloseFrame> {
@@ -110,8 +110,8 @@ impl Messages {
     }
 
     /// With what the socket is closed, when `text` may not go on.
-    fn judge(&self, way: Way, view: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
-        let scanner = if way == Way::Out { self.out.as_ref() } else { self.back.as_ref() }?;
+    fn judge(&self, way: Direction, view: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
+        let scanner = if way == Direction::Out { self.out.as_ref() } else { self.back.as_ref() }?;
         let seen = view.len() as u64;
         view.extend_from_slice(text);
         let mut look = Look::new(scanner, &[], &HeaderMap::new());
@@ -121,12 +121,12 @@ impl Messages {
         };
         let known = |finding: &&Finding| {
             let value = &view[finding.span.within(view.len())];
-            way == Way::Out && self.egress.asking.approves(&Key::of(finding, value, &self.asked.host))
+            way == Direction::Out && self.egress.asking.approves(&Key::of(finding, value, &self.asked.host))
         };
         let mut looked = looked;
         let approved: Vec<Finding> = looked.plain.iter().filter(known).cloned().collect();
         looked.plain.retain(|finding| !approved.contains(finding));
-        if way == Way::Out {
+        if way == Direction::Out {
             let new = looked.plain.iter().filter(|finding| finding.span.end > seen);
             let hits = new.map(|finding| (finding, &view[finding.span.within(view.len())]));
             let packed = looked.packed.iter().map(|finding| (finding, text));
@@ -142,9 +142,9 @@ impl Messages {
         None
     }
 
-    fn hit(&self, way: Way, finding: &Finding) -> Option<CloseFrame> {
+    fn hit(&self, way: Direction, finding: &Finding) -> Option<CloseFrame> {
         let words = format!("{} in a WebSocket message", finding.preview);
-        let phrase = way == Way::Back && finding.secret.is_none();
+        let phrase = way == Direction::Back && finding.secret.is_none();
         if finding.severity == Severity::Warn || (phrase && self.provider) {
             self.egress.reporter.noticed(&self.asked, "noticed", &words);
             return None;

@@ -1,7 +1,7 @@
 //! One request, from the bottle's words to an answer.
 //!
 //! ```text
-//! CONNECT ─► door::tunnel        _egress.local ─► answer
+//! CONNECT ─► listener::tunnel        _egress.local ─► answer
 //! outbound (facts ─► decide 1–6) ─► credentials (strip, inject) ─► forward ─► inbound 8 ─► record
 //!             │                                                     │            │
 //!             └─────────────────────────► refusal ◄─────────────────┴────────────┘
@@ -9,22 +9,22 @@
 //! Owns the order of the stages. Takes the routes once, at the beginning: a request is decided and
 //! forwarded by one state of them.
 
+mod access_log;
 pub(crate) mod answer;
-mod arriving;
-pub(crate) mod asking;
+pub(crate) mod approval;
 pub(crate) mod body;
+mod buffered_body;
 mod credentials;
 mod facts;
 mod forward;
 mod headers;
-mod held;
 mod hits;
 mod inbound;
 pub(crate) mod messages;
-mod once;
+mod one_time_grant;
 mod outbound;
+mod request_body;
 mod streaming_scan;
-mod told;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,23 +35,23 @@ use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
-use crate::door::{Way, tunnel};
 use crate::egress::Egress;
+use crate::listener::{ConnectionContext, tunnel};
 use crate::live::{Current, Turn};
 use crate::report::Passed;
 use crate::usage::Counting;
-use arriving::Arriving;
+use access_log::AccessLog;
 use body::Body;
 use forward::Outgoing;
 use inbound::Inbound;
 use messages::Messages;
-use outbound::{Cargo, Judging, Permit};
-use told::Telling;
+use outbound::{Judging, OutboundBody, Permit};
+use request_body::RequestBody;
 
 /// Answers one request. Whatever goes wrong becomes an answer; there is nothing else to tell it by.
 pub(crate) async fn handle(
     egress: Arc<Egress>,
-    way: Arc<Way>,
+    way: Arc<ConnectionContext>,
     mut request: Request<Incoming>,
 ) -> Response<Body> {
     if request.method() == Method::CONNECT && way.is_proxy() {
@@ -61,12 +61,12 @@ pub(crate) async fn handle(
     let current = egress.live.current();
     let upgrade = hyper::upgrade::on(&mut request);
     let (mut parts, body) = request.into_parts();
-    let body = Arriving::new(body, parts.version, &parts.headers);
+    let body = RequestBody::new(body, parts.version, &parts.headers);
     headers::take_declared(&mut parts.headers);
-    if facts::asks_the_door(&way, &parts) {
-        return about_the_door(&current, &parts);
+    if facts::asks_the_proxy(&way, &parts) {
+        return about_the_proxy(&current, &parts);
     }
-    let turn = once::turn(&egress, &current, &way, &parts);
+    let turn = one_time_grant::turn(&egress, &current, &way, &parts);
     let table = turn.as_ref().map_or(&current.table, Turn::table);
     let judging = Judging { egress: &egress, table, way: &way };
     let judged = match judging.locked_out(&parts) {
@@ -99,7 +99,7 @@ async fn forwarded(
     egress: &Arc<Egress>,
     permit: Permit,
     parts: Parts,
-    (cargo, upgrade): (Cargo, OnUpgrade),
+    (cargo, upgrade): (OutboundBody, OnUpgrade),
     started: Instant,
 ) -> Result<Response<Body>, Refusal> {
     let path_and_query = permit.path_and_query();
@@ -109,7 +109,7 @@ async fn forwarded(
     let Permit { asked, target, exchange, websocket, stripped_keys, .. } = permit;
     let place = Arc::clone(&egress.requests).acquire_owned().await;
     let Ok(place) = place else {
-        return Err(Refusal::later(Reason::UpstreamUnreachable, &target.host, "the door is closing"));
+        return Err(Refusal::later(Reason::UpstreamUnreachable, &target.host, "the proxy is closing"));
     };
     // It may have waited for its place for long.
     if let Some(refusal) = egress.locked_out(&target.host) {
@@ -119,7 +119,7 @@ async fn forwarded(
     let mut stripped = exchange.stripped(&parts.headers);
     stripped.extend(stripped_keys.iter().map(|key| format!("?{key}")));
     let passed = Passed { stripped: stripped.clone(), ..Passed::begin(asked, query, started) };
-    let mut telling = Telling::begin(egress, passed, place);
+    let mut telling = AccessLog::begin(egress, passed, place);
     let mut headers = parts.headers;
     let body = cargo.under(exchange.clone());
     if inbound.is_some() {
@@ -144,6 +144,6 @@ async fn forwarded(
     Ok(telling.response(response))
 }
 
-fn about_the_door(current: &Current, parts: &Parts) -> Response<Body> {
+fn about_the_proxy(current: &Current, parts: &Parts) -> Response<Body> {
     if facts::asks_for_allowlist(parts) { answer::allowlist(current) } else { answer::unknown() }
 }

@@ -21,16 +21,16 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Body as _;
 
-use super::arriving::Arriving;
-use super::asking::{self, Key};
+use super::approval::{self, Key};
 use super::body::{self, Body};
+use super::buffered_body::{BufferedBody, HoldError};
 use super::credentials::Exchange;
 use super::facts;
-use super::held::{Held, HoldError};
-use crate::door::Way;
+use super::request_body::RequestBody;
 use crate::egress::Egress;
 use crate::inspect::head::{Head, Leaving};
 use crate::inspect::{Seen, described, rewritten};
+use crate::listener::ConnectionContext;
 use crate::live;
 use crate::report::record::Asked;
 use crate::upstream::Target;
@@ -64,25 +64,25 @@ impl Permit {
     }
 }
 
-/// A request that is answered by the door, and what it was.
+/// A request that is answered by the proxy, and what it was.
 pub(super) type Refused = Box<(Asked, Refusal)>;
 
 /// The body of a request that may leave.
-pub(super) enum Cargo {
+pub(super) enum OutboundBody {
     /// Nobody wants it looked at, or there is none.
-    Arriving(Arriving),
+    RequestBody(RequestBody),
     /// It was looked at.
-    Held(Box<Held>),
+    BufferedBody(Box<BufferedBody>),
     /// It was rewritten.
     Whole(Vec<u8>),
 }
 
-impl Cargo {
+impl OutboundBody {
     /// As it is sent.
     pub(super) fn under(self, exchange: Exchange) -> Body {
         match self {
-            Self::Arriving(body) => body.under(exchange),
-            Self::Held(held) => held.under(exchange),
+            Self::RequestBody(body) => body.under(exchange),
+            Self::BufferedBody(held) => held.under(exchange),
             Self::Whole(text) => body::full(text),
         }
     }
@@ -93,12 +93,16 @@ pub(super) struct Judging<'r> {
     pub(super) egress: &'r Arc<Egress>,
     /// The routes, for the whole of the request.
     pub(super) table: &'r RouteTable,
-    pub(super) way: &'r Way,
+    pub(super) way: &'r ConnectionContext,
 }
 
 impl Judging<'_> {
     /// Judges a request; `parts` are changed where something is taken out.
-    pub(super) async fn judge(&self, parts: &mut Parts, body: Arriving) -> Result<(Permit, Cargo), Refused> {
+    pub(super) async fn judge(
+        &self,
+        parts: &mut Parts,
+        body: RequestBody,
+    ) -> Result<(Permit, OutboundBody), Refused> {
         let permit = self.decided(parts, &Findings::none())?;
         let (head, in_head) = look_at_head(self.egress, &permit, parts);
         self.egress.count_in_head(&head, &in_head, &permit.asked.host);
@@ -109,7 +113,7 @@ impl Judging<'_> {
             let found = Found { head, in_head, held: None, in_body: Seen::default() };
             return self.weighed(permit, parts, found, Some(body)).await;
         };
-        let held = Held::read(&self.egress.spools, scanner, &parts.headers, body).await;
+        let held = BufferedBody::read(&self.egress.spools, scanner, &parts.headers, body).await;
         let (held, in_body) = held.map_err(|error| unheld(&permit, &error))?;
         self.egress.count_in_body(&held, &in_body, &permit.asked.host).await;
         self.form_agrees(&permit, parts, &held).await?;
@@ -137,7 +141,7 @@ impl Judging<'_> {
         &self,
         permit: &Permit,
         parts: &Parts,
-        held: Option<&Held>,
+        held: Option<&BufferedBody>,
     ) -> Result<(), Refused> {
         let host = &permit.asked.host;
         let is_gitlabs = permit.path.to_ascii_lowercase().contains("/projects/");
@@ -156,7 +160,7 @@ impl Judging<'_> {
     }
 
     /// Refuses a form that says of its request what its route would refuse: some servers take the method from there.
-    async fn form_agrees(&self, permit: &Permit, parts: &Parts, held: &Held) -> Result<(), Refused> {
+    async fn form_agrees(&self, permit: &Permit, parts: &Parts, held: &BufferedBody) -> Result<(), Refused> {
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
         // A provider's own routes lead to models, whose long conversations need no second reading.
@@ -171,7 +175,7 @@ impl Judging<'_> {
             headers.append("x-http-method-override", value);
             let facts = RequestFacts { headers: &headers, ..facts::of(self.way, parts) };
             let loaded = |slot: &str| self.egress.vault.holds(slot);
-            if let Verdict::Refuse(refusal) = decide(self.table, &facts, &loaded, &Findings::none()) {
+            if let Verdict::Deny(refusal) = decide(self.table, &facts, &loaded, &Findings::none()) {
                 return Err(self.refused(parts, refusal));
             }
         }
@@ -183,7 +187,7 @@ impl Judging<'_> {
         let facts = facts::of(self.way, parts);
         match self.verdict(&facts, findings) {
             Verdict::Allow(allowed) => self.permit(parts, &allowed, facts.method, facts.websocket),
-            Verdict::Refuse(refusal) => Err(self.refused(parts, refusal)),
+            Verdict::Deny(refusal) => Err(self.refused(parts, refusal)),
             // Neither comes of a decision without findings, nor after a redaction.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
                 Err(self.refused(parts, Refusal::unasked(&allowed.host, "")))
@@ -249,7 +253,7 @@ impl Judging<'_> {
         let words = words(head, in_head, &Seen::default(), &parts.headers);
         let facts = facts::of(self.way, parts);
         match self.verdict(&facts, &Findings::new(weighed).described(words)) {
-            Verdict::Refuse(refusal) => Err(told(permit, head, in_head, refusal, &parts.headers)),
+            Verdict::Deny(refusal) => Err(told(permit, head, in_head, refusal, &parts.headers)),
             _ => Ok(()),
         }
     }
@@ -260,8 +264,8 @@ impl Judging<'_> {
         permit: Permit,
         parts: &mut Parts,
         found: Found,
-        unread: Option<Arriving>,
-    ) -> Result<(Permit, Cargo), Refused> {
+        unread: Option<RequestBody>,
+    ) -> Result<(Permit, OutboundBody), Refused> {
         let Found { head, in_head, held, in_body } = found;
         let weighed = self.egress.inspector.weighed(in_head.iter().chain(in_body.all()));
         let words = words(&head, &in_head, &in_body, &parts.headers);
@@ -273,11 +277,11 @@ impl Judging<'_> {
         let findings = Findings::new(weighed).described(words.clone());
         match self.verdict(&facts, &findings) {
             Verdict::Allow(_) => Ok((permit, cargo(held, unread))),
-            Verdict::Refuse(refusal) => Err(told(&permit, &head, &in_head, refusal, &parts.headers)),
+            Verdict::Deny(refusal) => Err(told(&permit, &head, &in_head, refusal, &parts.headers)),
             Verdict::Ask(_) => {
                 let found = Found { head, in_head, held, in_body };
                 self.asked(&permit, parts, &found, &words).await?;
-                // By the rules that hold now: a person may have taken their time.
+                // By the rules that hold now: a user may have taken their time.
                 let permit = self.decided(parts, &Findings::none())?;
                 Ok((permit, cargo(found.held, unread)))
             }
@@ -290,7 +294,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Asks a person about all that was found.
+    /// Asks a user about all that was found.
     async fn asked(&self, permit: &Permit, parts: &Parts, found: &Found, words: &str) -> Result<(), Refused> {
         let Found { head, in_head, .. } = found;
         let refused = |refusal| told(permit, head, in_head, refusal, &parts.headers);
@@ -301,7 +305,7 @@ impl Judging<'_> {
         let all = |name: &HeaderName| leaves(permit, name);
         let made = head.without(in_head, &leaving(permit, &parts.headers, &all));
         let shown = Asked { path: made.path, method: made.method, ..permit.asked.clone() };
-        asking::ask(self.egress, &shown, keys, words).await.map_err(refused)
+        approval::ask(self.egress, &shown, keys, words).await.map_err(refused)
     }
 
     /// Takes out what was found and decides again; what is left then is refused.
@@ -310,8 +314,8 @@ impl Judging<'_> {
         permit: Permit,
         parts: &mut Parts,
         found: Found,
-        unread: Option<Arriving>,
-    ) -> Result<(Permit, Cargo), Refused> {
+        unread: Option<RequestBody>,
+    ) -> Result<(Permit, OutboundBody), Refused> {
         take_out_of_head(&permit, parts, &found);
         let mut cargo = cargo(found.held, unread);
         let mut left = Vec::new();
@@ -319,11 +323,11 @@ impl Judging<'_> {
             match self.without(&permit, &parts.headers, cargo).await {
                 Some(text) => {
                     say_whole(&mut parts.headers, text.len());
-                    cargo = Cargo::Whole(text);
+                    cargo = OutboundBody::Whole(text);
                 }
                 None => {
                     left = self.egress.inspector.weighed(found.in_body.all());
-                    cargo = Cargo::Whole(Vec::new());
+                    cargo = OutboundBody::Whole(Vec::new());
                 }
             }
         }
@@ -340,8 +344,8 @@ impl Judging<'_> {
     }
 
     /// The body without what was found; none when that cannot be done.
-    async fn without(&self, permit: &Permit, headers: &HeaderMap, cargo: Cargo) -> Option<Vec<u8>> {
-        let Cargo::Held(held) = cargo else { return None };
+    async fn without(&self, permit: &Permit, headers: &HeaderMap, cargo: OutboundBody) -> Option<Vec<u8>> {
+        let OutboundBody::BufferedBody(held) = cargo else { return None };
         let scanner = self.egress.inspector.outbound(&permit.dlp)?;
         let text = held.whole().await?;
         rewritten(scanner, &text, held.codings(), headers).ok().flatten()
@@ -352,11 +356,11 @@ impl Judging<'_> {
 struct Found {
     head: Head,
     in_head: Vec<Finding>,
-    held: Option<Held>,
+    held: Option<BufferedBody>,
     in_body: Seen,
 }
 
-/// What a person would have to allow; none when a part of it cannot be told from others like it.
+/// What a user would have to allow; none when a part of it cannot be told from others like it.
 async fn keys(permit: &Permit, found: &Found) -> Option<Vec<Key>> {
     let blocks = |finding: &&Finding| finding.severity == Severity::Block;
     if found.in_body.packed.iter().any(|finding| blocks(&finding)) {
@@ -375,11 +379,11 @@ async fn keys(permit: &Permit, found: &Found) -> Option<Vec<Key>> {
     Some(keys)
 }
 
-fn cargo(held: Option<Held>, unread: Option<Arriving>) -> Cargo {
+fn cargo(held: Option<BufferedBody>, unread: Option<RequestBody>) -> OutboundBody {
     match (held, unread) {
-        (Some(held), _) => Cargo::Held(Box::new(held)),
-        (None, Some(unread)) => Cargo::Arriving(unread),
-        (None, None) => Cargo::Whole(Vec::new()),
+        (Some(held), _) => OutboundBody::BufferedBody(Box::new(held)),
+        (None, Some(unread)) => OutboundBody::RequestBody(unread),
+        (None, None) => OutboundBody::Whole(Vec::new()),
     }
 }
 
@@ -424,7 +428,7 @@ fn take_out_of_head(permit: &Permit, parts: &mut Parts, found: &Found) {
     parts.headers = made.headers;
 }
 
-/// What was found and where, for a person.
+/// What was found and where, for a user.
 fn words(head: &Head, in_head: &[Finding], in_body: &Seen, headers: &HeaderMap) -> String {
     let in_head: Vec<(&Finding, String)> =
         in_head.iter().map(|finding| (finding, head.place(finding, headers))).collect();

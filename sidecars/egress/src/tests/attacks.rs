@@ -23,7 +23,7 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use super::client::tunnel;
-use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 use crate::upstream::dial::Dialer;
 use crate::upstream::names::Names;
 use crate::upstream::{Target, UpstreamError};
@@ -33,8 +33,8 @@ const URL: &str = "https://api.example.com/ok";
 /// The one request that is allowed.
 const ONE: &str = "matches: [{paths: [{type: exact, value: /ok}]}]";
 
-fn assert_untouched(door: &DoorFixture, what: &str) {
-    for visit in door.site.visits() {
+fn assert_untouched(proxy: &ProxyFixture, what: &str) {
+    for visit in proxy.site.visits() {
         assert_eq!((visit.path.as_str(), visit.host.as_str()), ("/ok", SITE), "{what}: {visit:?}");
         let evil = visit.headers.iter().any(|(name, value)| name.contains("evil") || value.contains("evil"));
         assert!(!evil, "{what}: {visit:?}");
@@ -45,7 +45,7 @@ fn assert_untouched(door: &DoorFixture, what: &str) {
 async fn no_request_is_smuggled_in_another() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
     let route = "ports: [80]\n  matches: [{paths: [{type: exact, value: /ok}]}]";
-    let door = DoorFixture::with(Wanted { site, route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { site, route, ..Wanted::default() }).await;
     let smuggled = "GET /evil HTTP/1.1\r\nHost: api.example.com\r\nX-Evil: 1\r\n\r\n";
     let post = "POST /ok HTTP/1.1\r\nHost: api.example.com\r\n";
     let heads = [
@@ -81,19 +81,19 @@ async fn no_request_is_smuggled_in_another() {
     ];
     for port in [80, 9099] {
         for head in &heads {
-            let mut socket = door.connect(port).await;
-            // The door may close before it has taken everything.
+            let mut socket = proxy.connect(port).await;
+            // The proxy may close before it has taken everything.
             let _ = socket.write_all(format!("{head}{smuggled}").as_bytes()).await;
             let _ = socket.shutdown().await;
             let mut answer = Vec::new();
             let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut answer)).await;
             assert!(closed.is_ok(), "{port} {head:?}: {}", String::from_utf8_lossy(&answer));
-            assert_untouched(&door, head);
+            assert_untouched(&proxy, head);
         }
     }
-    let before = door.site.visits().len();
-    assert_eq!(door.curl(&["http://api.example.com/ok"]).await.status(), 200);
-    assert_eq!(door.site.visits().len(), before + 1, "the control arrives");
+    let before = proxy.site.visits().len();
+    assert_eq!(proxy.curl(&["http://api.example.com/ok"]).await.status(), 200);
+    assert_eq!(proxy.site.visits().len(), before + 1, "the control arrives");
 }
 
 /// A frame of HTTP/2.
@@ -112,7 +112,7 @@ fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
 async fn nor_by_what_http2_can_say_and_http1_cannot() {
     // What the site is told is HTTP/1.1, where a line break would begin something.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
-    let door = DoorFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
     let get: [(&str, &str); 4] =
         [(":method", "GET"), (":scheme", "https"), (":authority", SITE), (":path", "/ok")];
     let with = |more: &[(&'static str, &'static str)]| [&get[..], more].concat();
@@ -144,7 +144,7 @@ async fn nor_by_what_http2_can_say_and_http1_cannot() {
         (false, instead(":method", "GET /evil HTTP/1.1\r\n\r\nGET")),
         (false, instead(":scheme", "http\r\nX-Evil: 1")),
     ] {
-        let mut tls = tunnel(&door, SITE, &[b"h2"]).await;
+        let mut tls = tunnel(&proxy, SITE, &[b"h2"]).await;
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b"")].concat();
         // END_HEADERS and END_STREAM.
         tls.write_all(&[hello, frame(1, 5, 1, &literal(&headers))].concat()).await.expect("write");
@@ -167,16 +167,16 @@ async fn nor_by_what_http2_can_say_and_http1_cannot() {
         let answered = timeout(Duration::from_secs(10), answered).await;
         assert!(answered.is_ok(), "{headers:?} is neither answered nor refused");
         assert_eq!(control && answered == Ok(true), control, "{headers:?}");
-        assert_untouched(&door, &format!("{headers:?}"));
+        assert_untouched(&proxy, &format!("{headers:?}"));
     }
-    assert!(!door.site.visits().is_empty(), "the control arrives");
+    assert!(!proxy.site.visits().is_empty(), "the control arrives");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_method_or_protocol_leads_around_the_decision() {
     let more = "- host: plain.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:{site}'\n";
     let site = Site { tls: false, ..Site::named(&["plain.example.com"]) };
-    let door = DoorFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
     for arguments in [
         &["-X", "TRACE", URL][..],
         &["-X", "TRACK", URL],
@@ -184,42 +184,42 @@ async fn no_method_or_protocol_leads_around_the_decision() {
         &["-H", "X-HTTP-Method-Override: TRACE", URL],
         &["-X", "TRACE", "http://plain.example.com/ok"],
     ] {
-        let answer = door.curl(arguments).await;
+        let answer = proxy.curl(arguments).await;
         let reason = answer.header("x-bottle-reason");
         assert_eq!((answer.status(), reason.as_deref()), (403, Some("method-refused")), "{arguments:?}");
     }
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
     // An upgrade to HTTP/2 in plain is not made, and nothing of it goes on.
-    let answer = door.curl(&["--http2", "http://plain.example.com/ok"]).await;
+    let answer = proxy.curl(&["--http2", "http://plain.example.com/ok"]).await;
     assert_eq!(answer.status(), 200);
     assert!(!answer.text().contains("101 Switching"), "{}", answer.text());
-    let visit = door.site.visits().pop().expect("a visit");
+    let visit = proxy.site.visits().pop().expect("a visit");
     assert_eq!((visit.header("upgrade"), visit.header("http2-settings")), (None, None));
     // Nor begun at once.
     let headers =
         [(":method", "GET"), (":scheme", "http"), (":authority", "plain.example.com"), (":path", "/evil")];
     let ask =
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b""), &frame(1, 5, 1, &literal(&headers))];
-    let mut socket = door.connect(80).await;
-    // The door may close before it has taken everything.
+    let mut socket = proxy.connect(80).await;
+    // The proxy may close before it has taken everything.
     let _ = socket.write_all(&ask.concat()).await;
     let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "it is still open");
-    assert!(!door.site.visits().iter().any(|visit| visit.path == "/evil"));
+    assert!(!proxy.site.visits().iter().any(|visit| visit.path == "/evil"));
     // The agent's own credential goes over port 80 no more than anywhere, and a route's cannot be asked for.
     assert_eq!(
-        door.curl(&["-H", "Authorization: Bearer evil", "http://plain.example.com/ok"]).await.status(),
+        proxy.curl(&["-H", "Authorization: Bearer evil", "http://plain.example.com/ok"]).await.status(),
         200
     );
-    let visit = door.site.visits().pop().expect("a visit");
+    let visit = proxy.site.visits().pop().expect("a visit");
     assert_eq!(visit.header("authorization"), None);
-    let refused = door.reload(2, &format!("ports: [80]\n  {AUTH}"), "").expect_err("refused");
+    let refused = proxy.reload(2, &format!("ports: [80]\n  {AUTH}"), "").expect_err("refused");
     assert!(refused.contains("80"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_is_no_way_to_a_host() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     for (url, reasons) in [
         ("https://192.0.2.1/", &["host-not-allowed"][..]),
         ("https://[2001:db8::1]/", &["host-not-allowed"]),
@@ -227,28 +227,28 @@ async fn an_address_is_no_way_to_a_host() {
         ("https://169.254.169.254/latest/meta-data/", &["host-not-allowed"]),
         ("http://169.254.169.254/latest/meta-data/", &["host-not-allowed"]),
     ] {
-        let answer = door.curl(&["--insecure", url]).await;
+        let answer = proxy.curl(&["--insecure", url]).await;
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert!(answer.status() == 403 && reasons.contains(&reason.as_str()), "{url}: {reason}");
     }
     // Written in ways that some readers take for an address.
     for host in ["3221225985", "0x7f000001", "0177.0.0.1", "127.1", "2130706433"] {
         let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
-        let mut socket = door.connect(9099).await;
+        let mut socket = proxy.connect(9099).await;
         socket.write_all(ask.as_bytes()).await.expect("ask");
         let plain = format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        let mut other = door.connect(9099).await;
+        let mut other = proxy.connect(9099).await;
         other.write_all(plain.as_bytes()).await.expect("ask");
         let mut answer = String::new();
         let read = timeout(Duration::from_secs(10), other.read_to_string(&mut answer)).await;
         assert!(read.is_ok() && answer.starts_with("HTTP/1.1 4"), "{host}: {answer}");
     }
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_attackers_own_key_does_not_leave_with_a_request() {
-    let door = DoorFixture::with(Wanted::default()).await;
+    let proxy = ProxyFixture::with(Wanted::default()).await;
     for header in [
         "Authorization: Bearer evil-key",
         "authorization: Basic ZXZpbDprZXk=",
@@ -268,15 +268,15 @@ async fn the_attackers_own_key_does_not_leave_with_a_request() {
         "X-Client-Secret: evil-key",
     ] {
         for version in ["--http1.1", "--http2"] {
-            assert_eq!(door.curl(&[version, "-H", header, URL]).await.status(), 200, "{header}");
-            assert_untouched(&door, header);
+            assert_eq!(proxy.curl(&[version, "-H", header, URL]).await.status(), 200, "{header}");
+            assert_untouched(&proxy, header);
         }
     }
     // By `key` alone go Google's, which have a shape.
     for key in ["api_key=", "access_token=", "key=AIza", "token=", "API_KEY=", "api%5Fkey="] {
-        let answer = door.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
+        let answer = proxy.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
         assert_eq!(answer.status(), 200, "{key}");
-        let visit = door.site.visits().pop().expect("a visit");
+        let visit = proxy.site.visits().pop().expect("a visit");
         assert!(!visit.path.contains("evil"), "{key}: {}", visit.path);
     }
 }
@@ -291,14 +291,14 @@ async fn a_redirect_is_the_clients_to_follow() {
         Response::builder().status(302).header("location", to).body(body).ok()
     });
     let site = Server::start(0, None, answer).expect("a server");
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     let more = format!("- host: plain.example.com\n  ports: [80]\n  connect_to: '{}'\n", site.address());
-    door.reload(2, AUTH, &more).expect("routes");
+    proxy.reload(2, AUTH, &more).expect("routes");
     let url = "http://plain.example.com/ok";
-    assert_eq!(door.curl(&[url]).await.status(), 302);
+    assert_eq!(proxy.curl(&[url]).await.status(), 302);
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     // The client that does follow is refused there.
-    let followed = door.curl(&["--location", url]).await;
+    let followed = proxy.curl(&["--location", url]).await;
     assert_eq!((followed.status(), asked.load(Ordering::SeqCst)), (403, 2));
     assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
 }
@@ -311,31 +311,31 @@ const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 async fn a_secret_in_brotli_does_not_leave() {
     let change = |provision: &mut Provision| provision.canary = Some(CANARY.into());
     let route = "dlp: {outbound_on_match: block}";
-    let door = DoorFixture::with(Wanted { route, change, ..Wanted::default() }).await;
-    let file = door.folder.path().join("body");
+    let proxy = ProxyFixture::with(Wanted { route, change, ..Wanted::default() }).await;
+    let file = proxy.folder.path().join("body");
     std::fs::write(&file, STANDARD.decode(BROTLI).expect("base64")).expect("file");
     let data = format!("@{}", file.display());
-    let answer = door.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
+    let answer = proxy.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("secret-found"), "{}", answer.text());
     // Cut short, or called something else, it cannot be read and does not pass either.
     std::fs::write(&file, &STANDARD.decode(BROTLI).expect("base64")[..60]).expect("file");
     for coding in ["br", "gzip", "br, br"] {
         let coding = format!("Content-Encoding: {coding}");
-        let answer = door.curl(&["-H", &coding, "--data-binary", &data, URL]).await;
+        let answer = proxy.curl(&["-H", &coding, "--data-binary", &data, URL]).await;
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("structure-refused"), "{coding}");
     }
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_that_are_put_together_wrongly_are_502() {
     for leaf in [Leaf::SelfSigned, Leaf::WrongOrder] {
         let site = Site { leaf, ..Site::named(&[SITE]) };
-        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
-        let answer = door.curl(&[URL]).await;
+        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let answer = proxy.curl(&[URL]).await;
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert_eq!((answer.status(), reason.as_str()), (502, "upstream-untrusted"), "{leaf:?}");
-        assert!(door.site.visits().is_empty());
+        assert!(proxy.site.visits().is_empty());
     }
 }
 
@@ -427,7 +427,7 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_name_that_leads_inside_is_refused_at_the_door() {
+async fn a_listed_name_that_leads_inside_is_refused_at_the_proxy() {
     const NAME: &str = "rebinding.example.com";
     for answer in [
         leads_to([127, 0, 0, 1]),
@@ -440,9 +440,9 @@ async fn a_listed_name_that_leads_inside_is_refused_at_the_door() {
         let yaml = format!("routes:\n- host: {NAME}\n  ports: [80, 443]\n");
         let own: fn(&mut Provision) =
             |provision| provision.host_addresses = vec!["192.0.2.77".parse().expect("address")];
-        let door = DoorFixture::resolving(yaml, server, own).await;
+        let proxy = ProxyFixture::resolving(yaml, server, own).await;
         for scheme in ["http", "https"] {
-            let said = door.curl(&[&format!("{scheme}://{NAME}/")]).await;
+            let said = proxy.curl(&[&format!("{scheme}://{NAME}/")]).await;
             let reason = said.header("x-bottle-reason").unwrap_or_default();
             assert_eq!((said.status(), reason.as_str()), (403, "address-forbidden"), "{scheme} {answer:?}");
         }
@@ -509,8 +509,8 @@ async fn weak_certificates_are_502() {
         certificate(folder.path(), name, bits, digest);
         let (mut server, port) = served_by_openssl(folder.path(), name);
         let yaml = format!("routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n");
-        let door = DoorFixture::of_routes(&roots, yaml, |_| {}).await;
-        let answer = door.curl(&[URL]).await;
+        let proxy = ProxyFixture::of_routes(&roots, yaml, |_| {}).await;
+        let answer = proxy.curl(&[URL]).await;
         let (status, reason) = (answer.status(), answer.header("x-bottle-reason"));
         server.kill().expect("killed");
         server.wait().expect("ended");

@@ -1,4 +1,4 @@
-//! HTTP clients that hold one connection through the door, for what curl cannot be asked to do.
+//! HTTP clients that hold one connection through the proxy, for what curl cannot be asked to do.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -12,14 +12,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio_rustls::client::TlsStream;
 
-use super::fixture::{DoorFixture, trusting};
+use super::fixture::{ProxyFixture, trusting};
 
 /// A request's body in tests.
 pub(super) type TestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// TLS inside a CONNECT to `host`.
-pub(super) async fn tunnel(door: &DoorFixture, host: &str, alpn: &[&[u8]]) -> TlsStream<UnixStream> {
-    let mut socket = door.connect(9099).await;
+pub(super) async fn tunnel(proxy: &ProxyFixture, host: &str, alpn: &[&[u8]]) -> TlsStream<UnixStream> {
+    let mut socket = proxy.connect(9099).await;
     let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
     socket.write_all(ask.as_bytes()).await.expect("ask");
     let mut answer = Vec::new();
@@ -28,20 +28,20 @@ pub(super) async fn tunnel(door: &DoorFixture, host: &str, alpn: &[&[u8]]) -> Tl
     }
     assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
     let name = ServerName::try_from(host.to_owned()).expect("name");
-    trusting(&door.egress, alpn).connect(name, socket).await.expect("TLS")
+    trusting(&proxy.egress, alpn).connect(name, socket).await.expect("TLS")
 }
 
 /// An HTTP/1.1 connection to `host` through the proxy.
-pub(super) async fn http1(door: &DoorFixture, host: &str) -> http1::SendRequest<TestBody> {
-    let tls = tunnel(door, host, &[b"http/1.1"]).await;
+pub(super) async fn http1(proxy: &ProxyFixture, host: &str) -> http1::SendRequest<TestBody> {
+    let tls = tunnel(proxy, host, &[b"http/1.1"]).await;
     let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.expect("HTTP/1.1");
     tokio::spawn(connection.with_upgrades());
     sender
 }
 
 /// An HTTP/2 connection to `host` through the proxy.
-pub(super) async fn http2(door: &DoorFixture, host: &str) -> http2::SendRequest<TestBody> {
-    let tls = tunnel(door, host, &[b"h2"]).await;
+pub(super) async fn http2(proxy: &ProxyFixture, host: &str) -> http2::SendRequest<TestBody> {
+    let tls = tunnel(proxy, host, &[b"h2"]).await;
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
     let (sender, connection) =
         http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await.expect("HTTP/2");

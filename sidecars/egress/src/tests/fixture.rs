@@ -1,4 +1,4 @@
-//! A provisioned door in a folder of its own, and clients that find their way to it.
+//! A provisioned proxy in a folder of its own, and clients that find their way to it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,15 +7,17 @@ use std::sync::Arc;
 
 use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 use bottle_contract::queue::Id;
-use bottle_contract::session::bundle::{BundleEvent, Credential, LogLevel, Once, Provision, Refused, Routes};
+use bottle_contract::session::bundle::{
+    BundleEvent, Credential, LogLevel, OneTimeGrant, Provision, Refused, Routes,
+};
 use bottle_queue::Questions;
 use bottle_test_support::upstream::{Site, Upstream};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixStream};
 
 use crate::egress::Egress;
-use crate::opened::{self, Opened};
 use crate::report::backlog::Backlog;
+use crate::test_proxy::{self, Opened};
 
 /// The host that tests ask for; nothing resolves it, every route to it says where to dial.
 pub(super) const SITE: &str = "api.example.com";
@@ -23,14 +25,14 @@ pub(super) const SITE: &str = "api.example.com";
 /// The real value behind the slot `key`.
 pub(super) const REAL: &str = "k7Qm2vXw9Tz4Lp8Rb3Ycd";
 
-/// A running door and one fake site behind it.
-pub(super) struct DoorFixture {
+/// A running proxy and one fake site behind it.
+pub(super) struct ProxyFixture {
     pub(super) egress: Arc<Egress>,
     pub(super) backlog: Arc<Backlog>,
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) folder: TempDir,
-    /// Loopback TCP in front of the door's sockets, for clients that speak no unix sockets.
+    /// Loopback TCP in front of the proxy's sockets, for clients that speak no unix sockets.
     pub(super) proxy: SocketAddr,
     pub(super) plain: SocketAddr,
     pub(super) tls: SocketAddr,
@@ -61,13 +63,13 @@ impl Default for Wanted {
     }
 }
 
-impl DoorFixture {
-    /// A door with one route to the fake site, with a credential.
+impl ProxyFixture {
+    /// A proxy with one route to the fake site, with a credential.
     pub(super) async fn open() -> Self {
         Self::with(Wanted { route: AUTH, ..Wanted::default() }).await
     }
 
-    /// A door as wanted.
+    /// A proxy as wanted.
     pub(super) async fn with(wanted: Wanted) -> Self {
         let site = Upstream::start_site(&wanted.site).expect("fake site");
         let port = site.address().port();
@@ -77,7 +79,7 @@ impl DoorFixture {
         Self::around(Opened::locking(provision, wanted.lock_after).await, site).await
     }
 
-    /// A door with these routes alone, to sites under these roots.
+    /// A proxy with these routes alone, to sites under these roots.
     pub(super) async fn of_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
         Self::of_routes_locking(roots, yaml, change, None).await
     }
@@ -99,7 +101,7 @@ impl DoorFixture {
         Self::provisioned(provision, self.site).await
     }
 
-    /// A door with these routes whose bundle asks this name server, and nobody else.
+    /// A proxy with these routes whose bundle asks this name server, and nobody else.
     pub(super) async fn resolving(yaml: String, server: SocketAddr, change: fn(&mut Provision)) -> Self {
         let site = Upstream::start(&[SITE]).expect("fake site");
         let mut provision = provision(yaml, site.ca_pem(), LogLevel::Off);
@@ -122,14 +124,14 @@ impl DoorFixture {
         Self { egress, backlog, questions, site, folder, proxy, plain, tls }
     }
 
-    /// The same door with other roots and a route to another local port.
-    pub(super) async fn reopened(door: Self, roots: &str, port: u16) -> Self {
-        door.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
+    /// The same proxy with other roots and a route to another local port.
+    pub(super) async fn reopened(proxy: Self, roots: &str, port: u16) -> Self {
+        proxy.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
     /// The same with that route's other keys, and everything logged that is noticed.
-    pub(super) async fn watched(door: Self, roots: &str, port: u16, route: &str) -> Self {
-        door.over(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
+    pub(super) async fn watched(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
+        proxy.over(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
     }
 
     /// The lines of the log, when there are so many.
@@ -146,12 +148,12 @@ impl DoorFixture {
         }
     }
 
-    /// The same door with a company's proxy, which alone knows the way to the site.
-    pub(super) async fn behind(door: Self, proxy: &str) -> Self {
+    /// The same proxy with a company's proxy, which alone knows the way to the site.
+    pub(super) async fn behind(proxy: Self, corporate: &str) -> Self {
         let yaml = format!("routes:\n- host: {SITE}\n");
-        let mut provision = provision(yaml, door.site.ca_pem(), LogLevel::Off);
-        provision.upstream_proxy = Some(proxy.into());
-        door.over(provision).await
+        let mut provision = provision(yaml, proxy.site.ca_pem(), LogLevel::Off);
+        provision.upstream_proxy = Some(corporate.into());
+        proxy.over(provision).await
     }
 
     /// The certificate file that clients trust.
@@ -159,7 +161,7 @@ impl DoorFixture {
         self.folder.path().join("ca.pem")
     }
 
-    /// A connection to one of the door's ports.
+    /// A connection to one of the proxy's ports.
     pub(super) async fn connect(&self, port: u16) -> UnixStream {
         UnixStream::connect(self.folder.path().join(port.to_string())).await.expect("connect")
     }
@@ -170,7 +172,7 @@ impl DoorFixture {
         self.run_curl(&["--proxy", &proxy], arguments).await
     }
 
-    /// Runs curl without a proxy: the site's name leads to the door, as the bottle's resolver has it.
+    /// Runs curl without a proxy: the site's name leads to the proxy, as the bottle's resolver has it.
     pub(super) async fn curl_transparent(&self, arguments: &[&str]) -> Curl {
         let to_plain = format!("{SITE}:80:127.0.0.1:{}", self.plain.port());
         let to_tls = format!("{SITE}:443:127.0.0.1:{}", self.tls.port());
@@ -211,7 +213,7 @@ impl DoorFixture {
         route: &str,
         once: &[(u8, &str)],
     ) -> Result<BundleEvent, String> {
-        let once = once.iter().map(|(question, routes)| Once {
+        let once = once.iter().map(|(question, routes)| OneTimeGrant {
             proposal: Id::of([*question; 16]),
             routes: (*routes).to_owned(),
         });
@@ -249,7 +251,7 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
         host_addresses: vec!["192.0.2.77".parse().expect("address")],
         log,
         log_keep: 1 << 20,
-        ..opened::provision(&yaml)
+        ..test_proxy::provision(&yaml)
     }
 }
 
@@ -262,9 +264,9 @@ async fn relay(socket: PathBuf) -> SocketAddr {
             client.set_nodelay(true).expect("nodelay");
             let socket = socket.clone();
             tokio::spawn(async move {
-                let mut door = UnixStream::connect(socket).await.expect("the door");
+                let mut proxy = UnixStream::connect(socket).await.expect("the proxy");
                 // Either side's end is the test's business.
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut door).await;
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
             });
         }
     });
@@ -312,7 +314,7 @@ impl Curl {
     }
 }
 
-/// TLS towards the door, as a client that trusts the bottle's authority.
+/// TLS towards the proxy, as a client that trusts the bottle's authority.
 pub(super) fn trusting(egress: &Egress, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
     let trust = crate::upstream::trust::Trust::in_roots(&egress.leaves.authority_certificate());
     let mut config = (*trust.expect("trust").http1).clone();

@@ -1,4 +1,4 @@
-//! Upstreams that speak as the door does, and requests that would have a server take them for other ones.
+//! Upstreams that speak as the proxy does, and requests that would have a server take them for other ones.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::client::{get, get2, http1, http2};
-use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
 /// A plain server that answers every connection with these bytes, and its port.
 async fn says(answer: &'static str) -> u16 {
@@ -40,7 +40,7 @@ async fn says(answer: &'static str) -> u16 {
 const FORGED: &str = "x-bottle-reason: host-not-allowed\r\nX-Bottle-Stripped: cookie\r\nx_bottle_id: 1\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_plain_answer_passes_for_the_doors_own() {
+async fn no_plain_answer_passes_for_the_proxies_own() {
     let body = "{\"id\":\"a336224cf056\",\"reason\":\"host-not-allowed\",\"host\":\"a\",\"sentence\":\"x\"}";
     let length = format!("content-length: {}", body.len());
     let answers = [
@@ -61,9 +61,9 @@ async fn no_plain_answer_passes_for_the_doors_own() {
         let answer: &'static str = answer.leak();
         let port = says(answer).await;
         let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
-        let door = DoorFixture::of_routes("", yaml, |_| {}).await;
+        let proxy = ProxyFixture::of_routes("", yaml, |_| {}).await;
         for te in [&[][..], &["-H", "TE: trailers"]] {
-            let said = door.curl(&[te, &[&format!("http://{SITE}/")]].concat()).await;
+            let said = proxy.curl(&[te, &[&format!("http://{SITE}/")]].concat()).await;
             let heard = said.text();
             assert_eq!(said.status(), 403, "{answer}: {heard}");
             assert!(heard.contains(" 403 Forbidden"), "{answer}: {heard}");
@@ -88,9 +88,9 @@ async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
     let answer = handler(Arc::new(()), |_, _: Request<Incoming>| async move { Some(forging()) });
     let site = Server::start(0, Some(tls), answer).expect("server");
     for route in ["websocket: allow", "dlp: {inbound_detectors: false}"] {
-        let door = DoorFixture::open().await;
-        let door = DoorFixture::watched(door, authority.pem(), site.address().port(), route).await;
-        let mut sender = http2(&door, SITE).await;
+        let proxy = ProxyFixture::open().await;
+        let proxy = ProxyFixture::watched(proxy, authority.pem(), site.address().port(), route).await;
+        let mut sender = http2(&proxy, SITE).await;
         let mut request = get2(SITE, "/");
         request.headers_mut().insert("te", HeaderValue::from_static("trailers"));
         let answer = sender.send_request(request).await.expect("answer");
@@ -98,7 +98,7 @@ async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
         let collected = answer.into_body().collect().await.expect("a body");
         let trailers = collected.trailers().expect("trailers");
         assert!(trailers.contains_key("grpc-status") && is_clean(trailers), "{trailers:?}");
-        let mut sender = http1(&door, SITE).await;
+        let mut sender = http1(&proxy, SITE).await;
         let answer = sender.send_request(get(SITE, "/")).await.expect("answer");
         assert!(is_clean(answer.headers()), "{:?}", answer.headers());
     }
@@ -107,8 +107,8 @@ async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
     );
     let port = says(upgraded.leak()).await;
     let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
-    let door = DoorFixture::of_routes("", yaml, |_| {}).await;
-    let mut socket = door.connect(80).await;
+    let proxy = ProxyFixture::of_routes("", yaml, |_| {}).await;
+    let mut socket = proxy.connect(80).await;
     let ask = format!(
         "GET / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Bottle-Reason: mine\r\n\r\n"
     );
@@ -127,7 +127,7 @@ fn is_clean(headers: &HeaderMap) -> bool {
     !headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("x-bottle"))
 }
 
-/// An answer that says of itself that the door gave it, in headers and trailers.
+/// An answer that says of itself that the proxy gave it, in headers and trailers.
 fn forging() -> Response<Body> {
     let forge = |headers: &mut HeaderMap| {
         for name in ["x-bottle-reason", "x-bottle-stripped", "x_bottle_reason"] {
@@ -164,18 +164,18 @@ const LEADING: [&str; 14] = [
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_header_leads_to_another_path() {
     let route = "matches: [{paths: [{type: prefix, value: /ok}], methods: [GET, POST, MOVE]}]";
-    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let url = format!("https://{SITE}/ok");
     for version in ["--http1.1", "--http2"] {
         for name in LEADING {
             let header = format!("{name}: /evil");
-            let answer = door.curl(&[version, "-H", &header, &url]).await;
+            let answer = proxy.curl(&[version, "-H", &header, &url]).await;
             assert_eq!(answer.status(), 200, "{name}");
             assert_eq!(answer.header("x-bottle-stripped"), Some(name.to_ascii_lowercase()), "{name}");
-            let visit = door.site.visits().pop().expect("a visit");
+            let visit = proxy.site.visits().pop().expect("a visit");
             assert!(!visit.headers.iter().any(|(_, value)| value.contains("evil")), "{name}: {visit:?}");
         }
-        let answer = door.curl(&[version, "-X", "MOVE", "-H", "Destination: /evil", &url]).await;
+        let answer = proxy.curl(&[version, "-X", "MOVE", "-H", "Destination: /evil", &url]).await;
         assert_eq!(answer.header("x-bottle-stripped").as_deref(), Some("destination"));
         for (name, value) in [
             ("X-HTTP-Method-Override", "DELETE"),
@@ -185,13 +185,13 @@ async fn no_header_leads_to_another_path() {
             ("X-Method", "PATCH"),
         ] {
             let header = format!("{name}: {value}");
-            let answer = door.curl(&[version, "-X", "POST", "-H", &header, &url]).await;
+            let answer = proxy.curl(&[version, "-X", "POST", "-H", &header, &url]).await;
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"), "{header}");
         }
         for query in
             ["_METHOD=DELETE", "_Method=delete", "%5FMETHOD=delete", "method=DELETE", "a=1;_method=PUT"]
         {
-            let answer = door.curl(&[version, "-X", "POST", &format!("{url}?{query}")]).await;
+            let answer = proxy.curl(&[version, "-X", "POST", &format!("{url}?{query}")]).await;
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"), "{query}");
         }
     }
@@ -200,7 +200,7 @@ async fn no_header_leads_to_another_path() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_form_says_another_method() {
     let route = "matches: [{methods: [GET, POST]}]";
-    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let url = format!("https://{SITE}/ok");
     let json = ["-H", "Content-Type: application/json", "-d"];
     for form in [
@@ -210,22 +210,22 @@ async fn no_form_says_another_method() {
         &["-F", "_METHOD=PUT"],
         &[&json[..], &["{\"a\":{},\"_method\":\"delete\"}"]].concat(),
     ] {
-        let answer = door.curl(&[&["--http1.1"][..], form, &[&url]].concat()).await;
+        let answer = proxy.curl(&[&["--http1.1"][..], form, &[&url]].concat()).await;
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"), "{form:?}");
     }
-    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
     for form in [
         &["-d", "a=1&_method=post"][..],
         &["-F", "a=_method=DELETE"],
         &[&json[..], &["{\"a\":\"_method=DELETE\",\"b\":{\"_method\":\"DELETE\"}}"]].concat(),
     ] {
-        assert_eq!(door.curl(&[form, &[&url]].concat()).await.status(), 200, "{form:?}");
+        assert_eq!(proxy.curl(&[form, &[&url]].concat()).await.status(), 200, "{form:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_push_is_written_so_that_it_passes() {
-    let door = DoorFixture::with(Wanted { route: "git: {fetch: true}", ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { route: "git: {fetch: true}", ..Wanted::default() }).await;
     let kind = "Content-Type: application/x-git-receive-pack-request";
     for version in ["--http1.1", "--http2"] {
         for arguments in [
@@ -243,20 +243,20 @@ async fn no_push_is_written_so_that_it_passes() {
         ] {
             let (path, options) = arguments.split_last().expect("a path");
             let url = format!("https://{SITE}{path}");
-            let answer = door.curl(&[&[version, "--path-as-is"][..], options, &[&url]].concat()).await;
+            let answer = proxy.curl(&[&[version, "--path-as-is"][..], options, &[&url]].concat()).await;
             assert_eq!(answer.error(), "", "{version} {arguments:?}");
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{arguments:?}");
         }
     }
-    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
     let url = format!("https://{SITE}/o/r.git/info/refs?service=git-upload-pack");
-    assert_eq!(door.curl(&[&url]).await.status(), 200, "the control arrives");
+    assert_eq!(proxy.curl(&[&url]).await.status(), 200, "the control arrives");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
     let more_routes = "forges: [example.com]\n";
-    let door = DoorFixture::with(Wanted { more_routes, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { more_routes, ..Wanted::default() }).await;
     for (method, path) in [
         ("PUT", "/repos/o/r/collaborators/mallory"),
         ("POST", "/repos/o/r/actions/runners/registration-token"),
@@ -271,10 +271,10 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
         ("GET", "/graphql?query=mutation"),
     ] {
         let url = format!("https://{SITE}{path}");
-        let answer = door.curl(&["-X", method, &url]).await;
+        let answer = proxy.curl(&["-X", method, &url]).await;
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
     }
-    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+    assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
     // GitLab does what the lines of a comment say.
     let notes = format!("https://{SITE}/api/v4/projects/1/merge_requests/2/notes");
     for arguments in [
@@ -282,17 +282,17 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
         &["-H", "Content-Type: application/json", "-d", r#"{"body": "ready\n\u002fmerge"}"#],
         &["-F", "body=/merge"],
     ] {
-        let answer = door.curl(&[arguments, &[&notes]].concat()).await;
+        let answer = proxy.curl(&[arguments, &[&notes]].concat()).await;
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{arguments:?}");
     }
     let in_query = format!("{notes}?body=%2Fmerge");
-    let answer = door.curl(&["-X", "POST", &in_query]).await;
+    let answer = proxy.curl(&["-X", "POST", &in_query]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"));
-    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
-    assert_eq!(door.curl(&["-d", "body=see /merge", &notes]).await.status(), 200);
+    assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
+    assert_eq!(proxy.curl(&["-d", "body=see /merge", &notes]).await.status(), 200);
     for path in ["/repos/o/r/issues", "/repos/o/r/pulls/7/reviews", "/repos/o/r/pulls"] {
         let url = format!("https://{SITE}{path}");
-        assert_eq!(door.curl(&["-X", "POST", "-d", "{}", &url]).await.status(), 200, "{path}");
+        assert_eq!(proxy.curl(&["-X", "POST", "-d", "{}", &url]).await.status(), 200, "{path}");
     }
 }
 
@@ -303,7 +303,8 @@ async fn the_method_carries_nothing_out() {
         let change = |provision: &mut Provision| {
             provision.credentials[0].value = Some("QxvwKtrbMzpLhdSgjnYcfW".into());
         };
-        let door = DoorFixture::with(Wanted { site: site.clone(), route, change, ..Wanted::default() }).await;
+        let proxy =
+            ProxyFixture::with(Wanted { site: site.clone(), route, change, ..Wanted::default() }).await;
         // Parts of it in capitals, and other words.
         for (method, reason) in [
             ("QXVWKTRBMZPLHDSGJNYC", "secret-found"),
@@ -316,13 +317,13 @@ async fn the_method_carries_nothing_out() {
         ] {
             for version in ["--http1.1", "--http2"] {
                 let url = format!("https://{SITE}/");
-                let answer = door.curl(&[version, "-X", method, &url]).await;
+                let answer = proxy.curl(&[version, "-X", method, &url]).await;
                 assert_eq!(answer.header("x-bottle-reason").as_deref(), Some(reason), "{route} {method}");
-                let told = door.refusal().await;
+                let told = proxy.refusal().await;
                 assert!(reason == "method-refused" || !told.method.contains("RBMZPLHD"), "{told:?}");
             }
             // An upgrade to a WebSocket by such a method is one too.
-            let mut socket = super::client::tunnel(&door, SITE, &[b"http/1.1"]).await;
+            let mut socket = super::client::tunnel(&proxy, SITE, &[b"http/1.1"]).await;
             let ask = format!(
                 "{method} / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
             );
@@ -330,12 +331,12 @@ async fn the_method_carries_nothing_out() {
             let mut heard = [0; 12];
             socket.read_exact(&mut heard).await.expect("an answer");
             assert_eq!(&heard, b"HTTP/1.1 403", "{method}");
-            let _ = door.refusal().await;
+            let _ = proxy.refusal().await;
         }
-        assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
+        assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
         for method in ["PURGE", "M-SEARCH"] {
             assert_eq!(
-                door.curl(&["-X", method, &format!("https://{SITE}/")]).await.status(),
+                proxy.curl(&["-X", method, &format!("https://{SITE}/")]).await.status(),
                 200,
                 "{method}"
             );
@@ -345,8 +346,8 @@ async fn the_method_carries_nothing_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_line_break_stands_in_a_query() {
-    let door =
-        DoorFixture::with(Wanted { route: "dlp: {outbound_detectors: false}", ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(Wanted { route: "dlp: {outbound_detectors: false}", ..Wanted::default() }).await;
     for query in [
         "a=x%0d%0ay",
         "a=x%0D%0Ay",
@@ -357,10 +358,10 @@ async fn no_line_break_stands_in_a_query() {
         "a=%5Cr%5Cn",
     ] {
         for version in ["--http1.1", "--http2"] {
-            let answer = door.curl(&[version, &format!("https://{SITE}/?{query}")]).await;
+            let answer = proxy.curl(&[version, &format!("https://{SITE}/?{query}")]).await;
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("structure-refused"), "{query}");
         }
     }
-    assert!(door.site.visits().is_empty(), "{:?}", door.site.visits());
-    assert_eq!(door.curl(&[&format!("https://{SITE}/?text=one%0Atwo")]).await.status(), 200);
+    assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
+    assert_eq!(proxy.curl(&[&format!("https://{SITE}/?text=one%0Atwo")]).await.status(), 200);
 }

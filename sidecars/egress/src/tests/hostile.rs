@@ -7,35 +7,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};
 
-use super::fixture::{DoorFixture, SITE, trusting};
+use super::fixture::{ProxyFixture, SITE, trusting};
 use crate::bounds;
 
 /// Cuts the first flight into records of `size` bytes and sends those byte by byte.
-async fn splitting(mut client: DuplexStream, mut door: UnixStream, size: usize) {
+async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize) {
     let mut flight = vec![0; 16 * 1024];
     let read = client.read(&mut flight).await.expect("hello");
     let (header, hello) = flight[..read].split_at(5);
     for part in hello.chunks(size) {
         let length = u16::try_from(part.len()).expect("length").to_be_bytes();
         for byte in header[..3].iter().chain(&length).chain(part) {
-            door.write_all(&[*byte]).await.expect("byte");
+            proxy.write_all(&[*byte]).await.expect("byte");
         }
     }
     // Either side's end is the test's business.
-    let _ = tokio::io::copy_bidirectional(&mut client, &mut door).await;
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hello_is_read_whole_however_it_is_split() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     for size in [1, 3, 60, 4096] {
         for host in [SITE, "evil.example.org"] {
-            let socket = door.connect(443).await;
+            let socket = proxy.connect(443).await;
             let (ours, theirs) = tokio::io::duplex(64 * 1024);
             tokio::spawn(splitting(theirs, socket, size));
             let name = ServerName::try_from(host).expect("name");
             let mut tls =
-                trusting(&door.egress, &[]).connect(name, ours).await.expect("the door's certificate");
+                trusting(&proxy.egress, &[]).connect(name, ours).await.expect("the proxy's certificate");
             let ask = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             tls.write_all(ask.as_bytes()).await.expect("ask");
             let mut answer = String::new();
@@ -47,20 +47,20 @@ async fn a_hello_is_read_whole_however_it_is_split() {
     }
 }
 
-/// What the door says to `bytes` on `port` until it closes.
-async fn say(door: &DoorFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
-    let mut socket = door.connect(port).await;
-    // The door may close before it has taken everything.
+/// What the proxy says to `bytes` on `port` until it closes.
+async fn say(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = proxy.connect(port).await;
+    // The proxy may close before it has taken everything.
     let _ = socket.write_all(bytes).await;
     let mut answer = Vec::new();
     let closed = timeout(Duration::from_secs(5), socket.read_to_end(&mut answer)).await;
-    let _ = closed.expect("the door closes");
+    let _ = closed.expect("the proxy closes");
     answer
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_neither_tls_nor_http_is_closed() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     let endless_hello = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 70_000]].concat();
     for (port, bytes) in [
         (9099, b"\x05\x01\x00".as_slice()),
@@ -71,19 +71,19 @@ async fn what_is_neither_tls_nor_http_is_closed() {
         (80, b"\x00\x00\x00\x00"),
         (443, &endless_hello),
     ] {
-        let answer = say(&door, port, bytes).await;
+        let answer = say(&proxy, port, bytes).await;
         // A TLS alert is the most that is said.
         assert!(answer.is_empty() || answer.first() == Some(&0x15), "{port}: {answer:?}");
     }
     let inside = b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nSSH-2.0-x\r\n";
-    let answer = String::from_utf8_lossy(&say(&door, 9099, inside).await).into_owned();
+    let answer = String::from_utf8_lossy(&say(&proxy, 9099, inside).await).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n"), "{answer}");
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_two_parsers_read_in_two_ways_do_not_pass() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     for head in [
         "POST / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
         "POST / HTTP/1.1\r\nHost: api.example.com\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
@@ -92,34 +92,34 @@ async fn requests_that_two_parsers_read_in_two_ways_do_not_pass() {
         "GET / HTTP/1.1\r\nHost : api.example.com\r\n\r\n",
     ] {
         let head = head.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
-        let answer = String::from_utf8_lossy(&say(&door, 80, head.as_bytes()).await).into_owned();
+        let answer = String::from_utf8_lossy(&say(&proxy, 80, head.as_bytes()).await).into_owned();
         assert!(answer.starts_with("HTTP/1.1 4"), "{head}: {answer}");
     }
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_are_bounded_in_number_and_size() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     let many = "A: b\r\n".repeat(bounds::HEADERS + 1);
     let long = format!("A: {}\r\n", "b".repeat(bounds::HEADER_BYTES));
     for headers in [long, many] {
         let head = format!("GET / HTTP/1.1\r\nHost: api.example.com\r\n{headers}\r\n");
-        let answer = String::from_utf8_lossy(&say(&door, 80, head.as_bytes()).await).into_owned();
+        let answer = String::from_utf8_lossy(&say(&proxy, 80, head.as_bytes()).await).into_owned();
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_never_finishes_is_given_up() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     for (port, bytes, within) in [
         (443, b"".as_slice(), bounds::HELLO_WITHIN),
         (443, b"\x16\x03\x01\x02\x00\x01", bounds::HELLO_WITHIN),
         (80, b"GET / HTTP/1.1\r\nHost: ", bounds::HEADERS_WITHIN),
         (9099, b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: a\r\n\r\n", bounds::HELLO_WITHIN),
     ] {
-        let mut socket = door.connect(port).await;
+        let mut socket = proxy.connect(port).await;
         socket.write_all(bytes).await.expect("write");
         let started = Instant::now();
         let mut answer = Vec::new();
@@ -132,20 +132,20 @@ async fn whoever_never_finishes_is_given_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_connections_waits_its_turn() {
     bottle_harden::process::allow_files(4096).expect("file limit");
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     // Each listener holds one place for the connection it is waiting for.
     let mut held = Vec::new();
     for _ in 0..bounds::CONNECTIONS {
-        let mut socket = door.connect(80).await;
+        let mut socket = proxy.connect(80).await;
         socket.write_all(b"G").await.expect("write");
         held.push(socket);
     }
     let ask = b"GET /allowlist HTTP/1.1\r\nHost: _egress.local\r\nConnection: close\r\n\r\n";
-    let mut late = door.connect(80).await;
+    let mut late = proxy.connect(80).await;
     late.write_all(ask).await.expect("ask");
     let mut answer = [0; 12];
     let early = timeout(Duration::from_millis(300), late.read_exact(&mut answer)).await;
-    assert!(early.is_err(), "the flood did not fill the door");
+    assert!(early.is_err(), "the flood did not fill the proxy");
     held.clear();
     timeout(Duration::from_secs(5), late.read_exact(&mut answer)).await.expect("a place").expect("read");
     assert_eq!(&answer, b"HTTP/1.1 200");

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
-use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
 /// The credential of the route, which the agent does not hold.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
@@ -35,12 +35,12 @@ fn secrets(provision: &mut Provision) {
     provision.canary = Some(CANARY.into());
 }
 
-async fn door(route: &'static str, lock_after: Option<usize>) -> DoorFixture {
+async fn proxy(route: &'static str, lock_after: Option<usize>) -> ProxyFixture {
     let (site, more_routes) = (
         Site::named(&[SITE, OTHER]),
         "- host: other.example.com\n  connect_to: '127.0.0.1:{site}'\n  dlp: {outbound_on_match: block}\n",
     );
-    DoorFixture::with(Wanted { site, route, more_routes, change: secrets, lock_after, ..Wanted::default() })
+    ProxyFixture::with(Wanted { site, route, more_routes, change: secrets, lock_after, ..Wanted::default() })
         .await
 }
 
@@ -55,20 +55,20 @@ fn post(host: &str, body: String) -> Request<TestBody> {
 }
 
 /// What becomes of a request on a connection of its own.
-async fn sent(door: &DoorFixture, host: &str, request: Request<TestBody>) -> (StatusCode, Option<String>) {
-    let answer = http1(door, host).await.send_request(request).await.expect("answer");
+async fn sent(proxy: &ProxyFixture, host: &str, request: Request<TestBody>) -> (StatusCode, Option<String>) {
+    let answer = http1(proxy, host).await.send_request(request).await.expect("answer");
     let reason =
         answer.headers().get("x-bottle-reason").map(|value| value.to_str().expect("text").to_owned());
     (answer.status(), reason)
 }
 
-async fn is_locked(door: &DoorFixture) {
-    let before = door.site.visits().len();
+async fn is_locked(proxy: &ProxyFixture) {
+    let before = proxy.site.visits().len();
     for host in [SITE, OTHER, "nowhere.example.org"] {
-        let (status, reason) = sent(door, host, get(host, "/hello")).await;
+        let (status, reason) = sent(proxy, host, get(host, "/hello")).await;
         assert_eq!((status.as_u16(), reason.as_deref()), (403, Some("locked-out")), "{host}");
     }
-    let mut sender = http2(door, SITE).await;
+    let mut sender = http2(proxy, SITE).await;
     let (status, body) =
         read(sender.send_request(post(SITE, "hello".to_owned())).await.expect("answer")).await;
     let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
@@ -76,19 +76,19 @@ async fn is_locked(door: &DoorFixture) {
         (status.as_u16(), &body["reason"], &body["sentence"]),
         (403, &"locked-out".into(), &SENTENCE.into())
     );
-    assert_eq!(door.curl(&[&format!("https://{SITE}/")]).await.json()["reason"], "locked-out");
-    let transparent = door.curl_transparent(&[&format!("https://{SITE}/")]).await;
+    assert_eq!(proxy.curl(&[&format!("https://{SITE}/")]).await.json()["reason"], "locked-out");
+    let transparent = proxy.curl_transparent(&[&format!("https://{SITE}/")]).await;
     assert_eq!(transparent.header("x-bottle-reason").as_deref(), Some("locked-out"));
-    assert_eq!(door.site.visits().len(), before, "something got upstream");
+    assert_eq!(proxy.site.visits().len(), before, "something got upstream");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
     for route in [AUTH, BLOCK, REDACT] {
         for in_head in [true, false] {
-            let door = door(route, Some(HITS)).await;
+            let proxy = proxy(route, Some(HITS)).await;
             for number in 0..HITS {
-                assert!(!door.egress.lockout.is_locked(), "{route} {number}");
+                assert!(!proxy.egress.lockout.is_locked(), "{route} {number}");
                 // Elsewhere, on another connection, in another part: no counter of its own.
                 let host = if number % 2 == 0 { SITE } else { OTHER };
                 let guess = part(KEY, number);
@@ -97,7 +97,7 @@ async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
                 } else {
                     post(host, format!("{{\"guess\":\"{guess}\"}}"))
                 };
-                let (status, reason) = sent(&door, host, request).await;
+                let (status, reason) = sent(&proxy, host, request).await;
                 let expected = match (number + 1 == HITS, route == REDACT && host == SITE) {
                     (true, _) => (403, Some("locked-out")),
                     (false, true) => (200, None),
@@ -105,10 +105,10 @@ async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
                 };
                 assert_eq!((status.as_u16(), reason.as_deref()), expected, "{route} {number}");
             }
-            let why = door.egress.lockout.locked().await;
+            let why = proxy.egress.lockout.locked().await;
             assert_eq!((why.daemon.as_str(), why.hits), ("egress", HITS));
             assert_eq!(why.places, [SITE, OTHER]);
-            is_locked(&door).await;
+            is_locked(&proxy).await;
         }
     }
 }
@@ -122,34 +122,34 @@ async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
         writer.finish().expect("finish")
     };
     let parts: Vec<&str> = (0..HITS).map(|number| part(KEY, number * 8)).collect();
-    let one = door(REDACT, Some(HITS)).await;
+    let one = proxy(REDACT, Some(HITS)).await;
     let (_, reason) = sent(&one, SITE, post(SITE, parts.join("\n--\n"))).await;
     assert_eq!(reason.as_deref(), Some("locked-out"));
     assert!(one.site.visits().is_empty());
     // What is packed inside a body has no place in it.
-    let door = door(BLOCK, Some(HITS)).await;
+    let proxy = proxy(BLOCK, Some(HITS)).await;
     for part in parts {
-        assert!(!door.egress.lockout.is_locked());
+        assert!(!proxy.egress.lockout.is_locked());
         let body = Full::new(packed(part).into()).map_err(|never| match never {}).boxed_unsync();
         let request = Request::post("/v1").header("host", SITE).body(body).expect("request");
-        assert_eq!(sent(&door, SITE, request).await.0, 403);
+        assert_eq!(sent(&proxy, SITE, request).await.0, 403);
     }
-    is_locked(&door).await;
+    is_locked(&proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hits_behind_a_heap_of_something_else_count() {
-    let door = door(REDACT, Some(HITS)).await;
+    let proxy = proxy(REDACT, Some(HITS)).await;
     let junk: String = (0..1100).map(|number| format!("ghp_{number:036}\n")).collect();
     let parts: Vec<&str> = (0..HITS).map(|number| part(KEY, number * 8)).collect();
-    let (_, reason) = sent(&door, SITE, post(SITE, format!("{junk}{}", parts.join("\n--\n")))).await;
+    let (_, reason) = sent(&proxy, SITE, post(SITE, format!("{junk}{}", parts.join("\n--\n")))).await;
     assert_eq!(reason.as_deref(), Some("locked-out"));
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
-    let door = door(BLOCK, None).await;
+    let proxy = proxy(BLOCK, None).await;
     let mut said = Vec::new();
     for request in [
         get(SITE, &format!("/v1?q={}", part(KEY, 0))),
@@ -163,7 +163,7 @@ async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
         post(SITE, format!("{}\n--\n{}\n--\n{KEY}", part(KEY, 0), part(KEY, 20))),
     ] {
         let (status, body) =
-            read(http1(&door, SITE).await.send_request(request).await.expect("answer")).await;
+            read(http1(&proxy, SITE).await.send_request(request).await.expect("answer")).await;
         let mut body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
         body["id"].take();
         said.push((status, body));
@@ -173,43 +173,43 @@ async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_repeated_and_what_the_agent_holds_locks_nothing() {
-    let door = door(REDACT, Some(HITS)).await;
+    let proxy = proxy(REDACT, Some(HITS)).await;
     // A conversation that goes on about one pasted key.
     let mut said = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
     for turn in 0..4 * HITS {
         said.push_str(&format!(",{{\"turn\":{turn}}}"));
-        assert_eq!(sent(&door, SITE, post(SITE, said.clone())).await.0, 200);
+        assert_eq!(sent(&proxy, SITE, post(SITE, said.clone())).await.0, 200);
     }
     for secret in [HELD, CANARY] {
         for number in 0..2 * HITS {
-            sent(&door, OTHER, post(OTHER, part(secret, number).to_owned())).await;
+            sent(&proxy, OTHER, post(OTHER, part(secret, number).to_owned())).await;
         }
     }
-    assert!(!door.egress.lockout.is_locked());
-    assert_eq!(sent(&door, SITE, get(SITE, "/hello")).await.0, 200);
+    assert!(!proxy.egress.lockout.is_locked());
+    assert_eq!(sent(&proxy, SITE, get(SITE, "/hello")).await.0, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_lock_out_off_a_walk_goes_on() {
-    let door = door(BLOCK, None).await;
+    let proxy = proxy(BLOCK, None).await;
     for number in 0..4 * HITS {
-        let (_, reason) = sent(&door, SITE, post(SITE, part(KEY, number).to_owned())).await;
+        let (_, reason) = sent(&proxy, SITE, post(SITE, part(KEY, number).to_owned())).await;
         assert_eq!(reason.as_deref(), Some("secret-found"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_of_websockets_count_and_running_ones_are_closed() {
-    let door = door(REDACT, Some(HITS)).await;
+    let proxy = proxy(REDACT, Some(HITS)).await;
     let open = async || {
-        let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+        let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
         tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await
     };
     let (mut other, _) = open().await.expect("101");
     other.send(Message::text("hello")).await.expect("send");
     assert_eq!(other.next().await.expect("echo").expect("message"), Message::text("hello"));
     for number in 0..HITS {
-        assert!(!door.egress.lockout.is_locked());
+        assert!(!proxy.egress.lockout.is_locked());
         let (mut socket, _) = open().await.expect("101");
         socket.send(Message::text(part(KEY, number))).await.expect("send");
         let Some(Ok(Message::Close(Some(close)))) = socket.next().await else { panic!("no close") };
@@ -221,23 +221,23 @@ async fn messages_of_websockets_count_and_running_ones_are_closed() {
     assert!(
         matches!(open().await, Err(tokio_tungstenite::tungstenite::Error::Http(answer)) if answer.status() == 403)
     );
-    is_locked(&door).await;
+    is_locked(&proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_another_daemon_says_locks_it_and_ends_what_passes_unread() {
     let unread = "dlp: {outbound_detectors: false, inbound_detectors: false}";
-    let door = DoorFixture::with(Wanted { route: unread, ..Wanted::default() }).await;
-    let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+    let proxy = ProxyFixture::with(Wanted { route: unread, ..Wanted::default() }).await;
+    let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let (mut socket, _) =
         tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
-    let unopened = DoorFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
+    let unopened = ProxyFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
     let ca = unopened.folder.path().join("site.pem");
     unopened.site.write_ca(&ca).expect("ca");
     let (ca, url) = (ca.to_str().expect("path"), format!("https://{SITE}/"));
     assert_eq!(unopened.curl(&["--cacert", ca, &url]).await.status(), 200);
-    for door in [&door, &unopened] {
-        door.egress.lockout.lock(LockOut {
+    for proxy in [&proxy, &unopened] {
+        proxy.egress.lockout.lock(LockOut {
             daemon: "git-gate".into(),
             hits: HITS,
             places: vec!["tool".into()],
@@ -253,10 +253,10 @@ async fn what_another_daemon_says_locks_it_and_ends_what_passes_unread() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn requests_at_once_learn_no_more_than_the_bound() {
-    let door = door(BLOCK, Some(HITS)).await;
+    let proxy = proxy(BLOCK, Some(HITS)).await;
     let sends = (0..40).map(|number| {
-        let door = &door;
-        async move { sent(door, SITE, post(SITE, part(KEY, number).to_owned())).await.1 }
+        let proxy = &proxy;
+        async move { sent(proxy, SITE, post(SITE, part(KEY, number).to_owned())).await.1 }
     });
     let reasons = futures_util::future::join_all(sends).await;
     let told = reasons.iter().filter(|reason| reason.as_deref() == Some("secret-found")).count();

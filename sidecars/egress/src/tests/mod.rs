@@ -1,22 +1,22 @@
-//! The door as a whole, over real sockets: real clients on one side, fake sites on the other.
+//! The proxy as a whole, over real sockets: real clients on one side, fake sites on the other.
 
 mod client;
 mod fixture;
 
-mod asking;
+mod answers;
+mod approval;
 mod attacks;
 mod decisions;
 mod forged;
 mod hostile;
-mod leaving;
 mod lock_out;
 mod network;
-mod once;
+mod one_time_grant;
 mod oracle;
+mod outbound_bodies;
 mod own_rules;
 mod parts;
 mod protocols;
-mod returning;
 mod soak;
 mod streams;
 mod upstreams;

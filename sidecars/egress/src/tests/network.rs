@@ -1,18 +1,18 @@
-//! The door by network: real clients over TCP on an address of its own, and nobody but the bottle.
+//! The proxy by network: real clients over TCP on an address of its own, and nobody but the bottle.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use bottle_contract::dns::MAX_QUERY;
-use bottle_contract::names::{DNS_PORT, EGRESS_DOOR_PORTS, EGRESS_PORT, HTTP_PORT};
+use bottle_contract::names::{DNS_PORT, EGRESS_PORT, EGRESS_PORTS, HTTP_PORT};
 use bottle_test_support::skip;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::fixture::{AUTH, Curl, DoorFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, Curl, ProxyFixture, REAL, SITE, Wanted};
 use crate::bounds::HELLO_WITHIN;
-use crate::door::serve;
-use bottle_daemon::Door;
+use crate::listener::serve;
+use bottle_daemon::ListenerConfig;
 
 /// Where the bottle is in these tests.
 const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
@@ -21,14 +21,14 @@ const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
 const ASK: &[u8] =
     b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A door at `address` as well, or `None` where this user may not bind its ports.
-async fn at(address: Ipv4Addr) -> Option<DoorFixture> {
+/// A proxy at `address` as well, or `None` where this user may not bind its ports.
+async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     let wanted = Wanted { route: AUTH, ..Wanted::default() };
-    let fixture = DoorFixture::with(wanted).await;
-    match serve::open(&fixture.egress, &Door::Network { address, bottle: BOTTLE }).await {
+    let fixture = ProxyFixture::with(wanted).await;
+    match serve::open(&fixture.egress, &ListenerConfig::Network { address, bottle: BOTTLE }).await {
         Ok(()) => Some(fixture),
         Err(error) if error.to_string().contains("ermission denied") => {
-            skip::aloud("the door by network", &error);
+            skip::aloud("the proxy by network", &error);
             None
         }
         Err(error) => panic!("{error}"),
@@ -36,7 +36,7 @@ async fn at(address: Ipv4Addr) -> Option<DoorFixture> {
 }
 
 /// Runs curl from the bottle's address, or from another.
-async fn curl(fixture: &DoorFixture, from: Ipv4Addr, arguments: &[&str]) -> Curl {
+async fn curl(fixture: &ProxyFixture, from: Ipv4Addr, arguments: &[&str]) -> Curl {
     let from = from.to_string();
     fixture.run_curl(&["--interface", &from], arguments).await
 }
@@ -50,18 +50,18 @@ async fn connect(from: Ipv4Addr, to: (Ipv4Addr, u16)) -> TcpStream {
 #[tokio::test]
 async fn a_client_gets_through_by_proxy_and_transparently() {
     let address = Ipv4Addr::new(127, 77, 1, 2);
-    let Some(door) = at(address).await else { return };
+    let Some(proxy) = at(address).await else { return };
     let url = format!("https://{SITE}/by-proxy");
-    let proxy = format!("http://{address}:{EGRESS_PORT}");
-    let answer = curl(&door, BOTTLE, &["--proxy", &proxy, &url]).await;
+    let proxy_url = format!("http://{address}:{EGRESS_PORT}");
+    let answer = curl(&proxy, BOTTLE, &["--proxy", &proxy_url, &url]).await;
     assert_eq!(answer.status(), 200);
 
-    // As the resolver has it: the name is the door.
+    // As the resolver has it: the name is the proxy.
     let url = format!("https://{SITE}/transparent");
     let resolved = format!("{SITE}:443:{address}");
-    let answer = curl(&door, BOTTLE, &["--resolve", &resolved, &url]).await;
+    let answer = curl(&proxy, BOTTLE, &["--resolve", &resolved, &url]).await;
     assert_eq!(answer.status(), 200);
-    let seen = door.site.visits();
+    let seen = proxy.site.visits();
     let paths: Vec<&str> = seen.iter().map(|visit| visit.path.as_str()).collect();
     assert_eq!(paths, ["/by-proxy", "/transparent"]);
     let injected = format!("Bearer {REAL}");
@@ -69,7 +69,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
 
     // Nothing that is not listed, on any of the three ways.
     let plain = format!("elsewhere.example.org:80:{address}");
-    let answer = curl(&door, BOTTLE, &["--resolve", &plain, "http://elsewhere.example.org/"]).await;
+    let answer = curl(&proxy, BOTTLE, &["--resolve", &plain, "http://elsewhere.example.org/"]).await;
     assert_eq!(
         (answer.status(), answer.header("x-bottle-reason").as_deref()),
         (403, Some("host-not-allowed"))
@@ -79,9 +79,9 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
 #[tokio::test]
 async fn nobody_but_the_bottle_is_served() {
     let address = Ipv4Addr::new(127, 77, 2, 2);
-    let Some(_door) = at(address).await else { return };
+    let Some(_proxy) = at(address).await else { return };
     let stranger = Ipv4Addr::new(127, 77, 2, 9);
-    for port in EGRESS_DOOR_PORTS {
+    for port in EGRESS_PORTS {
         let mut connection = connect(stranger, (address, port)).await;
         let closed = timeout(HELLO_WITHIN / 2, connection.read(&mut [0; 8])).await.expect("closed at once");
         assert_eq!(closed.unwrap_or(0), 0, "port {port}");
@@ -107,13 +107,13 @@ async fn nobody_but_the_bottle_is_served() {
 }
 
 #[tokio::test]
-async fn a_door_that_cannot_be_opened_whole_is_not_opened() {
+async fn a_proxy_that_cannot_be_opened_whole_is_not_opened() {
     let address = Ipv4Addr::new(127, 77, 3, 2);
     let Ok(_taken) = UdpSocket::bind((address, DNS_PORT)).await else {
-        return skip::aloud("the door by network", &"this user may not bind the resolver's port");
+        return skip::aloud("the proxy by network", &"this user may not bind the resolver's port");
     };
-    let fixture = DoorFixture::open().await;
-    let error = serve::open(&fixture.egress, &Door::Network { address, bottle: BOTTLE }).await;
+    let fixture = ProxyFixture::open().await;
+    let error = serve::open(&fixture.egress, &ListenerConfig::Network { address, bottle: BOTTLE }).await;
     let error = error.expect_err("its resolver's port is taken").to_string();
     assert!(error.contains("UDP port 53"), "{error}");
     assert!(TcpStream::connect((address, EGRESS_PORT)).await.is_err(), "a part of it is open");

@@ -24,7 +24,7 @@ use hyper::body::Incoming;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::{get, http1, tunnel};
-use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
 /// Guesses of an ordinary run, for each attack.
 const GUESSES: usize = 240;
@@ -168,7 +168,7 @@ fn streamed(kind: Kind, guess: &str) -> Response<Body> {
 }
 
 struct Stand {
-    door: Arc<DoorFixture>,
+    proxy: Arc<ProxyFixture>,
     _site: Server,
 }
 
@@ -177,10 +177,10 @@ async fn stand() -> Stand {
     let site = site(&authority);
     let to = format!("connect_to: '127.0.0.1:{}'", site.address().port());
     let yaml = format!("routes:\n- host: {SITE}\n  {to}\n  {AUTH}\n- host: {LISTED}\n  {to}\n");
-    let door = DoorFixture::of_routes(authority.pem(), yaml, |provision| {
+    let proxy = ProxyFixture::of_routes(authority.pem(), yaml, |provision| {
         hold(provision, "key", Scheme::Bearer, SECRET);
     });
-    Stand { door: Arc::new(door.await), _site: site }
+    Stand { proxy: Arc::new(proxy.await), _site: site }
 }
 
 fn hold(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
@@ -189,11 +189,11 @@ fn hold(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
 }
 
 /// Milliseconds from the first piece of an answer to the last byte of the guess.
-async fn arrival(door: &DoorFixture, host: &str, kind: Kind, guess: &str) -> f64 {
+async fn arrival(proxy: &ProxyFixture, host: &str, kind: Kind, guess: &str) -> f64 {
     let pieces = kind.pieces(guess);
     let (first, second) = (pieces[0].len(), pieces[0].len() + pieces[1].len());
     let request = get(host, &format!("/{kind:?}/{guess}"));
-    let mut body = http1(door, host).await.send_request(request).await.expect("answer").into_body();
+    let mut body = http1(proxy, host).await.send_request(request).await.expect("answer").into_body();
     let (mut came, mut began, mut ended) = (0, None, None);
     while let Some(frame) = body.frame().await {
         came += frame.expect("frame").data_ref().map_or(0, Bytes::len);
@@ -277,8 +277,8 @@ async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
     for host in [LISTED, SITE] {
         for kind in Kind::ALL {
             let observed = observe(|right| {
-                let door = Arc::clone(&stand.door);
-                async move { arrival(&door, host, kind, &guess(right)).await }
+                let proxy = Arc::clone(&stand.proxy);
+                async move { arrival(&proxy, host, kind, &guess(right)).await }
             });
             silent(&format!("{kind:?} from {host}"), &observed.await);
         }
@@ -288,11 +288,11 @@ async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
     let change: fn(&mut Provision) = |provision| hold(provision, "key", Scheme::Bearer, SECRET);
-    let door = Arc::new(DoorFixture::with(Wanted { route: AUTH, change, ..Wanted::default() }).await);
+    let proxy = Arc::new(ProxyFixture::with(Wanted { route: AUTH, change, ..Wanted::default() }).await);
     let observed = observe(|right| {
-        let door = Arc::clone(&door);
+        let proxy = Arc::clone(&proxy);
         async move {
-            let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+            let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
             let (mut socket, _) =
                 tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
             let started = Instant::now();
@@ -326,11 +326,11 @@ async fn which_requests_pass_tells_nothing_of_a_credential() {
         let yaml = format!(
             "routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n  auth: {{scheme: {scheme}, slot: key}}\n"
         );
-        let door = DoorFixture::of_routes_locking(authority.pem(), yaml, change, lock).await;
+        let proxy = ProxyFixture::of_routes_locking(authority.pem(), yaml, change, lock).await;
         let status = async |body: String| {
             let request = Request::post("/echo").header("host", SITE);
             let request = request.body(Full::from(body).map_err(|never| match never {}).boxed_unsync());
-            let mut sender = http1(&door, SITE).await;
+            let mut sender = http1(&proxy, SITE).await;
             let answer = sender.send_request(request.expect("request")).await.expect("answer");
             f64::from(answer.status().as_u16())
         };
@@ -350,7 +350,7 @@ async fn how_long_a_request_takes_tells_nothing_of_a_credential() {
     const TRIES: usize = 4;
     let stand = stand().await;
     // One request at a time: what runs beside it takes more than what is looked for.
-    let sender = tokio::sync::Mutex::new(http1(&stand.door, LISTED).await);
+    let sender = tokio::sync::Mutex::new(http1(&stand.proxy, LISTED).await);
     let took = async |right: bool| {
         let mut sender = sender.lock().await;
         let body = format!("{} ", guess_after(KNOWN_IN_TIME, right)).repeat(REPEATS);

@@ -1,4 +1,4 @@
-//! What a person describes does not leave either, and what stands in place of credentials may.
+//! What a user describes does not leave either, and what stands in place of credentials may.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::bundle::{Provision, RuleFile};
 use bottle_queue::Questions;
 
-use super::fixture::{DoorFixture, SITE, Wanted};
-use crate::opened;
+use super::fixture::{ProxyFixture, SITE, Wanted};
 use crate::report::backlog::Backlog;
+use crate::test_proxy;
 
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 
@@ -25,61 +25,61 @@ fn rules(provision: &mut Provision) {
     provision.placeholders = vec![TOKEN.to_owned(), "acme-00000000".to_owned()];
 }
 
-async fn sent(door: &DoorFixture, body: &str) -> (u16, String) {
-    let answer = door.curl(&["--data", body, &format!("https://{SITE}/v1")]).await;
+async fn sent(proxy: &ProxyFixture, body: &str) -> (u16, String) {
+    let answer = proxy.curl(&["--data", body, &format!("https://{SITE}/v1")]).await;
     (answer.status(), answer.text())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_of_a_persons_own_hold_at_the_door() {
+async fn rules_of_a_users_own_hold_at_the_proxy() {
     let route = "dlp: {outbound_on_match: block}";
-    let door = DoorFixture::with(Wanted { route, change: rules, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { route, change: rules, ..Wanted::default() }).await;
     let packed = STANDARD.encode("this is for acme-12345678 and nobody else");
     for body in ["acme-12345678", "{\"a\":\"see CASE-1234\"}", &packed, "a=%61cme-12345678"] {
-        let (status, said) = sent(&door, body).await;
+        let (status, said) = sent(&proxy, body).await;
         assert_eq!(status, 403, "{body}: {said}");
         assert!(said.contains("secret-found") && said.contains("your rule"), "{body}: {said}");
         assert!(!said.contains("12345678"), "{said}");
     }
     // What the agent holds in place of a credential is none, by whatever rule it looks like one.
     for body in ["acme-1234", "acme-00000000", TOKEN, &STANDARD.encode(format!("somebody:{TOKEN}"))] {
-        let (status, said) = sent(&door, body).await;
+        let (status, said) = sent(&proxy, body).await;
         assert_eq!(status, 200, "{body}: {said}");
     }
     let off = "dlp: {outbound_on_match: block, outbound_detectors: [known_secrets]}";
-    let door = DoorFixture::with(Wanted { route: off, change: rules, ..Wanted::default() }).await;
-    assert_eq!(sent(&door, "acme-12345678").await.0, 200, "they go with the shapes of tokens");
+    let proxy = ProxyFixture::with(Wanted { route: off, change: rules, ..Wanted::default() }).await;
+    assert_eq!(sent(&proxy, "acme-12345678").await.0, 200, "they go with the shapes of tokens");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_in_base64_does_not_leave() {
     let route = "dlp: {outbound_on_match: block}";
-    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let said = STANDARD.encode(format!("token for somebody: {TOKEN}"));
     let form = said.replace('=', "%3D").replace('+', "%2B");
     for body in [format!("{{\"file\":\"{said}\"}}"), format!("a=1&file={form}"), said.clone()] {
-        let (status, said) = sent(&door, &body).await;
+        let (status, said) = sent(&proxy, &body).await;
         assert_eq!(status, 403, "{body}: {said}");
         assert!(said.contains("in base64"), "{said}");
     }
-    let answer = door.curl(&[&format!("https://{SITE}/v1?q={form}")]).await;
+    let answer = proxy.curl(&[&format!("https://{SITE}/v1?q={form}")]).await;
     assert_eq!(answer.status(), 403);
-    let answer = door.curl(&["--header", &format!("X-Note: {said}"), &format!("https://{SITE}/v1")]).await;
+    let answer = proxy.curl(&["--header", &format!("X-Note: {said}"), &format!("https://{SITE}/v1")]).await;
     assert_eq!(answer.status(), 403);
     // Redacted where the route says so; what stands around it arrives.
     let route = "dlp: {outbound_on_match: redact}";
-    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let body = format!("{{\"before\":1,\"file\":\"{said}\",\"after\":2}}");
-    let answer = door.curl(&["--json", &body, &format!("https://{SITE}/v1")]).await;
+    let answer = proxy.curl(&["--json", &body, &format!("https://{SITE}/v1")]).await;
     assert_eq!(answer.status(), 200, "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_takes_no_rules_that_it_cannot_read() {
+async fn a_proxy_takes_no_rules_that_it_cannot_read() {
     let rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
-    let provision = Provision { rules, ..opened::provision("routes: []\n") };
+    let provision = Provision { rules, ..test_proxy::provision("routes: []\n") };
     let folder = tempfile::tempdir().expect("folder");
-    let refused = opened::provisioned(
+    let refused = test_proxy::provisioned(
         provision,
         folder.path(),
         &Arc::new(Backlog::new(8)),

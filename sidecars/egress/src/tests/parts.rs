@@ -8,7 +8,7 @@ use bottle_test_support::server::{Server, handler};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 
-use super::fixture::{AUTH, DoorFixture, REAL, SITE};
+use super::fixture::{AUTH, ProxyFixture, REAL, SITE};
 
 /// A site that repeats the credential, gives out any part of that, and says what it was asked with.
 fn answer(request: &Request<Incoming>) -> Response<Body> {
@@ -38,33 +38,33 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
     response
 }
 
-async fn stand(route: &str) -> (DoorFixture, Server) {
+async fn stand(route: &str) -> (ProxyFixture, Server) {
     let authority = Authority::new("parts").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move { Some(answer(&request)) });
     let site = Server::start(0, Some(tls), answer).expect("server");
-    let door = DoorFixture::open().await;
-    (DoorFixture::watched(door, authority.pem(), site.address().port(), route).await, site)
+    let proxy = ProxyFixture::open().await;
+    (ProxyFixture::watched(proxy, authority.pem(), site.address().port(), route).await, site)
 }
 
 const URL: &str = "https://api.example.com/whoami";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_credential_is_not_to_be_had_in_slices() {
-    let (door, _site) = stand(AUTH).await;
+    let (proxy, _site) = stand(AUTH).await;
     for version in ["--http1.1", "--http2"] {
         for name in ["Range", "Request-Range", "X-Range", "x-ms-range", "RANGE"] {
             let mut had = String::new();
             for start in (0..60).step_by(5) {
                 let range = format!("{name}: bytes={start}-{}", start + 4);
-                let answer = door.curl(&[version, "-H", &range, "-H", "If-Range: \"x\"", URL]).await;
+                let answer = proxy.curl(&[version, "-H", &range, "-H", "If-Range: \"x\"", URL]).await;
                 assert_eq!(answer.status(), 200, "{range}");
                 had.push_str(answer.text().rsplit("\r\n\r\n").next().expect("a body"));
             }
             assert!(!had.contains(REAL) && !had.contains(&REAL[5..17]), "{name}: {had}");
         }
         let several = "Range: bytes=0-9,10-19,20-29,30-39,40-49";
-        let answer = door.curl(&[version, "-H", several, URL]).await;
+        let answer = proxy.curl(&[version, "-H", several, URL]).await;
         assert!(
             answer.status() == 200 && answer.text().contains("you are Bearer [redacted], welcome"),
             "{}",
@@ -85,8 +85,8 @@ async fn nor_as_a_digest_a_difference_or_in_another_form() {
     ];
     let mut arguments: Vec<&str> = asking.iter().flat_map(|header| ["-H", header]).collect();
     arguments.push(URL);
-    let (door, _site) = stand(AUTH).await;
-    let with = door.curl(&arguments).await;
+    let (proxy, _site) = stand(AUTH).await;
+    let with = proxy.curl(&arguments).await;
     let (asked, stripped) = (with.header("x-asked-with"), with.header("x-bottle-stripped"));
     let (asked, stripped) = (asked.expect("names"), stripped.expect("names"));
     for header in asking {
@@ -95,32 +95,32 @@ async fn nor_as_a_digest_a_difference_or_in_another_form() {
         assert!(stripped.split(", ").any(|taken| taken == name), "{name}: {stripped}");
     }
     // Without a credential there is nothing to come back in slices: downloads go on where they stopped.
-    let (door, _site) = stand("websocket: allow").await;
-    let answer = door.curl(&["-H", "Range: bytes=0-6", URL]).await;
+    let (proxy, _site) = stand("websocket: allow").await;
+    let answer = proxy.curl(&["-H", "Range: bytes=0-6", URL]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (206, None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_taken_out_of_a_request_is_said_by_its_name() {
-    let (door, _site) = stand(AUTH).await;
+    let (proxy, _site) = stand(AUTH).await;
     for version in ["--http1.1", "--http2"] {
         let sent =
             ["-H", "Cookie: a=secret-of-mine", "-H", "X-Figma-Token: b", "-H", "Authorization: Bearer mine"];
         let url = format!("{URL}?a=1&api_key=c");
-        let answer = door.curl(&[&[version][..], &sent, &[&url]].concat()).await;
+        let answer = proxy.curl(&[&[version][..], &sent, &[&url]].concat()).await;
         let mut names: Vec<String> =
             answer.header("x-bottle-stripped").expect("names").split(", ").map(str::to_owned).collect();
         names.sort();
         assert_eq!(names, ["?api_key", "cookie", "x-figma-token"]);
         assert!(!answer.text().contains("secret-of-mine"));
-        // The placeholder of the credential that the door puts in is no loss to anybody.
-        let answer = door.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
+        // The placeholder of the credential that the proxy puts in is no loss to anybody.
+        let answer = proxy.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
         assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (200, None));
     }
     // However much there is.
     let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
-    let answer = door.curl(&arguments).await;
+    let answer = proxy.curl(&arguments).await;
     assert!(answer.header("x-bottle-stripped").is_some_and(|said| (900..=1024).contains(&said.len())));
     assert!(!answer.header("x-asked-with").expect("names").contains("token"));
 }

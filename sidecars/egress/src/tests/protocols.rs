@@ -13,18 +13,18 @@ use hyper::body::Frame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::client::{get, get2, http1, http2, no_body, read, tunnel};
-use super::fixture::{DoorFixture, REAL, SITE, Wanted};
+use super::fixture::{ProxyFixture, REAL, SITE, Wanted};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_side_speaks_its_own_version() {
     for (alpn, upstream) in [(Alpn::Both, "HTTP/2.0"), (Alpn::Http1, "HTTP/1.1")] {
         let site = Site { alpn, ..Site::named(&[SITE]) };
-        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
-        let answer = http1(&door, SITE).await.send_request(get(SITE, "/a")).await.expect("answer");
+        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/a")).await.expect("answer");
         assert_eq!((answer.version(), answer.status()), (Version::HTTP_11, StatusCode::OK));
-        let answer = http2(&door, SITE).await.send_request(get2(SITE, "/b")).await.expect("answer");
+        let answer = http2(&proxy, SITE).await.send_request(get2(SITE, "/b")).await.expect("answer");
         assert_eq!((answer.version(), answer.status()), (Version::HTTP_2, StatusCode::OK));
-        let seen: Vec<String> = door.site.visits().into_iter().map(|visit| visit.protocol).collect();
+        let seen: Vec<String> = proxy.site.visits().into_iter().map(|visit| visit.protocol).collect();
         assert_eq!(seen, [upstream, upstream]);
     }
 }
@@ -32,8 +32,8 @@ async fn each_side_speaks_its_own_version() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_of_a_kept_connection_is_decided_by_itself() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}]}]";
-    let door = DoorFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
-    let mut sender = http1(&door, SITE).await;
+    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let mut sender = http1(&proxy, SITE).await;
     for (path, expected) in [("/v1/a", 200), ("/v2/a", 403), ("/v1/b", 200), ("/v1/../x", 403)] {
         sender.ready().await.expect("kept alive");
         let (status, _) = read(sender.send_request(get(SITE, path)).await.expect(path)).await;
@@ -44,13 +44,13 @@ async fn every_request_of_a_kept_connection_is_decided_by_itself() {
     let (status, body) = read(sender.send_request(other).await.expect("answer")).await;
     assert_eq!(status, 403);
     assert!(String::from_utf8_lossy(&body).contains("authority-mismatch"));
-    assert_eq!(door.site.visits().len(), 2);
+    assert_eq!(proxy.site.visits().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_requests_share_one_http2_connection() {
-    let door = DoorFixture::open().await;
-    let sender = http2(&door, SITE).await;
+    let proxy = ProxyFixture::open().await;
+    let sender = http2(&proxy, SITE).await;
     let requests = (0..100).map(|n| {
         let mut sender = sender.clone();
         async move {
@@ -60,13 +60,13 @@ async fn many_requests_share_one_http2_connection() {
     });
     let statuses = futures_util::future::join_all(requests).await;
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
-    assert_eq!(door.site.visits().len(), 100);
+    assert_eq!(proxy.site.visits().len(), 100);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connect_inside_a_tunnel_is_refused() {
-    let door = DoorFixture::open().await;
-    let mut sender = http2(&door, SITE).await;
+    let proxy = ProxyFixture::open().await;
+    let mut sender = http2(&proxy, SITE).await;
     let connect = Request::builder().method(Method::CONNECT).uri("evil.example.org:443");
     let answer = sender.send_request(connect.body(no_body()).expect("request")).await.expect("answer");
     assert_eq!(answer.status(), 403);
@@ -79,13 +79,13 @@ async fn connect_inside_a_tunnel_is_refused() {
     assert!(refused.is_err() || refused.is_ok_and(|answer| answer.status().is_client_error()));
     let kept = sender.send_request(get2(SITE, "/a")).await.expect("the connection lives on");
     assert_eq!(kept.status(), 200);
-    assert_eq!(door.site.visits().len(), 1);
+    assert_eq!(proxy.site.visits().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_is_bridged_with_the_real_credential() {
-    let door = DoorFixture::open().await;
-    let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+    let proxy = ProxyFixture::open().await;
+    let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let (mut socket, answer) =
         tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
     assert_eq!(answer.status(), 101);
@@ -93,25 +93,25 @@ async fn a_websocket_is_bridged_with_the_real_credential() {
         socket.send(Message::text(text)).await.expect("send");
         assert_eq!(socket.next().await.expect("echo").expect("message"), Message::text(text));
     }
-    let seen = door.site.visits().pop().expect("visit");
+    let seen = proxy.site.visits().pop().expect("visit");
     assert_eq!(seen.header("authorization"), Some(format!("Bearer {REAL}").as_str()));
     socket.close(None).await.expect("close");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_begins_only_when_upstream_says_so() {
-    let door = DoorFixture::open().await;
-    let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+    let proxy = ProxyFixture::open().await;
+    let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/status/404"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 404));
-    let door = DoorFixture::with(Wanted { route: "websocket: refuse", ..Wanted::default() }).await;
-    let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+    let proxy = ProxyFixture::with(Wanted { route: "websocket: refuse", ..Wanted::default() }).await;
+    let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
     // Nobody is told: the next refusal is the first one heard of.
-    door.curl(&["https://other.example.com/"]).await;
-    assert_eq!(door.refusal().await.host, "other.example.com");
+    proxy.curl(&["https://other.example.com/"]).await;
+    assert_eq!(proxy.refusal().await.host, "other.example.com");
 }
 
 /// The route that comes with codex names its POSTs alone; the attempt that it begins with gets the answer on which
@@ -120,23 +120,23 @@ async fn a_websocket_begins_only_when_upstream_says_so() {
 async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
     let route =
         "websocket: refuse\n  matches: [{methods: [POST], paths: [{type: exact, value: /v1/responses}]}]";
-    let door = DoorFixture::with(Wanted { route, ..Wanted::default() }).await;
-    let tls = tunnel(&door, SITE, &[b"http/1.1"]).await;
+    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/v1/responses"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
-    assert!(door.site.visits().is_empty());
+    assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_body_that_waits_for_100_continue_arrives_whole() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     let big = "x".repeat(200_000);
-    let file = door.folder.path().join("body");
+    let file = proxy.folder.path().join("body");
     std::fs::write(&file, &big).expect("file");
     let data = format!("@{}", file.display());
     let arguments =
         ["--http1.1", "-H", "Expect: 100-continue", "--data-binary", &data, "https://api.example.com/up"];
-    let answer = door.curl(&arguments).await;
+    let answer = proxy.curl(&arguments).await;
     assert!(answer.text().contains("HTTP/1.1 100 Continue"));
     assert_eq!(answer.json()["body_bytes"], big.len());
 }
@@ -159,10 +159,10 @@ async fn trailers_pass_both_ways() {
     });
     let site = Server::start(0, Some(tls), answer).expect("server");
     let pem = authority.pem().to_owned();
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     // The fixture's own site is not asked: the roots and the route are replaced.
     let port = site.address().port();
-    let door = DoorFixture::reopened(door, &pem, port).await;
+    let proxy = ProxyFixture::reopened(proxy, &pem, port).await;
     let trailers = HeaderMap::from_iter([
         (http::HeaderName::from_static("x-checksum"), HeaderValue::from_static("abc")),
         (http::HeaderName::from_static("authorization"), HeaderValue::from_static("Bearer mine")),
@@ -170,7 +170,7 @@ async fn trailers_pass_both_ways() {
     let frames = [Ok(Frame::data(Bytes::from_static(b"sent"))), Ok(Frame::trailers(trailers))];
     let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
     let request = Request::post(format!("https://{SITE}/rpc")).header("te", "trailers").body(body);
-    let mut sender = http2(&door, SITE).await;
+    let mut sender = http2(&proxy, SITE).await;
     let answer = sender.send_request(request.expect("request")).await.expect("answer");
     let answer = answer.into_body().collect().await.expect("body");
     let trailers = answer.trailers().expect("trailers");

@@ -1,4 +1,4 @@
-//! A day's work of several bottles in a few minutes: 200,000 requests of every kind, fifty that wait for a person
+//! A day's work of several bottles in a few minutes: 200,000 requests of every kind, fifty that wait for a user
 //! all the while, new routes every second. No verdict is wrong, no secret arrives, every answer of a model is
 //! counted once, and nothing grows.
 //!
@@ -25,9 +25,9 @@ use hyper::client::conn::{http1, http2};
 use rand::{RngExt, SeedableRng};
 use tokio::sync::{Mutex, watch};
 
-use super::asking::person_after;
+use super::approval::user_after;
 use super::client::{self, TestBody, get2, read};
-use super::fixture::{DoorFixture, SITE};
+use super::fixture::{ProxyFixture, SITE};
 use super::usage::keeper_of;
 
 const BOTTLES: usize = 3;
@@ -35,7 +35,7 @@ const BOTTLES: usize = 3;
 const AGENTS: usize = 4;
 /// Unless `BOTTLE_SOAK_REQUESTS` says another number.
 const REQUESTS: usize = 200_000;
-/// Requests that wait for a person, over all bottles.
+/// Requests that wait for a user, over all bottles.
 const HELD: usize = 50;
 /// What the process may have grown by, from when everything was warm to the end.
 const GROWTH: u64 = 48 << 20;
@@ -51,7 +51,7 @@ const KNOWN: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 static LEAKED: AtomicBool = AtomicBool::new(false);
 
 struct Bottle {
-    door: DoorFixture,
+    proxy: ProxyFixture,
     answered: AtomicU64,
     used: Mutex<HashMap<String, Usage>>,
     twice: AtomicUsize,
@@ -76,7 +76,7 @@ async fn a_day_of_several_bottles() {
         held.push(tokio::spawn(held_request(Arc::clone(bottle), at)));
     }
     for bottle in &bottles {
-        person_after(&bottle.door, Status::Approved, decided.clone()).await;
+        user_after(&bottle.proxy, Status::Approved, decided.clone()).await;
         tokio::spawn(keep(Arc::clone(bottle)));
         tokio::spawn(reload(Arc::clone(bottle), site.address().port()));
     }
@@ -97,7 +97,7 @@ async fn a_day_of_several_bottles() {
     }
     let (end, files_at_end) = (resident(), descriptors());
     let took = begun.elapsed();
-    assert!(held.iter().all(|request| !request.is_finished()), "one that waits for a person did not wait");
+    assert!(held.iter().all(|request| !request.is_finished()), "one that waits for a user did not wait");
     decide.send_replace(true);
     for request in held {
         assert_eq!(request.await.expect("a held request"), StatusCode::OK);
@@ -132,12 +132,12 @@ fn say(line: &str) {
 }
 
 async fn bottle(authority: &Authority, port: u16) -> Bottle {
-    let door = DoorFixture::of_routes(authority.pem(), routes(port, true), |provision| {
+    let proxy = ProxyFixture::of_routes(authority.pem(), routes(port, true), |provision| {
         provision.ask_seconds = Some(3600);
         provision.known_secrets = vec![KNOWN.into()];
     })
     .await;
-    Bottle { door, answered: AtomicU64::new(0), used: Mutex::default(), twice: AtomicUsize::new(0) }
+    Bottle { proxy, answered: AtomicU64::new(0), used: Mutex::default(), twice: AtomicUsize::new(0) }
 }
 
 /// The routes, with or without `/sometimes`.
@@ -191,7 +191,7 @@ async fn answer(request: Request<Incoming>) -> Response<SiteBody> {
 
 /// One of fifty, with a token of its own.
 async fn held_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
-    let mut client = client::http1(&bottle.door, ASKING).await;
+    let mut client = client::http1(&bottle.proxy, ASKING).await;
     let token = format!("glpat-Xk3Vw9QzR7tYp2LmN{at:03}");
     let request = post1(ASKING, "/post", format!("token = {token}"));
     read(client.send_request(request).await.expect("answered")).await.0
@@ -202,13 +202,13 @@ async fn reload(bottle: Arc<Bottle>, port: u16) {
     for revision in 2.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let yaml = routes(port, revision % 2 == 1);
-        bottle.door.replace(revision, yaml).expect("routes");
+        bottle.proxy.replace(revision, yaml).expect("routes");
     }
 }
 
 /// The keeper: takes records and says that they are written.
 async fn keep(bottle: Arc<Bottle>) {
-    let mut stream: Stream = keeper_of(&bottle.door).await;
+    let mut stream: Stream = keeper_of(&bottle.proxy).await;
     while let Ok(BundleEvent::Used { records }) = stream.receive().await {
         let mut used = bottle.used.lock().await;
         for record in records {
@@ -248,9 +248,9 @@ struct Agent {
 async fn agent(bottle: Arc<Bottle>, seed: u64, requests: usize, done: Arc<AtomicUsize>) {
     let mut dice = rand::rngs::StdRng::seed_from_u64(seed);
     let mut agent = Agent {
-        site: client::http2(&bottle.door, SITE).await,
-        blocking: client::http2(&bottle.door, BLOCKING).await,
-        redacting: client::http1(&bottle.door, REDACTING).await,
+        site: client::http2(&bottle.proxy, SITE).await,
+        blocking: client::http2(&bottle.proxy, BLOCKING).await,
+        redacting: client::http1(&bottle.proxy, REDACTING).await,
     };
     let text = "a line of prose that an agent sends to a model, and nothing else in it\n".repeat(14);
     for _ in 0..requests {

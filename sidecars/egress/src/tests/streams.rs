@@ -13,15 +13,15 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 
 use super::client::{get, get2, http1, http2, read};
-use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_sent_events_arrive_one_by_one() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     let pause = Duration::from_millis(150);
     let started = Instant::now();
     let request = get2(SITE, &format!("/sse/4/{}", pause.as_millis()));
-    let mut answer = http2(&door, SITE).await.send_request(request).await.expect("answer");
+    let mut answer = http2(&proxy, SITE).await.send_request(request).await.expect("answer");
     let mut arrived = Vec::new();
     while let Some(frame) = answer.frame().await {
         // The end of a stream may come as an empty frame.
@@ -30,7 +30,7 @@ async fn server_sent_events_arrive_one_by_one() {
         }
     }
     assert_eq!(arrived.len(), 4, "{arrived:?}");
-    // Held back they would come at once; a busy machine makes single gaps of any size.
+    // BufferedBody back they would come at once; a busy machine makes single gaps of any size.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
@@ -47,8 +47,9 @@ async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
         Some(Response::builder().header("content-type", "text/event-stream").body(body).expect("answer"))
     });
     let site = Server::start(0, Some(tls), answer).expect("server");
-    let door = DoorFixture::watched(DoorFixture::open().await, authority.pem(), site.address().port(), AUTH);
-    let mut answer = http1(&door.await, SITE).await.send_request(get(SITE, "/")).await.expect("answer");
+    let proxy =
+        ProxyFixture::watched(ProxyFixture::open().await, authority.pem(), site.address().port(), AUTH);
+    let mut answer = http1(&proxy.await, SITE).await.send_request(get(SITE, "/")).await.expect("answer");
     let (mut length, mut pieces) = (0, 0);
     while let Some(frame) = answer.frame().await {
         length += frame.expect("frame").data_ref().map_or(0, Bytes::len);
@@ -60,24 +61,24 @@ async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn big_bodies_pass_whole() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     let size = 24 << 20;
     let request = get(SITE, &format!("/bytes/{size}"));
-    let (status, body) = read(http1(&door, SITE).await.send_request(request).await.expect("answer")).await;
+    let (status, body) = read(http1(&proxy, SITE).await.send_request(request).await.expect("answer")).await;
     assert_eq!((status.as_u16(), body.len()), (200, size));
     let chunk = Bytes::from(vec![b'u'; 64 << 10]);
     let frames = (0..256).map(move |_| Ok(Frame::data(chunk.clone())));
     let body = StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync();
     let request = Request::post(format!("https://{SITE}/up")).body(body).expect("request");
-    let (_, body) = read(http2(&door, SITE).await.send_request(request).await.expect("answer")).await;
+    let (_, body) = read(http2(&proxy, SITE).await.send_request(request).await.expect("answer")).await;
     let echo: serde_json::Value = serde_json::from_slice(&body).expect("echo");
     assert_eq!(echo["body_bytes"], 256 * (64 << 10));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
-    let door = DoorFixture::open().await;
-    let mut sender = http1(&door, SITE).await;
+    let proxy = ProxyFixture::open().await;
+    let mut sender = http1(&proxy, SITE).await;
     // The first is refused before a byte is sent on, the second breaks off upstream.
     for (host, path, expected) in [("evil.example.org", "/", 403), (SITE, "/close", 502)] {
         let chunk = Bytes::from(vec![b'u'; 64 << 10]);
@@ -97,28 +98,28 @@ async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
 async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
     // Over HTTP/2 a reset may overtake what was sent before it.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
-    let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
     // Nothing of a short one is out yet, so that there is an answer that says so.
-    let answer = http1(&door, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
+    let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
     assert_eq!(answer.status(), 502);
-    let answer = http1(&door, SITE).await.send_request(get(SITE, "/cut/60000")).await.expect("answer");
+    let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/60000")).await.expect("answer");
     assert!(answer.into_body().collect().await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
-    let door = DoorFixture::open().await;
-    let mut sender = http1(&door, SITE).await;
+    let proxy = ProxyFixture::open().await;
+    let mut sender = http1(&proxy, SITE).await;
     let under_way = sender.send_request(get(SITE, "/drip/5/60")).await.expect("answer");
     let nothing_matches = "matches: [{paths: [{type: exact, value: /nothing}]}]";
-    let live = door.reload(2, nothing_matches, "").expect("live");
+    let live = proxy.reload(2, nothing_matches, "").expect("live");
     assert_eq!(live, BundleEvent::Live { revision: 2 });
     let (status, body) = read(under_way).await;
     assert_eq!((status.as_u16(), body.ends_with(b"line 4\n")), (200, true));
     sender.ready().await.expect("the connection is not dropped");
     let (status, _) = read(sender.send_request(get(SITE, "/a")).await.expect("answer")).await;
     assert_eq!(status, 403);
-    door.reload(3, AUTH, "").expect("live");
+    proxy.reload(3, AUTH, "").expect("live");
     sender.ready().await.expect("nor now");
     let (status, _) = read(sender.send_request(get(SITE, "/a")).await.expect("answer")).await;
     assert_eq!(status, 200);
@@ -126,18 +127,18 @@ async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn routes_that_are_bad_or_old_or_move_a_credential_change_nothing() {
-    let door = DoorFixture::open().await;
+    let proxy = ProxyFixture::open().await;
     for (revision, route, more, word) in [
         (2, "portz: [443]", "", "portz"),
         (2, AUTH, "- host: evil.example.org\n  auth: {scheme: Bearer, slot: key}\n", "credential"),
         (2, "auth: {scheme: header, header: x-other-key, slot: key}", "", "credential"),
         (1, "", "", "revision"),
     ] {
-        let why = door.reload(revision, route, more).expect_err(route);
+        let why = proxy.reload(revision, route, more).expect_err(route);
         assert!(why.contains(word), "{why}");
-        assert_eq!(door.egress.live.revision(), 1);
+        assert_eq!(proxy.egress.live.revision(), 1);
     }
     let (status, _) =
-        read(http1(&door, SITE).await.send_request(get(SITE, "/a")).await.expect("answer")).await;
+        read(http1(&proxy, SITE).await.send_request(get(SITE, "/a")).await.expect("answer")).await;
     assert_eq!(status, 200);
 }

@@ -11,38 +11,38 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::{get2, http2, read};
-use super::fixture::{AUTH, DoorFixture, SITE, Wanted};
+use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
 const URL: &str = "https://api.example.com/a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_that_do_not_hold_are_502() {
     for site in [Site { leaf: Leaf::Expired, ..Site::named(&[SITE]) }, Site::named(&["other.example.com"])] {
-        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
-        let answer = door.curl(&[URL]).await;
+        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let answer = proxy.curl(&[URL]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
             (502, Some("upstream-untrusted".into()))
         );
-        assert!(door.site.visits().is_empty());
+        assert!(proxy.site.visits().is_empty());
     }
     let foreign = Wanted { change: |provision| provision.upstream_roots.clear(), ..Wanted::default() };
-    let door = DoorFixture::with(foreign).await;
-    assert_eq!(door.curl(&[URL]).await.header("x-bottle-reason").as_deref(), Some("upstream-untrusted"));
+    let proxy = ProxyFixture::with(foreign).await;
+    assert_eq!(proxy.curl(&[URL]).await.header("x-bottle-reason").as_deref(), Some("upstream-untrusted"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
     let more = "- host: down.example.com\n  connect_to: '127.0.0.1:1'\n";
-    let door = DoorFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
     for url in ["https://down.example.com/", "https://api.example.com/close"] {
-        let answer = door.curl(&[url]).await;
+        let answer = proxy.curl(&[url]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
             (502, Some("upstream-unreachable".into()))
         );
     }
-    assert_eq!(door.curl(&[URL]).await.status(), 200);
+    assert_eq!(proxy.curl(&[URL]).await.status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,7 +51,7 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
     let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
     let change: fn(&mut Provision) =
         |provision| provision.host_addresses = vec!["9.9.9.77".parse().expect("address")];
-    let door = DoorFixture::with(Wanted { more_routes: more, change, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(Wanted { more_routes: more, change, ..Wanted::default() }).await;
     let named = std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| hosts.contains("ip6-localhost"));
     for url in ["https://9.9.9.77/", "https://ip6-localhost/", "http://ip6-localhost/"] {
         if url.contains("ip6") && !named {
@@ -59,7 +59,7 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
             continue;
         }
         // The name in the tunnel is the client's; whether its own checks pass is not the point here.
-        let answer = door.curl(&["--insecure", url]).await;
+        let answer = proxy.curl(&["--insecure", url]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
             (403, Some("address-forbidden".into())),
@@ -69,13 +69,13 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_persons_own_machine_is_reached_by_its_word() {
+async fn the_users_own_machine_is_reached_by_its_word() {
     let more = "- host: own.example.com\n  connect_to: 'host:{site}'\n";
     let site = Site::named(&[SITE, "own.example.com"]);
-    let door = DoorFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
-    let answer = door.curl(&["https://own.example.com/a"]).await;
+    let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    let answer = proxy.curl(&["https://own.example.com/a"]).await;
     assert_eq!(answer.status(), 200);
-    assert_eq!(door.site.visits().pop().expect("visit").host, "own.example.com");
+    assert_eq!(proxy.site.visits().pop().expect("visit").host, "own.example.com");
 }
 
 /// A TCP relay to `to` that counts its connections.
@@ -101,19 +101,19 @@ async fn connections_are_kept_for_their_target_and_no_other() {
     use bottle_test_support::upstream::Alpn;
     for alpn in [Alpn::Both, Alpn::Http1] {
         let site = Site { alpn, ..Site::named(&[SITE, "relayed.example.com"]) };
-        let door = DoorFixture::with(Wanted { site, ..Wanted::default() }).await;
-        let (first, first_count) = counting(door.site.address()).await;
-        let (second, second_count) = counting(door.site.address()).await;
+        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let (first, first_count) = counting(proxy.site.address()).await;
+        let (second, second_count) = counting(proxy.site.address()).await;
         let route = |port| format!("- host: relayed.example.com\n  connect_to: '127.0.0.1:{port}'\n");
-        door.reload(2, AUTH, &route(first)).expect("live");
+        proxy.reload(2, AUTH, &route(first)).expect("live");
         let host = "relayed.example.com";
-        let mut sender = http2(&door, host).await;
+        let mut sender = http2(&proxy, host).await;
         for _ in 0..5 {
             let answer = sender.send_request(get2(host, "/a")).await.expect("answer");
             assert_eq!(read(answer).await.0, 200);
         }
         assert_eq!(first_count.load(Ordering::SeqCst), 1, "{alpn:?}");
-        door.reload(3, AUTH, &route(second)).expect("live");
+        proxy.reload(3, AUTH, &route(second)).expect("live");
         let answer = sender.send_request(get2(host, "/a")).await.expect("answer");
         assert_eq!(read(answer).await.0, 200);
         assert_eq!((first_count.load(Ordering::SeqCst), second_count.load(Ordering::SeqCst)), (1, 1));
@@ -124,8 +124,8 @@ async fn connections_are_kept_for_their_target_and_no_other() {
 async fn a_company_proxy_is_gone_through_with_its_password() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("address").port();
-    let door = DoorFixture::open().await;
-    let site = door.site.address();
+    let proxy = ProxyFixture::open().await;
+    let site = proxy.site.address();
     let seen = tokio::spawn(async move {
         let (mut client, _) = listener.accept().await.expect("accept");
         let mut head = Vec::new();
@@ -137,8 +137,8 @@ async fn a_company_proxy_is_gone_through_with_its_password() {
         tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut site).await });
         String::from_utf8(head).expect("ASCII")
     });
-    let door = DoorFixture::behind(door, &format!("http://user:pass@127.0.0.1:{port}")).await;
-    assert_eq!(door.curl(&[URL]).await.status(), 200);
+    let proxy = ProxyFixture::behind(proxy, &format!("http://user:pass@127.0.0.1:{port}")).await;
+    assert_eq!(proxy.curl(&[URL]).await.status(), 200);
     let head = seen.await.expect("proxy");
     assert!(head.starts_with("CONNECT api.example.com:443 HTTP/1.1\r\n"), "{head}");
     assert!(head.contains("Proxy-Authorization: Basic dXNlcjpwYXNz\r\n"), "{head}");
@@ -146,17 +146,17 @@ async fn a_company_proxy_is_gone_through_with_its_password() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unopened_host_shows_its_own_certificate_and_must_be_named_alike() {
-    let door = DoorFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
-    let ca = door.folder.path().join("site.pem");
-    door.site.write_ca(&ca).expect("ca");
+    let proxy = ProxyFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
+    let ca = proxy.folder.path().join("site.pem");
+    proxy.site.write_ca(&ca).expect("ca");
     let ca = ca.to_str().expect("path");
     for answer in
-        [door.curl(&["--cacert", ca, URL]).await, door.curl_transparent(&["--cacert", ca, URL]).await]
+        [proxy.curl(&["--cacert", ca, URL]).await, proxy.curl_transparent(&["--cacert", ca, URL]).await]
     {
         assert_eq!(answer.status(), 200);
     }
     let to = format!("{SITE}:443");
-    let fronted = door
+    let fronted = proxy
         .curl(&[
             "--insecure",
             "--connect-to",
@@ -165,6 +165,6 @@ async fn an_unopened_host_shows_its_own_certificate_and_must_be_named_alike() {
         ])
         .await;
     assert!(fronted.error().contains("SSL") || fronted.error().contains("TLS"), "{}", fronted.error());
-    assert_eq!(door.refusal().await.reason, Reason::AuthorityMismatch);
-    assert_eq!(door.site.visits().len(), 2);
+    assert_eq!(proxy.refusal().await.reason, Reason::AuthorityMismatch);
+    assert_eq!(proxy.site.visits().len(), 2);
 }

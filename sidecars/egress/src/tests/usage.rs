@@ -15,7 +15,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
-use super::fixture::{AUTH, DoorFixture, SITE};
+use super::fixture::{AUTH, ProxyFixture, SITE};
 
 const START: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"type\":\"message\",\"model\":\"m-1\",\
                      \"usage\":{\"input_tokens\":11,\"cache_read_input_tokens\":5,\"output_tokens\":1}}}\n\n";
@@ -74,7 +74,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
 }
 
 struct Stand {
-    door: DoorFixture,
+    proxy: ProxyFixture,
     _site: Server,
 }
 
@@ -84,14 +84,14 @@ async fn stand(route: &str) -> Stand {
     let site = handler(Arc::new(()), |_, request| async move { Some(answer(request).await) });
     let site = Server::start(0, Some(tls), site).expect("server");
     let port = site.address().port();
-    let door = DoorFixture::open().await;
-    Stand { door: DoorFixture::watched(door, authority.pem(), port, route).await, _site: site }
+    let proxy = ProxyFixture::open().await;
+    Stand { proxy: ProxyFixture::watched(proxy, authority.pem(), port, route).await, _site: site }
 }
 
-/// The stream of a door's keeper, which it has to answer.
-pub(super) async fn keeper_of(door: &DoorFixture) -> bottle_channel::Stream {
+/// The stream of a proxy's keeper, which it has to answer.
+pub(super) async fn keeper_of(proxy: &ProxyFixture) -> bottle_channel::Stream {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
-    let outbox = Arc::clone(&door.egress.outbox);
+    let outbox = Arc::clone(&proxy.egress.outbox);
     tokio::spawn(async move {
         let role = Hello::of(Role::Egress);
         let (_channel, mut incoming, _) =
@@ -109,13 +109,13 @@ pub(super) async fn keeper_of(door: &DoorFixture) -> bottle_channel::Stream {
 impl Stand {
     async fn post(&self, path: &str) -> String {
         let url = format!("https://{SITE}{path}");
-        let answer = self.door.curl(&["--compressed", "--data", "{}", &url]).await;
+        let answer = self.proxy.curl(&["--compressed", "--data", "{}", &url]).await;
         answer.text()
     }
 
     /// A keeper's stream, which it has to answer.
     async fn keeper(&self) -> bottle_channel::Stream {
-        keeper_of(&self.door).await
+        keeper_of(&self.proxy).await
     }
 
     /// Everything that waits, taken.
@@ -137,7 +137,7 @@ impl Stand {
 
     /// Lines of the file of what waits.
     fn waits(&self) -> usize {
-        let path = self.door.folder.path().join(WAITING_FILE);
+        let path = self.proxy.folder.path().join(WAITING_FILE);
         std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
     }
 }
@@ -169,7 +169,7 @@ async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
             if path.starts_with("/zstd") {
                 // Not every curl reads it.
                 let url = format!("https://{SITE}{path}");
-                stand.door.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
+                stand.proxy.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
             } else {
                 assert!(stand.post(path).await.ends_with(text), "{path}");
             }
@@ -189,11 +189,11 @@ async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
 async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
     let stand = stand(AUTH).await;
     let url = format!("https://{SITE}/cut/v1/messages");
-    let answer = stand.door.curl(&["--data", "{}", &url]).await;
+    let answer = stand.proxy.curl(&["--data", "{}", &url]).await;
     assert!(!answer.error().is_empty(), "the client sees it break off");
     // The client goes away.
     let url = format!("https://{SITE}/forever/v1/messages");
-    let answer = stand.door.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
+    let answer = stand.proxy.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
     assert!(answer.error().contains("timed out"), "{}", answer.error());
     let records = stand.taken(2).await;
     assert_eq!(records.len(), 2);
@@ -209,7 +209,7 @@ async fn what_is_no_answer_of_a_model_makes_none() {
         stand.post(path).await;
     }
     let url = format!("https://{SITE}/v1/messages");
-    stand.door.curl(&[&url]).await;
+    stand.proxy.curl(&[&url]).await;
     assert_eq!(stand.waits(), 0);
 }
 
@@ -233,19 +233,19 @@ async fn records_wait_on_disk_until_somebody_says_that_they_are_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_when_the_door_ends_is_recorded() {
+async fn what_is_under_way_when_the_proxy_ends_is_recorded() {
     let stand = stand(AUTH).await;
     let mut keeper = stand.keeper().await;
     let url = format!("https://{SITE}/forever/v1/messages");
-    let seen = stand.door.folder.path().join("seen");
+    let seen = stand.proxy.folder.path().join("seen");
     let arguments = ["--data", "{}", "--no-buffer", "--output", seen.to_str().expect("text"), url.as_str()];
-    let asked = stand.door.curl(&arguments);
+    let asked = stand.proxy.curl(&arguments);
     let ends = async {
         while !std::fs::read_to_string(&seen).unwrap_or_default().contains("still there") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let settled = tokio::spawn({
-            let outbox = Arc::clone(&stand.door.egress.outbox);
+            let outbox = Arc::clone(&stand.proxy.egress.outbox);
             async move { outbox.settle().await }
         });
         let records = handed(&mut keeper).await;

@@ -1,6 +1,6 @@
 //! The bottle's own certificate authority.
 //!
-//! Made when the door is provisioned, for one launch of one bottle. Its key lives in this process's
+//! Made when the proxy is provisioned, for one launch of one bottle. Its key lives in this process's
 //! memory and has no way out: nothing here writes or returns it.
 
 use std::time::{Duration, SystemTime};
@@ -22,14 +22,14 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority; `name` (the slug) is what a person sees in a list of certificates.
+    /// Makes an authority; `name` (the slug) is what a user sees in a list of certificates.
     ///
     /// # Errors
     /// [`rcgen::Error`] when the system gives no randomness.
     pub(crate) fn make(name: &str) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, format!("bottle door of {name}"));
+        params.distinguished_name.push(DnType::CommonName, format!("bottle proxy of {name}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         valid(&mut params, AUTHORITY_LIVES);

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, StartHandshake};
 
 use crate::bounds;
-use crate::door::io::DoorIo;
+use crate::listener::io::ClientIo;
 
 /// The content type of a TLS handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
@@ -22,14 +22,14 @@ pub(crate) enum Opening {
     /// TLS, and its hello.
     Tls(Box<Hello>),
     /// Something that starts like an HTTP/1 request; every byte is still to be read.
-    Http(DoorIo),
+    Http(ClientIo),
 }
 
 /// A TLS hello, read whole.
 pub(crate) struct Hello {
     /// The (outer) server name it asks for, as received.
     pub(crate) sni: Option<String>,
-    start: StartHandshake<DoorIo>,
+    start: StartHandshake<ClientIo>,
     bytes: Bytes,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Hello {
 ///
 /// # Errors
 /// Whatever is neither TLS nor HTTP, too slow, too long or cut short: the caller closes it.
-pub(crate) async fn read(mut io: DoorIo) -> io::Result<Opening> {
+pub(crate) async fn read(mut io: ClientIo) -> io::Result<Opening> {
     let opening = async {
         match io.peek().await? {
             Some(TLS_HANDSHAKE) => Ok(Opening::Tls(Box::new(Hello::read(io).await?))),
@@ -51,7 +51,7 @@ pub(crate) async fn read(mut io: DoorIo) -> io::Result<Opening> {
 }
 
 impl Hello {
-    async fn read(mut io: DoorIo) -> io::Result<Self> {
+    async fn read(mut io: ClientIo) -> io::Result<Self> {
         io.record();
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
         let bytes = start.io.recorded();
@@ -66,12 +66,12 @@ impl Hello {
     pub(crate) async fn open(
         self,
         config: std::sync::Arc<rustls::ServerConfig>,
-    ) -> io::Result<tokio_rustls::server::TlsStream<DoorIo>> {
+    ) -> io::Result<tokio_rustls::server::TlsStream<ClientIo>> {
         timeout(bounds::HANDSHAKE_WITHIN, self.start.into_stream(config)).await?
     }
 
     /// Leaves the TLS closed: the connection with the hello's bytes still to be read.
-    pub(crate) fn unopened(self) -> DoorIo {
+    pub(crate) fn unopened(self) -> ClientIo {
         let mut io = self.start.io;
         io.put_back(self.bytes);
         io

@@ -127,7 +127,7 @@ fn base_config() -> Result<ServerConfig, LeafError> {
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Nothing));
     config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
-    // Stateless tickets: resumption costs the door no memory for each client.
+    // Stateless tickets: resumption costs the proxy no memory for each client.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     config.send_tls13_tickets = 1;
     Ok(config)

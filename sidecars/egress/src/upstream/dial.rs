@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::company::CompanyProxy;
+use super::corporate_proxy::CorporateProxy;
 use super::names::Names;
 use super::{Target, UpstreamError};
 use crate::bounds;
@@ -30,10 +30,10 @@ pub(crate) struct Dialer {
     pub(crate) names: Names,
     /// Every address the host owns.
     pub(crate) host_addresses: Vec<IpAddr>,
-    /// Where the person's machine is, seen from here; none: this is it.
+    /// Where the user's machine is, seen from here; none: this is it.
     pub(crate) machine: Option<IpAddr>,
     /// `egress.upstream_proxy`.
-    pub(crate) proxy: Option<CompanyProxy>,
+    pub(crate) proxy: Option<CorporateProxy>,
 }
 
 impl Dialer {
@@ -85,7 +85,7 @@ impl Dialer {
         connect(host, &addresses, target.port).await
     }
 
-    async fn through(&self, proxy: &CompanyProxy, target: &Target) -> Result<TcpStream, UpstreamError> {
+    async fn through(&self, proxy: &CorporateProxy, target: &Target) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
         if let Some(address) = literal(host) {
             self.permit(target, &[address])?;
@@ -98,7 +98,7 @@ impl Dialer {
         Ok(tcp)
     }
 
-    /// The addresses of a place that a person named on purpose: nothing is forbidden there.
+    /// The addresses of a place that a user named on purpose: nothing is forbidden there.
     async fn explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_persons_machine_is_where_it_is_seen_from_the_bundle() {
+    async fn the_users_machine_is_where_it_is_seen_from_the_bundle() {
         let here = dialer().explicit(OWN_MACHINE).await.expect("addresses");
         assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
         let machine: IpAddr = "192.0.2.1".parse().expect("address");

@@ -1,4 +1,4 @@
-//! The world's side of the door: one verified connection for each request, kept while it lasts.
+//! The world's side of the proxy: one verified connection for each request, kept while it lasts.
 //!
 //! ```text
 //! Target ─► pool ──(nothing kept)──► dial ─► names ─► forbidden? ─► TCP ─► trust (TLS) ─► HTTP
@@ -7,11 +7,11 @@
 //! Owns name look-up, the refusal of forbidden addresses, `connect_to`, the company's proxy and the
 //! verification of certificates. Knows nothing of routes beyond what a [`Target`] says.
 
-pub(crate) mod company;
+pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
+mod exchange;
 pub(crate) mod names;
 pub(crate) mod pool;
-mod speak;
 pub(crate) mod trust;
 
 use std::net::IpAddr;

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::dial::Dialer;
-use super::speak::{for_http1, for_http2, http1_over, http2_over, in_time, unsendable};
+use super::exchange::{for_http1, for_http2, http1_over, http2_over, in_time, unsendable};
 use super::trust::Trust;
 use super::{Target, UpstreamError};
 use crate::bounds;

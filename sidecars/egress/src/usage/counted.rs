@@ -35,7 +35,7 @@ impl Counting {
             return response;
         }
         let (parts, body) = response.into_parts();
-        // What the door cannot decode does not reach the bottle either.
+        // What the proxy cannot decode does not reach the bottle either.
         let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
         let open = Arc::new(Open {
             meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),

@@ -6,7 +6,7 @@
 //!                                                   └─ a file, until the keeper says that it is written
 //! ```
 //! An answer makes one record: when its last event is read and before the bottle has it, or when it breaks off,
-//! or when the door ends. Nothing waits for any of this.
+//! or when the proxy ends. Nothing waits for any of this.
 
 mod counted;
 mod outbox;

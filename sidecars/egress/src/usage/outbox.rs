@@ -58,7 +58,7 @@ impl Outbox {
         }
     }
 
-    /// An answer of which there will be a record, when the door ends at the latest.
+    /// An answer of which there will be a record, when the proxy ends at the latest.
     pub(super) fn watch(&self, answer: &Arc<Open>) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|answer| answer.strong_count() > 0);
@@ -107,7 +107,7 @@ impl Outbox {
         }
     }
 
-    /// The door ends: answers under way have broken off, and a keeper that listens gets what waits.
+    /// The proxy ends: answers under way have broken off, and a keeper that listens gets what waits.
     pub(crate) async fn settle(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
         open.iter().filter_map(Weak::upgrade).for_each(|answer| answer.end(false));

@@ -30,9 +30,9 @@ macro_rules! of_the_gate {
 }
 of_the_gate!(
     blob = "../../src/blob.rs",
-    family = "../../src/family.rs",
-    found = "../../src/found.rs",
-    fresh = "../../src/fresh.rs",
+    tree_index = "../../src/tree_index.rs",
+    findings = "../../src/findings.rs",
+    new_objects = "../../src/new_objects.rs",
     git = "../../src/git.rs",
     names = "../../src/names.rs",
     packed = "../../src/packed.rs",

@@ -11,9 +11,9 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 
 use crate::dice::{Dice, WORD};
-use crate::found::Reading;
-use crate::fresh::KNOWN;
+use crate::findings::Reading;
 use crate::git::{Git, Passage};
+use crate::new_objects::KNOWN;
 use crate::refs::Update;
 use crate::{put, read};
 

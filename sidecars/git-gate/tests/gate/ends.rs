@@ -98,7 +98,7 @@ pub(crate) async fn race() -> Result<()> {
 
 pub(crate) async fn client() -> Result<()> {
     let (scene, channel) = marked().await?;
-    // Killed while a person thinks, who then says yes.
+    // Killed while a user thinks, who then says yes.
     let folder = scene.folder.path().to_owned();
     let address = format!("http://{}:9420/tool.git", scene.address);
     let mut push = Command::new("git")

@@ -10,7 +10,7 @@
 //! protocol  packs, bodies and clients that are none
 //! ends      clients, gates and upstreams that end in the middle
 //! wrong     what is wrong is a sentence
-//! people    a person decides
+//! people    a user decides
 //! lock_out  guesses at credentials: what their verdict says, and where they end
 //! within    a gate started by root, in a view of the files of its own
 //! clients   other clients than git, and an upstream over https
@@ -75,8 +75,8 @@ fn trials() -> Vec<Trial> {
         trial("upstreams_own_refusal_reaches_the_agent_and_leaves_nothing", wrong::refused),
         trial("what_is_wrong_with_a_push_is_a_sentence", wrong::push),
         trial("a_full_disk_is_a_sentence", wrong::full),
-        trial("a_person_decides_once_and_the_retry_passes", people::asked),
-        trial("what_a_person_let_pass_lets_nothing_else_pass", people::beside),
+        trial("a_user_decides_once_and_the_retry_passes", people::asked),
+        trial("what_a_user_let_pass_lets_nothing_else_pass", people::beside),
         trial("a_walk_locks_the_gate_and_its_verdicts_say_nothing_more", lock_out::walked),
         trial("guesses_at_a_credential_pass_alike", lock_out::guesses),
         trial("a_verdict_says_the_same_however_much_of_a_secret_matches", lock_out::verdicts),

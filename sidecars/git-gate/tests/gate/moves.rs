@@ -65,7 +65,7 @@ pub(crate) async fn disguised() -> Result<()> {
         let words = [
             "the git gate refused the push",
             &format!("refs/heads/{name} may be only another name of refs/heads/main"),
-            "push a branch of another name, or the person lets the newer one through (`AcceptEnv GIT_PROTOCOL`",
+            "push a branch of another name, or the user lets the newer one through (`AcceptEnv GIT_PROTOCOL`",
         ];
         scene.refused(&format!("cd clone; git push origin HEAD:refs/heads/{name}"), &words)?;
     }

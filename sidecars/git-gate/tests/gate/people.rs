@@ -1,4 +1,4 @@
-//! A person decides what is found.
+//! A user decides what is found.
 
 use std::process::Command;
 
@@ -22,7 +22,7 @@ pub(crate) async fn marked() -> Result<(Scene, Channel)> {
     Ok((scene, channel))
 }
 
-/// Answers the next question as a person would.
+/// Answers the next question as a user would.
 pub(crate) async fn decide(channel: Channel, status: Status) -> Result<Question> {
     decide_after(channel, status, || Ok(())).await
 }
@@ -56,7 +56,7 @@ pub(crate) async fn asked() -> Result<()> {
     let no = tokio::spawn(decide(channel.clone(), Status::Rejected));
     scene.refused(
         "cd clone; git push origin HEAD:no",
-        &["a person is asked", "the person said no, saying: so I say"],
+        &["a user is asked", "the user said no, saying: so I say"],
     )?;
     let question = no.await??;
     ensure!(question.tool == Tool::GitleaksAllow);
@@ -66,11 +66,11 @@ pub(crate) async fn asked() -> Result<()> {
     ensure!(!question.proposed_file.contains(TOKEN));
     let yes = tokio::spawn(decide(channel.clone(), Status::Approved));
     let said = scene.shell("cd clone; git push origin HEAD:yes")?;
-    ensure!(said.contains("the person let it pass"), "{said}");
+    ensure!(said.contains("the user let it pass"), "{said}");
     yes.await??;
     // The same finding again, in another commit: nobody is asked.
     scene.shell("cd clone; git commit -q --amend -m again; git push origin HEAD:retry")?;
-    // What others push while a person thinks has gone up before, and is not lost by it.
+    // What others push while a user thinks has gone up before, and is not lost by it.
     let beside = scene.folder.path().to_owned();
     scene.shell("git clone -q $GATE beside; cd beside; git checkout -qb beside; echo 1 > 1; git add .; git commit -qm 1")?;
     scene.shell("cd clone; echo \"$T # gitleaks:allow\" > other; git add .; git commit -qm other")?;

@@ -16,7 +16,7 @@ use bottle_contract::session::bundle::{BundleEvent, BundleRequest, RuleFile};
 use bottle_contract::session::gate::{GateKey, GateProvision, GateRefs, GateRepo};
 use bottle_contract::session::guest::SecretText;
 use bottle_contract::session::{Hello, Role};
-use bottle_daemon::Door;
+use bottle_daemon::ListenerConfig;
 use bottle_git_gate::{FORWARD_SECONDS, GateConfig};
 use bottle_harden::identity::Identity;
 use bottle_test_support::sshd::{self, Ends, Sshd, make_key, run};
@@ -127,11 +127,11 @@ impl Scene {
         if let Some(Identity { uid, gid }) = self.identity {
             std::os::unix::fs::chown(self.at("gate"), Some(uid), Some(gid))?;
         }
-        let door = Door::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
+        let proxy = ListenerConfig::Network { address: self.address, bottle: Ipv4Addr::LOCALHOST };
         // One before it ends first.
         drop(self.gate.take());
         let config = GateConfig {
-            door,
+            proxy,
             folder: self.at("gate"),
             identity: self.identity,
             forward_seconds: self.forward,

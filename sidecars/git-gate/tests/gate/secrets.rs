@@ -100,7 +100,7 @@ pub(crate) async fn attacks() -> Result<()> {
         ("it, encoded", "echo \"x$SECRET\" | base64 > f; git add .; git commit -qm x", "never passes"),
         ("it, marked", "echo \"$SECRET gitleaks:allow\" > f; git add .; git commit -qm x", "never passes"),
         (
-            "what a rule of the person's own looks for",
+            "what a rule of the user's own looks for",
             "echo acme-12345678 > f; git add .; git commit -qm x",
             "your rule `acme`",
         ),
@@ -133,7 +133,7 @@ pub(crate) async fn attacks() -> Result<()> {
     ] {
         scene.refused(&format!("{clean}; {script}"), &["the git gate refused the push", words])?;
     }
-    // And what is clean passes, until it would lose something. The person's own rule knows a folder of samples.
+    // And what is clean passes, until it would lose something. The user's own rule knows a folder of samples.
     scene.shell(&format!(
         "{clean}; mkdir fixtures; echo acme-12345678 > fixtures/f; git add .; git commit -qm x; git push -q origin HEAD:refs/heads/topic/own"
     ))?;

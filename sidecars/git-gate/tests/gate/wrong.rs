@@ -19,10 +19,7 @@ pub(crate) async fn upstream() -> Result<()> {
             }
         })
         .await?;
-    scene.refused(
-        "git clone $GATE c1",
-        &["does not accept the key that the person gave", "tell the person"],
-    )?;
+    scene.refused("git clone $GATE c1", &["does not accept the key that the user gave", "tell the user"])?;
     let other = fs::read_to_string(scene.at("other.pub"))?;
     let line = format!("[127.0.0.1]:{} {other}", scene.port);
     scene
@@ -35,7 +32,7 @@ pub(crate) async fn upstream() -> Result<()> {
     scene.refused("git clone $GATE c2", &["host key is not the one that is trusted"])?;
     scene.open(|repo| repo.url = repo.url.replace("up.git", "gone.git")).await?;
     scene.refused("git clone $GATE c3", &["the upstream of tool cannot be reached"])?;
-    // Old is served only where the person allows it.
+    // Old is served only where the user allows it.
     scene.open(|repo| repo.stale_ok = true).await?;
     scene.shell(
         "git clone -q $GATE c4 && mv up.git away.git && git clone -q $GATE c5 && mv away.git up.git",
@@ -43,7 +40,7 @@ pub(crate) async fn upstream() -> Result<()> {
     scene.open(|_| ()).await?;
     scene.shell("git clone -q $GATE clone; cd clone; git commit -q --allow-empty -m x")?;
     let words =
-        ["the upstream of tool cannot be reached", "Connection refused", "try again, or tell the person"];
+        ["the upstream of tool cannot be reached", "Connection refused", "try again, or tell the user"];
     drop(scene.sshd.take());
     scene.refused("git clone $GATE c6", &words)?;
     scene.refused("cd clone; git push origin HEAD:x", &words)?;
@@ -66,10 +63,8 @@ pub(crate) async fn refused() -> Result<()> {
 pub(crate) async fn push() -> Result<()> {
     let mut scene = Scene::new()?;
     scene.open(|_| ()).await?;
-    let words = [
-        "there is no such repository; this bottle has: tool",
-        "declared by the person under `git-gate.repos`",
-    ];
+    let words =
+        ["there is no such repository; this bottle has: tool", "declared by the user under `git-gate.repos`"];
     scene.refused("git clone ${GATE%tool.git}other.git c9", &words)?;
     scene.shell("git clone -q $GATE clone")?;
     scene.refused("cd clone; git push ${GATE%tool.git}other.git HEAD:x", &words)?;

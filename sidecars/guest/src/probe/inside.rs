@@ -62,9 +62,9 @@ fn environment(given: &BTreeMap<String, Secret>) -> Attempt {
     let named: Vec<&str> = suspicious.map(|(name, _)| name.as_str()).collect();
     let target = "secrets in the environment";
     if named.is_empty() {
-        attempt(target, "env", Reach::Closed, "none")
+        attempt(target, "env", Reach::Blocked, "none")
     } else {
-        attempt(target, "env", Reach::Open, format!("values in {}", named.join(", ")))
+        attempt(target, "env", Reach::Reached, format!("values in {}", named.join(", ")))
     }
 }
 
@@ -89,16 +89,18 @@ fn guard() -> Attempt {
     // A process may always look at itself, so reading the file from here shows nothing; what keeps
     // others out is this.
     match dumpable_behavior() {
-        Ok(DumpableBehavior::NotDumpable) => attempt(target, file, Reach::Closed, "closed to everybody else"),
-        Ok(_) => attempt(target, file, Reach::Open, "open to processes of the same user"),
+        Ok(DumpableBehavior::NotDumpable) => {
+            attempt(target, file, Reach::Blocked, "closed to everybody else")
+        }
+        Ok(_) => attempt(target, file, Reach::Reached, "open to processes of the same user"),
         Err(error) => attempt(target, file, Reach::Unknown, error.to_string()),
     }
 }
 
 fn unreadable(target: &str, path: &str) -> Attempt {
     match fs::read(path) {
-        Ok(_) => attempt(target, path, Reach::Open, "it can be read"),
-        Err(error) => attempt(target, path, Reach::Closed, error.kind().to_string()),
+        Ok(_) => attempt(target, path, Reach::Reached, "it can be read"),
+        Err(error) => attempt(target, path, Reach::Blocked, error.kind().to_string()),
     }
 }
 
@@ -111,9 +113,9 @@ fn processes() -> Attempt {
     // With a namespace of its own, pid 2 would be the first kernel thread nowhere but outside.
     let kernel = fs::read_to_string("/proc/2/comm").is_ok_and(|name| name.trim() == "kthreadd");
     if kernel || init.trim() == "systemd" {
-        attempt(target, "/proc", Reach::Open, format!("{} processes of the machine", seen.len()))
+        attempt(target, "/proc", Reach::Reached, format!("{} processes of the machine", seen.len()))
     } else {
-        attempt(target, "/proc", Reach::Closed, format!("{} processes, all of this bottle", seen.len()))
+        attempt(target, "/proc", Reach::Blocked, format!("{} processes, all of this bottle", seen.len()))
     }
 }
 
@@ -125,16 +127,16 @@ fn homes() -> Attempt {
     let others = homes.iter().filter(|home| home.as_os_str() != own);
     let open = others.flat_map(|home| SECRET_PLACES.map(|place| home.join(place))).find(|path| path.exists());
     match open {
-        Some(path) => attempt(target, "files", Reach::Open, format!("{} is there", path.display())),
-        None => attempt(target, "files", Reach::Closed, "no home but the bottle's own"),
+        Some(path) => attempt(target, "files", Reach::Reached, format!("{} is there", path.display())),
+        None => attempt(target, "files", Reach::Blocked, "no home but the bottle's own"),
     }
 }
 
 fn engines() -> Attempt {
     let target = "a container engine";
     match ENGINE_SOCKETS.iter().find(|path| Path::new(path).exists()) {
-        Some(path) => attempt(target, *path, Reach::Open, "its socket is there"),
-        None => attempt(target, "sockets", Reach::Closed, "none is there"),
+        Some(path) => attempt(target, *path, Reach::Reached, "its socket is there"),
+        None => attempt(target, "sockets", Reach::Blocked, "none is there"),
     }
 }
 
@@ -144,8 +146,8 @@ mod tests {
 
     #[test]
     fn what_can_be_read_is_open() {
-        assert_eq!(unreadable("this process", "/proc/self/environ").result, Reach::Open);
-        assert_eq!(unreadable("nothing", "/proc/self/no-such-file").result, Reach::Closed);
+        assert_eq!(unreadable("this process", "/proc/self/environ").result, Reach::Reached);
+        assert_eq!(unreadable("nothing", "/proc/self/no-such-file").result, Reach::Blocked);
     }
 
     #[test]
@@ -163,8 +165,11 @@ mod tests {
         .map(|(name, value)| (name.to_owned(), Secret::new(value.to_owned())))
         .collect();
         let found = environment(&given);
-        assert_eq!((found.result, found.seen.as_str()), (Reach::Open, "values in GH_TOKEN, PLAIN, api_key"));
-        assert_eq!(environment(&BTreeMap::new()).result, Reach::Closed);
+        assert_eq!(
+            (found.result, found.seen.as_str()),
+            (Reach::Reached, "values in GH_TOKEN, PLAIN, api_key")
+        );
+        assert_eq!(environment(&BTreeMap::new()).result, Reach::Blocked);
     }
 
     #[test]

@@ -5,14 +5,14 @@
 //! `unknown`.
 //!
 //! - `network`, `datagram`: outside addresses, metadata, the host, other resolvers
-//! - `door`: what is not allowed must be refused, with a reason; `place`: where the door is
+//! - `proxy`: what is not allowed must be refused, with a reason; `place`: where the proxy is
 //! - `inside`: environment, `/proc`, the host's files
 
 mod datagram;
-mod door;
 mod inside;
 mod network;
 mod place;
+mod proxy;
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ use bottle_contract::session::guest::{Attempt, Probe, Reach};
 /// Tries everything, side by side. The order of the answer is always the same. `environment` is what
 /// every process of the bottle gets; of a suspicious variable the name is shown and never the value.
 pub async fn run(probe: &Probe, environment: &BTreeMap<String, Secret>) -> Vec<Attempt> {
-    let (network, door) = tokio::join!(network::attempts(probe), door::attempts());
+    let (network, proxy) = tokio::join!(network::attempts(probe), proxy::attempts());
     let mut attempts = network;
-    attempts.extend(door);
+    attempts.extend(proxy);
     attempts.extend(inside::attempts(environment, probe.isolation_only));
     attempts
 }

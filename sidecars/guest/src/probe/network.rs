@@ -121,7 +121,7 @@ fn links() -> Vec<u32> {
 async fn connect(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("tcp {address}");
     let attempt = match tokio::time::timeout(PATIENCE, first_answer(address)).await {
-        Ok(Ok(_)) => attempt(target, via, Reach::Open, "it answered"),
+        Ok(Ok(_)) => attempt(target, via, Reach::Reached, "it answered"),
         Ok(Err(error)) => {
             let (reach, seen) = judge(address, &error).await;
             attempt(target, via, reach, seen)
@@ -146,8 +146,8 @@ async fn first_answer(address: SocketAddr) -> io::Result<TcpStream> {
 async fn send(target: &str, address: SocketAddr) -> Attempt {
     let via = format!("udp {address}");
     let attempt = match datagram::send(address, PATIENCE).await {
-        Ok(Sent::Taken) => attempt(target, via, Reach::Open, "the packet was taken"),
-        Ok(Sent::NoNeighbour) => attempt(target, via, Reach::Closed, NO_NEIGHBOUR),
+        Ok(Sent::Taken) => attempt(target, via, Reach::Reached, "the packet was taken"),
+        Ok(Sent::NoNeighbour) => attempt(target, via, Reach::Blocked, NO_NEIGHBOUR),
         Err(error) => {
             let (reach, seen) = meaning(&error);
             attempt(target, via, reach, seen)
@@ -164,7 +164,7 @@ const NO_NEIGHBOUR: &str = "nobody is there to pass it on";
 async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
     let unreachable = error.raw_os_error() == Some(rustix::io::Errno::HOSTUNREACH.raw_os_error());
     if unreachable && matches!(datagram::send(address, PATIENCE).await, Ok(Sent::NoNeighbour)) {
-        return (Reach::Closed, NO_NEIGHBOUR.to_owned());
+        return (Reach::Blocked, NO_NEIGHBOUR.to_owned());
     }
     meaning(error)
 }
@@ -172,12 +172,12 @@ async fn judge(address: SocketAddr, error: &io::Error) -> (Reach, String) {
 /// Only "there is no way there" means closed: a refusal or a reset came from somebody who was reached.
 fn meaning(error: &io::Error) -> (Reach, String) {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
-        Some(rustix::io::Errno::NETUNREACH) => (Reach::Closed, "no network leads there".to_owned()),
+        Some(rustix::io::Errno::NETUNREACH) => (Reach::Blocked, "no network leads there".to_owned()),
         // The family itself is switched off, so no address of it leads anywhere.
         Some(rustix::io::Errno::AFNOSUPPORT | rustix::io::Errno::ADDRNOTAVAIL) => {
-            (Reach::Closed, "this bottle has no such network".to_owned())
+            (Reach::Blocked, "this bottle has no such network".to_owned())
         }
-        Some(rustix::io::Errno::CONNREFUSED) => (Reach::Open, "it was reached and refused".to_owned()),
+        Some(rustix::io::Errno::CONNREFUSED) => (Reach::Reached, "it was reached and refused".to_owned()),
         _ => (Reach::Unknown, error.to_string()),
     }
 }
@@ -190,9 +190,9 @@ mod tests {
     async fn a_listener_is_open_and_a_refusal_counts_as_reached() {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("listener");
         let address = listener.local_addr().expect("address");
-        assert_eq!(connect("a listener", address).await.result, Reach::Open);
+        assert_eq!(connect("a listener", address).await.result, Reach::Reached);
         drop(listener);
-        assert_eq!(connect("nobody", address).await.result, Reach::Open);
+        assert_eq!(connect("nobody", address).await.result, Reach::Reached);
     }
 
     #[tokio::test(start_paused = true)]
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn only_no_way_there_means_closed() {
         for (errno, reach) in [
-            (rustix::io::Errno::NETUNREACH, Reach::Closed),
-            (rustix::io::Errno::CONNREFUSED, Reach::Open),
+            (rustix::io::Errno::NETUNREACH, Reach::Blocked),
+            (rustix::io::Errno::CONNREFUSED, Reach::Reached),
             (rustix::io::Errno::TIMEDOUT, Reach::Unknown),
             (rustix::io::Errno::HOSTUNREACH, Reach::Unknown),
             (rustix::io::Errno::ACCESS, Reach::Unknown),

@@ -1,10 +1,10 @@
-//! Where the bottle's door and its resolver are, as every program in the bottle finds them.
+//! Where the bottle's proxy and its resolver are, as every program in the bottle finds them.
 
 use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 
-use bottle_contract::names::{DOOR_LOOPBACK, EGRESS_HOST};
+use bottle_contract::names::{EGRESS_HOST, PROXY_LOOPBACK};
 
 /// More than any such file of a bottle.
 const MAX: u64 = 64 * 1024;
@@ -12,8 +12,8 @@ const MAX: u64 = 64 * 1024;
 /// What leads out of the bottle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The door's address.
-    pub(super) door: Ipv4Addr,
+    /// The proxy's address.
+    pub(super) proxy: Ipv4Addr,
     /// The resolver that programs ask; a container's engine may have put one of its own in between.
     pub(super) resolver: IpAddr,
 }
@@ -23,12 +23,12 @@ impl Place {
         Self::of(&read("/etc/hosts"), &read("/etc/resolv.conf"))
     }
 
-    /// Where no door is named there is none, and nobody else's resolver is asked in its stead.
+    /// Where no proxy is named there is none, and nobody else's resolver is asked in its stead.
     fn of(hosts: &str, configuration: &str) -> Self {
-        let Some(door) = of_name(hosts, EGRESS_HOST) else {
-            return Self { door: DOOR_LOOPBACK, resolver: DOOR_LOOPBACK.into() };
+        let Some(proxy) = of_name(hosts, EGRESS_HOST) else {
+            return Self { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
         };
-        Self { door, resolver: nameserver(configuration).unwrap_or(door.into()) }
+        Self { proxy, resolver: nameserver(configuration).unwrap_or(proxy.into()) }
     }
 }
 
@@ -65,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_door_is_found_by_its_name_only() {
+    fn the_proxy_is_found_by_its_name_only() {
         let hosts = "127.0.0.1 localhost\n::1 egress\n# 1.2.3.4 egress\n10.213.0.9 egress.example\n\
-                     junk egress\n10.213.0.2\tsupervise egress # the door\n10.0.0.1 egress\n";
+                     junk egress\n10.213.0.2\tsupervise egress # the proxy\n10.0.0.1 egress\n";
         assert_eq!(of_name(hosts, "egress"), Some(Ipv4Addr::new(10, 213, 0, 2)));
         assert_eq!(of_name(hosts, "git-gate"), None);
         assert_eq!(of_name("", "egress"), None);
@@ -77,11 +77,11 @@ mod tests {
     fn the_first_resolver_is_the_one_that_is_asked() {
         let configuration = "# made by an engine\noptions ndots:0\nnameserver\nnameserver 127.0.0.11\n\
                              nameserver 192.0.2.1\n";
-        let door = Ipv4Addr::new(10, 213, 0, 2);
-        let place = |resolver| Place { door, resolver };
+        let proxy = Ipv4Addr::new(10, 213, 0, 2);
+        let place = |resolver| Place { proxy, resolver };
         assert_eq!(Place::of("10.213.0.2 egress", configuration), place([127, 0, 0, 11].into()));
-        assert_eq!(Place::of("10.213.0.2 egress", "search example.com\n"), place(door.into()));
-        let without = Place { door: DOOR_LOOPBACK, resolver: DOOR_LOOPBACK.into() };
+        assert_eq!(Place::of("10.213.0.2 egress", "search example.com\n"), place(proxy.into()));
+        let without = Place { proxy: PROXY_LOOPBACK, resolver: PROXY_LOOPBACK.into() };
         assert_eq!(Place::of("127.0.0.1 localhost", configuration), without);
     }
 }

@@ -11,7 +11,7 @@ use bottle_contract::session::guest::{
     Attach, Exit, GuestEvent, GuestRequest, Process, Provision, STDERR, STDIN, STDOUT, Size, Stop,
 };
 use bottle_contract::session::{Hello, Role};
-use bottle_guest::{DoorConfig, GuestConfig, Programs, Transport};
+use bottle_guest::{ForwardConfig, GuestConfig, Programs, Transport};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -19,8 +19,8 @@ use tokio::time::timeout;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// The ports of the door, if it has one: numbers with a comma between.
-const DOOR: &str = "GUEST_TEST_DOOR";
+/// The ports of the proxy, if it has one: numbers with a comma between.
+const PROXY: &str = "GUEST_TEST_PROXY";
 
 /// Names the folder of the bottle that the guest's process is for.
 const FOLDER: &str = "GUEST_TEST_FOLDER";
@@ -51,15 +51,15 @@ fn guest_process() {
             Transport::Listener(listener.expect("the guest's socket"))
         }
     };
-    let door = std::env::var(DOOR).ok().map(|ports| DoorConfig {
-        sockets: folder.join("door"),
+    let proxy = std::env::var(PROXY).ok().map(|ports| ForwardConfig {
+        sockets: folder.join("proxy"),
         address: std::net::Ipv4Addr::LOCALHOST,
         ports: ports.split(',').map(|port| port.parse().expect("a port")).collect(),
     });
     let code = bottle_guest::run(GuestConfig {
         transport,
         root: folder.join("root"),
-        door,
+        proxy,
         resolver: false,
         programs: Programs::Any,
         limits: Default::default(),
@@ -115,11 +115,11 @@ impl Bottle {
         true
     }
 
-    /// A guest with a door of these ports on the loopback address.
-    pub(crate) fn start_with_door(ports: &str) -> Self {
+    /// A guest with a proxy of these ports on the loopback address.
+    pub(crate) fn start_with_proxy(ports: &str) -> Self {
         Self::start_with(|exe| {
             let mut command = Command::new(exe);
-            command.env(DOOR, ports);
+            command.env(PROXY, ports);
             command
         })
     }
@@ -127,7 +127,7 @@ impl Bottle {
     fn start_with(command: impl Fn(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(folder.path().join("root/workspace")).unwrap();
-        std::fs::create_dir(folder.path().join("door")).unwrap();
+        std::fs::create_dir(folder.path().join("proxy")).unwrap();
         let mut command = command(&std::env::current_exe().unwrap());
         command
             .args(["bottle::guest_process", "--exact", "--ignored", "--nocapture"])
@@ -145,9 +145,9 @@ impl Bottle {
         self.folder.path().join("root")
     }
 
-    /// The bundle's side of a port of the door.
-    pub(crate) fn door_socket(&self, port: u16) -> PathBuf {
-        self.folder.path().join("door").join(port.to_string())
+    /// The bundle's side of a port of the proxy.
+    pub(crate) fn proxy_socket(&self, port: u16) -> PathBuf {
+        self.folder.path().join("proxy").join(port.to_string())
     }
 
     /// The guest's standard streams, attached once more.

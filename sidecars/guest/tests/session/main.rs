@@ -3,9 +3,9 @@
 
 mod bottle;
 mod copies;
-mod door;
 mod end;
 mod host;
 mod processes;
+mod proxy;
 mod stdio;
 mod terminals;

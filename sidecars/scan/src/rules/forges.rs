@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Row] = &[
     .crc(),
     row(
         "github-user-token",
-        "a GitHub app's token for a person",
+        "a GitHub app's token for a user",
         &["ghu_"],
         r"ghu_[A-Za-z0-9]{36}\b",
         &["ghu_<30w#>"],

@@ -89,7 +89,7 @@ pub fn token_kinds() -> usize {
     token_rows().count()
 }
 
-/// What the rules call themselves and how a person would: `("github-oauth-token", "a GitHub OAuth token")`.
+/// What the rules call themselves and how a user would: `("github-oauth-token", "a GitHub OAuth token")`.
 pub fn token_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     token_rows().map(|row| (row.id, row.words))
 }

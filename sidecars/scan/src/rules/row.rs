@@ -17,9 +17,9 @@ pub(crate) type Near = fn(&[u8], &[u8]) -> bool;
 /// One kind of token or phrase. Rows are constants; a test runs the examples of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    /// Short name, as it stands in findings and in a person's configuration.
+    /// Short name, as it stands in findings and in a user's configuration.
     pub(crate) id: &'static str,
-    /// For a person, to be put after "this looks like".
+    /// For a user, to be put after "this looks like".
     pub(crate) words: &'static str,
     /// One of these must be there, in either case, or the pattern is never tried. At least three bytes.
     pub(crate) keys: &'static [&'static str],

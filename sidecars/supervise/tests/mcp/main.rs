@@ -26,10 +26,10 @@ fn main() -> ExitCode {
 fn trials() -> Vec<Trial> {
     vec![
         trial("clients_of_today_and_before_learn_the_same_tools", learned),
-        trial("what_a_person_says_is_what_the_agent_hears", answered),
+        trial("what_a_user_says_is_what_the_agent_hears", answered),
         slow_trial("the_official_python_client_is_served", official::python_client),
         trial("who_wants_to_hear_how_it_goes_hears", progress),
-        trial("a_call_waits_as_long_as_the_person_set", waiting),
+        trial("a_call_waits_as_long_as_the_user_set", waiting),
         trial("what_is_wrong_with_a_call_is_said_and_nobody_is_asked", wrong),
         trial("nothing_else_is_served", bounds),
         trial("it_has_given_its_rights_up", hardened),
@@ -91,7 +91,7 @@ async fn learned() -> Result<()> {
         parameters["arguments"] = json!({});
         let routes = &scene.call(revision, "tools/call", parameters)?.result()?["structuredContent"];
         ensure!(routes["revision"] == 1 && routes["routes"][0]["host"] == "open.example", "{routes}");
-        // Names of the person's secrets, and places on their network.
+        // Names of the user's secrets, and places on their network.
         ensure!(
             !routes.to_string().contains("slot") && !routes.to_string().contains("203.0.113.9"),
             "{routes}"
@@ -170,11 +170,11 @@ async fn progress() -> Result<()> {
     );
     let last = messages.last().context("messages")?;
     ensure!(last["result"]["structuredContent"]["status"] == "approved", "{last}");
-    ensure!(begun.elapsed() >= Duration::from_millis(300), "it waited for the person");
+    ensure!(begun.elapsed() >= Duration::from_millis(300), "it waited for the user");
     Ok(())
 }
 
-/// A call waits as long as the person set, and the next one goes on waiting.
+/// A call waits as long as the user set, and the next one goes on waiting.
 async fn waiting() -> Result<()> {
     let scene = Scene::start_with_patience(1, Duration::from_secs(6), |question| {
         Scene::decided(question, Status::Approved, None, None)

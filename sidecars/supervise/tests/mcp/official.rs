@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use crate::scene::Scene;
 
-/// As it is used by those who write agents. The name of the door stands in a header, as nothing resolves it here.
+/// As it is used by those who write agents. The name of the proxy stands in a header, as nothing resolves it here.
 const CLIENT: &str = r#"
 import asyncio, sys, httpx2
 from mcp import Client

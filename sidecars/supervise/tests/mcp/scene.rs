@@ -13,7 +13,7 @@ use bottle_channel::{Channel, Side};
 use bottle_contract::queue::{Answer, Question, Response, Scope, Status};
 use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Routes, SuperviseProvision};
 use bottle_contract::session::{Hello, Role};
-use bottle_daemon::Door;
+use bottle_daemon::ListenerConfig;
 use bottle_supervise::SuperviseConfig;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the bottle may do at first.
 const ROUTES: &str = "routes:\n- host: open.example\n  connect_to: 203.0.113.9:1\n- host: key.example\n  \
-                      matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: person}\n";
+                      matches: [{methods: [GET]}]\n  auth: {scheme: Bearer, slot: user}\n";
 
 /// A daemon that listens; killed when dropped.
 pub(crate) struct Scene {
@@ -78,20 +78,22 @@ impl Reply {
 }
 
 impl Scene {
-    /// A daemon whose questions a person answers at once, like this.
-    pub(crate) async fn start(person: fn(&Question) -> Answer) -> Result<Self> {
-        Self::start_with_patience(45, Duration::ZERO, person).await
+    /// A daemon whose questions a user answers at once, like this.
+    pub(crate) async fn start(user: fn(&Question) -> Answer) -> Result<Self> {
+        Self::start_with_patience(45, Duration::ZERO, user).await
     }
 
     /// The same, after a while; a call waits for so many seconds.
     pub(crate) async fn start_with_patience(
         call_seconds: u64,
         after: Duration,
-        person: fn(&Question) -> Answer,
+        user: fn(&Question) -> Answer,
     ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let config =
-            SuperviseConfig { door: Door::Socket { folder: folder.path().to_owned() }, identity: None };
+        let config = SuperviseConfig {
+            proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
+            identity: None,
+        };
         let (ours, theirs) = StdUnixStream::pair()?;
         let process = Command::new(std::env::current_exe()?)
             .arg0("bottle")
@@ -115,7 +117,7 @@ impl Scene {
                 asked.lock().unwrap_or_else(PoisonError::into_inner).push(question.clone());
                 async move {
                     tokio::time::sleep(after).await;
-                    person(&question)
+                    user(&question)
                 }
             })
             .await;
@@ -146,7 +148,7 @@ impl Scene {
         self.folder.path().join("9100")
     }
 
-    /// What a person was asked so far.
+    /// What a user was asked so far.
     pub(crate) fn asked(&self) -> Vec<Question> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

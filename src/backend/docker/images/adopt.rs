@@ -19,8 +19,8 @@ use futures_util::StreamExt;
 
 use super::check::{ACCOUNT_LABEL, Facts, LEFT_OUT_LABEL};
 use super::recipe;
-use super::stand_in::{STAND_IN_LABEL, StandIn};
-use super::{IMAGE_LABEL, build, failed, is_missing, maker};
+use super::scratch_container::{SCRATCH_LABEL, ScratchContainer};
+use super::{IMAGE_LABEL, build, failed, is_missing, owner_label};
 use crate::backend::image::account::{Account, Users, home_of};
 use crate::backend::image::hash::Hash;
 use crate::backend::{BackendError, ROOT_FILES};
@@ -49,9 +49,9 @@ pub(super) async fn adopt(
     named: &str,
     ready: Ready<'_>,
 ) -> Result<String, BackendError> {
-    let stand_in = StandIn::make(docker, &image.id, ready.home, Vec::new()).await?;
-    let committed = inside(docker, &stand_in.id, image, named, ready).await;
-    let removed = stand_in.remove(docker).await;
+    let scratch = ScratchContainer::make(docker, &image.id, ready.home, Vec::new()).await?;
+    let committed = inside(docker, &scratch.id, image, named, ready).await;
+    let removed = scratch.remove(docker).await;
     committed.and_then(|id| removed.map(|()| id))
 }
 
@@ -107,8 +107,8 @@ fn labels(image: &Facts, account: &Account, named: &str, home: &str) -> HashMap<
         (build::SOURCE_LABEL, format!("{home}:{named}")),
         (ACCOUNT_LABEL, account.label()),
         (LEFT_OUT_LABEL, image.left_out.join(",")),
-        (STAND_IN_LABEL, String::new()),
-        (maker::LABEL, String::new()),
+        (SCRATCH_LABEL, String::new()),
+        (owner_label::LABEL, String::new()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

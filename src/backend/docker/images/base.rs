@@ -7,7 +7,7 @@ use bottle_contract::terminal::inert;
 use futures_util::StreamExt;
 
 use super::{check, failed, is_missing, unsupported};
-use crate::backend::{BackendError, Step, Told};
+use crate::backend::{BackendError, ProgressSink, Step};
 
 /// Its reference: the default of `ARG BASE` in the Dockerfiles.
 pub(super) const REFERENCE: &str = "debian:bookworm-slim";
@@ -20,7 +20,7 @@ const MAKE_IT: &str = "where no image registry answers, `scripts/base-image` of 
 pub(super) async fn find(
     docker: &Docker,
     architecture: &str,
-    told: &Told<Step>,
+    told: &ProgressSink<Step>,
 ) -> Result<String, BackendError> {
     let image = match docker.inspect_image(REFERENCE).await {
         Err(error) if is_missing(&error) => {
@@ -60,7 +60,7 @@ pub(super) fn id(
 pub(super) async fn pull(
     docker: &Docker,
     reference: &str,
-    told: &Told<Step>,
+    told: &ProgressSink<Step>,
 ) -> Result<(), bollard::errors::Error> {
     let tell = |line: String, begins| told.tell(Step { of: format!("the image {reference}"), line, begins });
     tell("fetching it".to_owned(), true);

@@ -14,7 +14,7 @@ use super::unused::{IMAGE, STEP};
 use super::{IMAGE_LABEL, failed, stages};
 use crate::backend::docker::engine::{EngineError, FREE_SPACE};
 use crate::backend::docker::listing;
-use crate::backend::{BackendError, Step, Told, Unused};
+use crate::backend::{BackendError, ProgressSink, Step, Unused};
 use crate::host::Host;
 
 /// What of a failed build's output an error carries: its end, where the cause stands.
@@ -22,9 +22,9 @@ const OUTPUT_KEPT: usize = 32 << 10;
 /// How long an image is kept that lost its name to another start's: that one may be about to use it.
 const RENAMED_KEPT: i64 = 60 * 60;
 /// How long an unused image of another program's guards is kept: a week.
-const GUARDS_KEPT: i64 = 7 * 24 * 60 * 60;
+const SIDECAR_IMAGES_KEPT: i64 = 7 * 24 * 60 * 60;
 /// How long an agent's image is kept that another has taken the place of, likewise.
-const AGENTS_KEPT: i64 = GUARDS_KEPT;
+const AGENTS_KEPT: i64 = SIDECAR_IMAGES_KEPT;
 /// The home that an image was made by.
 pub(super) const HOME_LABEL: &str = "bottle.built-by";
 /// What an agent's image was made of, for the home that made it.
@@ -52,7 +52,7 @@ pub(super) async fn build(
     docker: &Docker,
     recipe: &Recipe,
     what: &Order<'_>,
-    told: &Told<Step>,
+    told: &ProgressSink<Step>,
 ) -> Result<String, BackendError> {
     let marked = stages::marked(&recipe.dockerfile, &mark(what.home, STAGE));
     let context = recipe
@@ -88,7 +88,7 @@ pub(super) async fn build(
 pub(super) struct Order<'a> {
     /// `the image for claude`.
     pub(super) name: &'a str,
-    /// Where it is written, for the person who has to change it.
+    /// Where it is written, for the user who has to change it.
     pub(super) hint: &'a str,
     /// The hash of the home that it is built for.
     pub(super) home: &'a str,
@@ -148,7 +148,7 @@ fn is_step_left(container: &ContainerSummary, home: &str) -> bool {
         container.state,
         Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED)
     );
-    // What a person runs by hand on a stage is theirs.
+    // What a user runs by hand on a stage is theirs.
     let is_step = container.command.as_ref().is_some_and(|command| command.starts_with(STEP_COMMAND));
     label(IMAGE_LABEL) == Some(STAGE) && label(HOME_LABEL) == Some(home) && is_step && !runs
 }
@@ -171,7 +171,7 @@ fn left(
             AGENT | SIDECARS if nameless && label(HOME_LABEL) == Some(home) && older(RENAMED_KEPT) => {
                 Some("another one has its name")
             }
-            SIDECARS if !nameless && label(PROGRAM_LABEL) != program && older(GUARDS_KEPT) => {
+            SIDECARS if !nameless && label(PROGRAM_LABEL) != program && older(SIDECAR_IMAGES_KEPT) => {
                 Some("it holds the program of another version")
             }
             AGENT if image.repo_tags.iter().any(|name| superseded.contains(name)) => {
@@ -183,7 +183,7 @@ fn left(
     let free = images.iter().filter(|image| !used.contains(&image.id));
     free.filter_map(|image| {
         // By its name, so that another name of it, a snapshot's, stays what it is.
-        let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_of_guards(name));
+        let name = image.repo_tags.iter().find(|name| superseded.contains(name) || is_of_sidecars(name));
         Some(Unused {
             kind: IMAGE.to_owned(),
             id: name.unwrap_or(&image.id).clone(),
@@ -194,7 +194,7 @@ fn left(
     .collect()
 }
 
-fn is_of_guards(name: &str) -> bool {
+fn is_of_sidecars(name: &str) -> bool {
     name.strip_prefix(super::SIDECARS).is_some_and(|rest| rest.starts_with(':'))
 }
 
@@ -241,7 +241,7 @@ impl Output {
             return;
         }
         let begins = line.starts_with("Step ");
-        // Labels of ours are nothing to a person.
+        // Labels of ours are nothing to a user.
         if !(begins && line.contains(" : LABEL bottle.")) {
             hear(Step { of: String::new(), line: line.to_owned(), begins });
         }
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn what_builds_left_is_told_from_what_is_used_anothers_or_young() {
-        let now = 100 * GUARDS_KEPT;
+        let now = 100 * SIDECAR_IMAGES_KEPT;
         let image = |id: &str, kind: &str, home: &str, name: Option<&str>, age: i64| ImageSummary {
             id: id.to_owned(),
             repo_tags: vec![name.unwrap_or("<none>:<none>").to_owned()],
@@ -395,7 +395,7 @@ mod tests {
                 .into(),
             ..ImageSummary::default()
         };
-        let (ours, week) = ("0123abcd", GUARDS_KEPT + 1);
+        let (ours, week) = ("0123abcd", SIDECAR_IMAGES_KEPT + 1);
         let images = [
             image("stage", STAGE, ours, None, 0),
             image("built", BUILT, ours, None, 0),

@@ -1,4 +1,4 @@
-//! How a person's Dockerfile changed since it was last built: the engine keeps the text with the image.
+//! How a user's Dockerfile changed since it was last built: the engine keeps the text with the image.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Whether an image can hold an agent, and what of it a person should know. Pure.
+//! Whether an image can hold an agent, and what of it a user should know. Pure.
 
 use bollard::models::ImageInspect;
 

@@ -18,7 +18,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use super::{build, failed};
 use crate::archive;
 use crate::backend::image::local;
-use crate::backend::{BackendError, Step, Told};
+use crate::backend::{BackendError, ProgressSink, Step};
 
 /// A folder or an archive, looked at and not yet read.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl Local {
         &self,
         docker: &Docker,
         named: &str,
-        told: &Told<Step>,
+        told: &ProgressSink<Step>,
     ) -> Result<String, BackendError> {
         let of = named.to_owned();
         told.tell(Step { of: of.clone(), line: "loading it".to_owned(), begins: true });

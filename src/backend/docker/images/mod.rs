@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Dockerfile.agent + provider ─┐
-//!  the person's Dockerfile ─────┤ recipe ─► build ─┐
+//!  the user's Dockerfile ─────┤ recipe ─► build ─┐
 //!  image reference ─────────────┼─ pull ───────────┼─► check ─► adopt ─► bottle-agent:<hash>
 //!  folder or archive ───────────┘ load ────────────┘            account
 //!  Dockerfile.sidecars + program ─ recipe ─► build ───────────────────► bottle-sidecars:<hash>
@@ -20,14 +20,14 @@ mod build;
 mod changed;
 mod check;
 mod elf;
-mod known;
 mod load;
-mod maker;
+mod owner_label;
 mod preview;
 mod program;
+mod program_hash_cache;
 mod recipe;
+mod scratch_container;
 mod stages;
-mod stand_in;
 mod unused;
 mod volume;
 
@@ -48,9 +48,9 @@ use tokio::sync::OnceCell;
 use self::adopt::Ready;
 use self::build::Order;
 use self::check::Facts;
-use self::known::Known;
 use self::load::Local;
 use self::program::Program;
+use self::program_hash_cache::Known;
 use self::recipe::Recipe;
 use self::volume::Maker;
 use crate::backend::docker::engine::{EngineError, REMOVED};
@@ -60,7 +60,7 @@ use crate::backend::image::building::{self, Building};
 use crate::backend::image::config;
 use crate::backend::image::hash::Hash;
 use crate::backend::image::local;
-use crate::backend::{BackendError, BackendErrorKind, Step, Told, Unused};
+use crate::backend::{BackendError, BackendErrorKind, ProgressSink, Step, Unused};
 use crate::host::{Host, roots};
 use crate::manifest::host_path;
 use crate::manifest::provider::Template;
@@ -85,7 +85,7 @@ const PINS: [(&str, &str); 7] = [
 ];
 /// What a failed build of ours most often means.
 const FETCHES: &str = "it is built from public packages: see whether this machine's containers reach Debian's and npm's registries";
-/// Longer than any build, pull or load; a person who has waited enough interrupts it.
+/// Longer than any build, pull or load; a user who has waited enough interrupts it.
 const PATIENCE: Duration = Duration::from_secs(6 * 60 * 60);
 /// Repositories of what is made here.
 const AGENT: &str = "bottle-agent";
@@ -143,7 +143,7 @@ impl Images {
     ///
     /// # Errors
     /// [`BackendError`] with the first cause, a failed build's output, and the next step.
-    pub async fn agent(&self, plan: &Plan, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+    pub async fn agent(&self, plan: &Plan, told: &ProgressSink<Step>) -> Result<AgentImage, BackendError> {
         match &plan.image {
             ImageSource::Provider(template) => self.of_provider(*template, told).await,
             ImageSource::Dockerfile { path, text } => self.of_dockerfile(path, text, told).await,
@@ -175,7 +175,7 @@ impl Images {
     ///
     /// # Errors
     /// As [`Images::agent`].
-    pub async fn sidecars(&self, told: &Told<Step>) -> Result<String, BackendError> {
+    pub async fn sidecars(&self, told: &ProgressSink<Step>) -> Result<String, BackendError> {
         self.sidecars.get_or_try_init(|| self.make_sidecars(told)).await.cloned()
     }
 
@@ -186,7 +186,7 @@ impl Images {
     /// [`BackendError`] when there is no static program for this engine, or the engine refuses.
     pub async fn program(&self) -> Result<String, BackendError> {
         let volume = self.volume.get_or_try_init(|| async {
-            let nobody = Told::nobody();
+            let nobody = ProgressSink::nobody();
             let (program, base) = tokio::try_join!(self.program_file(), self.base(&nobody))?;
             let home = self.host.home_hash();
             program.keep_hash(&self.host.home);
@@ -205,7 +205,7 @@ impl Images {
         // Without one there is none that a start is about to use.
         let program = self.program_file().await.ok();
         let home = self.host.home_hash();
-        let mut unused = stand_in::left(&self.docker, &home).await?;
+        let mut unused = scratch_container::left(&self.docker, &home).await?;
         unused.extend(volume::unused(&self.docker, program, &home).await?);
         unused.extend(build::unused(&self.docker, program, &home).await?);
         Ok(unused)
@@ -227,7 +227,11 @@ impl Images {
         self.remove_unused(self.unused().await?).await
     }
 
-    async fn of_provider(&self, template: Template, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+    async fn of_provider(
+        &self,
+        template: Template,
+        told: &ProgressSink<Step>,
+    ) -> Result<AgentImage, BackendError> {
         let recipe = provider_recipe(template, self.base(told).await?);
         let name = of_provider(template);
         self.of_recipe(recipe, &name, FETCHES, Vec::new(), told).await
@@ -237,7 +241,7 @@ impl Images {
         &self,
         path: &Path,
         text: &str,
-        told: &Told<Step>,
+        told: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
         let recipe = own_recipe(text);
         let name = of_dockerfile(path);
@@ -256,7 +260,7 @@ impl Images {
         name: &str,
         hint: &str,
         mut labels: Vec<(String, String)>,
-        told: &Told<Step>,
+        told: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
         labels.push((IMAGE_LABEL.to_owned(), build::BUILT.to_owned()));
         let tag = recipe.hash(AGENT);
@@ -280,7 +284,11 @@ impl Images {
         self.adopt(&built, name, &tag).await
     }
 
-    async fn of_reference(&self, reference: &str, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+    async fn of_reference(
+        &self,
+        reference: &str,
+        told: &ProgressSink<Step>,
+    ) -> Result<AgentImage, BackendError> {
         let name = of_reference(reference);
         let facts = match self.inspect(reference, &name).await? {
             Some(facts) => facts,
@@ -297,7 +305,7 @@ impl Images {
         self.of_existing(facts, &name, told).await
     }
 
-    async fn of_path(&self, path: &Path, told: &Told<Step>) -> Result<AgentImage, BackendError> {
+    async fn of_path(&self, path: &Path, told: &ProgressSink<Step>) -> Result<AgentImage, BackendError> {
         let name = of_path(path);
         let local = self.look(path).await?;
         if let Some(image) = self.made(&local.found.hash).await? {
@@ -342,7 +350,7 @@ impl Images {
         &self,
         facts: Facts,
         name: &str,
-        told: &Told<Step>,
+        told: &ProgressSink<Step>,
     ) -> Result<AgentImage, BackendError> {
         let tag = hash_of_existing(&facts);
         if let Some(image) = self.made(&tag).await? {
@@ -356,7 +364,12 @@ impl Images {
     }
 
     /// Waits for its turn to make the image of this hash.
-    async fn begin(&self, hash: &str, name: &str, told: &Told<Step>) -> Result<Building, BackendError> {
+    async fn begin(
+        &self,
+        hash: &str,
+        name: &str,
+        told: &ProgressSink<Step>,
+    ) -> Result<Building, BackendError> {
         let building = building::begin(&self.host, hash, name, told).await?;
         self.made_any.store(true, Ordering::Relaxed);
         Ok(building)
@@ -386,7 +399,7 @@ impl Images {
         AgentImage::of(facts).ok_or_else(gone)
     }
 
-    async fn make_sidecars(&self, told: &Told<Step>) -> Result<String, BackendError> {
+    async fn make_sidecars(&self, told: &ProgressSink<Step>) -> Result<String, BackendError> {
         let (program, base) = tokio::try_join!(self.program_file(), self.base(told))?;
         let recipe = sidecars_recipe(program, base);
         let hash = recipe.hash(SIDECARS);
@@ -410,7 +423,7 @@ impl Images {
         build::build(&self.patient(), &recipe, &order, told).await
     }
 
-    async fn base(&self, told: &Told<Step>) -> Result<&str, BackendError> {
+    async fn base(&self, told: &ProgressSink<Step>) -> Result<&str, BackendError> {
         let id = self.base.get_or_try_init(|| async {
             let architecture = self.architecture().await?;
             base::find(&self.docker, architecture, told).await
@@ -456,7 +469,7 @@ impl Images {
 }
 
 impl AgentImage {
-    /// What a person should know of it: what has no effect in a bottle, what no snapshot holds.
+    /// What a user should know of it: what has no effect in a bottle, what no snapshot holds.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         config::notes(&self.left_out, &self.volumes)
@@ -517,7 +530,7 @@ fn of_path(path: &Path) -> String {
     format!("the image ./{}", path.display())
 }
 
-/// A person's Dockerfile, which sees nothing of the machine.
+/// A user's Dockerfile, which sees nothing of the machine.
 fn own_recipe(text: &str) -> Recipe {
     Recipe { dockerfile: text.to_owned(), ..Recipe::default() }
 }

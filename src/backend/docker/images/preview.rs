@@ -1,4 +1,4 @@
-//! What a person should see before images are made. Makes nothing, and asks the engine only.
+//! What a user should see before images are made. Makes nothing, and asks the engine only.
 
 use super::check::Facts;
 use super::{

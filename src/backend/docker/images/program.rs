@@ -9,7 +9,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::elf;
-use super::known::Known;
+use super::program_hash_cache::Known;
 use crate::backend::BackendError;
 
 /// Larger than any build of this program.

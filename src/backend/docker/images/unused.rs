@@ -3,7 +3,7 @@
 use bollard::Docker;
 use bollard::query_parameters::{RemoveImageOptions, RemoveVolumeOptions};
 
-use super::{failed, is_missing, stand_in};
+use super::{failed, is_missing, scratch_container};
 use crate::backend::image::building;
 use crate::backend::{BackendError, Unused};
 use crate::host::Host;
@@ -47,7 +47,7 @@ pub(super) async fn remove(
 pub(super) async fn remove_one(docker: &Docker, unused: &Unused) -> Result<bool, BackendError> {
     let id = &unused.id;
     let removed = match unused.kind.as_str() {
-        CONTAINER | STEP => return stand_in::remove(docker, id).await.map(|()| true),
+        CONTAINER | STEP => return scratch_container::remove(docker, id).await.map(|()| true),
         VOLUME => docker.remove_volume(id, None::<RemoveVolumeOptions>).await,
         _ => docker.remove_image(id, None::<RemoveImageOptions>, None).await.map(drop),
     };

@@ -20,9 +20,9 @@ use jiff::Timestamp;
 use rand::RngExt as _;
 
 use super::program::Program;
-use super::stand_in::StandIn;
+use super::scratch_container::ScratchContainer;
 use super::unused::{VOLUME, remove_one};
-use super::{failed, is_missing, maker, recipe};
+use super::{failed, is_missing, owner_label, recipe};
 use crate::backend::{BackendError, Unused};
 
 /// Which volume is full, on the one that says so.
@@ -73,7 +73,7 @@ pub(super) async fn filled(
 pub(super) struct Maker<'a> {
     /// Any image; nothing of it runs.
     pub(super) image: &'a str,
-    /// See [`StandIn::make`].
+    /// See [`ScratchContainer::make`].
     pub(super) home: &'a str,
 }
 
@@ -89,8 +89,8 @@ async fn make(
     mark: &str,
     name: &str,
 ) -> Result<String, BackendError> {
-    let by = maker::this_process(maker.home);
-    create(docker, name, HashMap::from([(maker::LABEL.to_owned(), by)])).await?;
+    let by = owner_label::this_process(maker.home);
+    create(docker, name, HashMap::from([(owner_label::LABEL.to_owned(), by)])).await?;
     fill(docker, program, maker, name).await?;
     let mark = create(docker, mark, HashMap::from([(FULL_LABEL.to_owned(), name.to_owned())])).await?;
     full(&mark)
@@ -130,13 +130,13 @@ async fn fill(docker: &Docker, program: &Program, maker: Maker<'_>, name: &str) 
         typ: Some(MountType::VOLUME),
         ..Mount::default()
     };
-    let stand_in = StandIn::make(docker, maker.image, maker.home, vec![mount]).await?;
+    let scratch = ScratchContainer::make(docker, maker.image, maker.home, vec![mount]).await?;
     let options = UploadToContainerOptionsBuilder::new().path(MOUNTED).build();
     let uploaded = docker
-        .upload_to_container(&stand_in.id, Some(options), bollard::body_full(Bytes::from(packed)))
+        .upload_to_container(&scratch.id, Some(options), bollard::body_full(Bytes::from(packed)))
         .await
         .map_err(|error| failed("cannot fill the program's volume", error));
-    uploaded.and(stand_in.remove(docker).await)
+    uploaded.and(scratch.remove(docker).await)
 }
 
 /// Volumes that no container uses: those of programs other than this one after [`GIVEN_UP`], and what a
@@ -189,7 +189,8 @@ fn given_up(volumes: &[Volume], current: &str, home: &str, now: Timestamp) -> Ve
         marks.into_iter().partition(|mark| mark.name != current && older(mark, GIVEN_UP));
     let marked = |program: &Volume| kept.iter().any(|mark| mark.labels[FULL_LABEL] == program.name);
     let cut_off = |program: &Volume| {
-        let maker = program.labels.get(maker::LABEL).and_then(|label| maker::is_gone(label, home));
+        let maker =
+            program.labels.get(owner_label::LABEL).and_then(|label| owner_label::is_gone(label, home));
         maker.unwrap_or_else(|| older(program, CUT_OFF))
     };
     let unmarked = programs.into_iter().filter(|program| !marked(program) && cut_off(program));
@@ -210,12 +211,12 @@ mod tests {
             ..Volume::default()
         };
         let by = |name: &str, maker: String| Volume {
-            labels: [(maker::LABEL.to_owned(), maker)].into(),
+            labels: [(owner_label::LABEL.to_owned(), maker)].into(),
             ..volume(name, "2026-01-31T23:59:59Z", None)
         };
         let volumes = [
             by("killed", format!("0123abcd/{}:1", std::process::id())),
-            by("at-work", maker::this_process("0123abcd")),
+            by("at-work", owner_label::this_process("0123abcd")),
             by("of-another-home", format!("ffffffff/{}:1", std::process::id())),
             volume("old-1", "2026-01-01T00:00:00Z", None),
             volume("old", "2026-01-01T00:00:01+01:00", Some("old-1")),

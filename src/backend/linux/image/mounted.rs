@@ -5,7 +5,7 @@
 //!   /dev /proc        minimal and masked, as on the host's system
 //!   /tmp /run         tmpfs
 //!   /etc              the image's, with a few files that belong to this launch
-//!   /run/bottle       this program, the door
+//!   /run/bottle       this program, the proxy
 //!   /workspace        the bottle's own
 //! ```
 //! Nothing of the host's system is there. What the agent changed may be anything: each place is opened without
@@ -27,8 +27,8 @@ use crate::backend::linux::sources::{READ_ONLY, Sources, WRITABLE};
 use crate::backend::linux::spec::{ImageSpec, SandboxSpec};
 use crate::backend::linux::sys::{Forbid, map_owners, restrict_mount};
 use crate::backend::linux::{devices, etc, root};
-use crate::backend::local::handoff::SetupFailure;
 use crate::backend::local::layers::{COPY, UPPER, WORK};
+use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// The step that fails where image and changes cannot be laid over each other.
 pub(crate) const LAY_OVER: &str = "lay the bottle's files over its image";

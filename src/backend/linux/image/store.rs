@@ -26,7 +26,7 @@ use crate::backend::image::{building, local};
 use crate::backend::linux::spec;
 use crate::backend::local::freeze::IMAGES;
 use crate::backend::local::{layers, tree_into};
-use crate::backend::{BackendError, BackendErrorKind, Inside, Preview, Step, Told, Unused};
+use crate::backend::{BackendError, BackendErrorKind, Inside, Preview, ProgressSink, Step, Unused};
 use crate::host::Host;
 use crate::manifest::host_path;
 
@@ -121,7 +121,7 @@ impl Images {
         Self { host: host.clone(), folder: host.home.join(IMAGES), held: Mutex::default() }
     }
 
-    /// What a person should see before the image at this path is made, and what of it has no effect.
+    /// What a user should see before the image at this path is made, and what of it has no effect.
     ///
     /// # Errors
     /// [`BackendError`] when no bottle can be made of it, as far as that is known by now.
@@ -142,7 +142,7 @@ impl Images {
     pub(in crate::backend::linux) async fn prepare(
         &self,
         path: &Path,
-        told: &Told<Step>,
+        told: &ProgressSink<Step>,
     ) -> Result<(Inside, Vec<String>), BackendError> {
         let (named, source) = (named(path), self.look(path).await?);
         let failed = |error: io::Error| unreadable(&named, &error);
@@ -307,7 +307,7 @@ impl Images {
 
     fn all(&self) -> io::Result<Vec<Image>> {
         let names = self.entries()?.into_iter().filter(|entry| is_name(entry));
-        // A person may have put something else there.
+        // A user may have put something else there.
         Ok(names.filter_map(|name| self.find(&name).ok().flatten()).collect())
     }
 

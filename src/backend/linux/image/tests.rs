@@ -14,7 +14,7 @@ use tar::EntryType;
 
 use super::saved::Digest;
 use super::store::Images;
-use crate::backend::{BackendError, BackendErrorKind, Inside, Told};
+use crate::backend::{BackendError, BackendErrorKind, Inside, ProgressSink};
 use crate::host::Host;
 
 /// One entry of a layer.
@@ -166,7 +166,7 @@ impl Home {
     }
 
     async fn prepare(&self, name: &str) -> Result<(Inside, Vec<String>), BackendError> {
-        self.images.prepare(Path::new(name), &Told::nobody()).await
+        self.images.prepare(Path::new(name), &ProgressSink::nobody()).await
     }
 
     /// The files of the image that this becomes.
@@ -515,7 +515,7 @@ async fn one_start_unpacks_and_the_other_waits_and_says_so() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let told = || {
         let heard = heard.clone();
-        Told::new(move |step: crate::backend::Step| heard.lock().expect("lock").push(step.line))
+        ProgressSink::new(move |step: crate::backend::Step| heard.lock().expect("lock").push(step.line))
     };
     let (one, other) = (told(), told());
     let path = Path::new("a.tar");
@@ -532,12 +532,12 @@ async fn what_nobody_needs_is_found_and_removed_and_the_rest_is_not() {
     let image = |text: &str| archive(&saved(&[layer(&[file("a", text)])], json!({})));
     let fresh = || Images::new(&home.images.host_of_tests());
     home.put("a.tar", &image("one"));
-    let (one, _) = fresh().prepare(Path::new("a.tar"), &Told::nobody()).await.expect("unpacked");
+    let (one, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::nobody()).await.expect("unpacked");
     home.put("a.tar", &image("two"));
-    let (two, _) = fresh().prepare(Path::new("a.tar"), &Told::nobody()).await.expect("unpacked");
+    let (two, _) = fresh().prepare(Path::new("a.tar"), &ProgressSink::nobody()).await.expect("unpacked");
     let folder = home.folder.path().join("images");
     std::fs::create_dir_all(folder.join(".new-0123").join("root")).expect("killed");
-    std::fs::create_dir(folder.join("mine")).expect("a person's");
+    std::fs::create_dir(folder.join("mine")).expect("a user's");
     let names =
         |unused: &[crate::backend::Unused]| unused.iter().map(|one| one.id.clone()).collect::<Vec<_>>();
 

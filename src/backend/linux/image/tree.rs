@@ -421,7 +421,7 @@ fn hostile(place: &Path, why: &str) -> BadImage {
 }
 
 /// The two sides fail for reasons of their own.
-/// `user.*`, as a person could set them. Others are the system's, and lend rights or mean nothing here.
+/// `user.*`, as a user could set them. Others are the system's, and lend rights or mean nothing here.
 fn set_attributes(file: impl AsFd, member: &Member<'_, impl Read>, place: &Path) -> Result<(), BadImage> {
     for (name, value) in &member.attributes {
         if name.starts_with(OVERLAY) {

@@ -20,12 +20,12 @@ const BUFFER: usize = 1 << 20;
 
 /// What the file systems can do for us, learnt by trying.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ways {
+pub(super) struct CopySupport {
     clones: bool,
     ranges: bool,
 }
 
-impl Default for Ways {
+impl Default for CopySupport {
     fn default() -> Self {
         Self { clones: true, ranges: true }
     }
@@ -41,7 +41,7 @@ pub(super) struct Content {
     pub(super) written: u64,
 }
 
-impl Ways {
+impl CopySupport {
     /// Fills the empty `to` with what `from` holds. With `live` the source may change meanwhile: it is tried
     /// again then. A sparse file stays sparse, and one that grows is cut where it ended when it was begun.
     ///
@@ -158,9 +158,11 @@ mod tests {
 
     #[test]
     fn bytes_and_holes_come_through_every_way() {
-        for ways in
-            [Ways::default(), Ways { clones: false, ranges: true }, Ways { clones: false, ranges: false }]
-        {
+        for ways in [
+            CopySupport::default(),
+            CopySupport { clones: false, ranges: true },
+            CopySupport { clones: false, ranges: false },
+        ] {
             let mut from = tempfile::tempfile().expect("file");
             from.write_all(b"begin").expect("written");
             from.seek(io::SeekFrom::Start(1 << 30)).expect("a hole");

@@ -31,11 +31,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use self::attributes::Owner;
-use self::content::Ways;
+use self::content::CopySupport;
 use self::stamps::{Stamp, Stamps};
 use super::layers::UPPER;
 use super::nofollow::Readable;
-use crate::backend::{Copied, Told};
+use crate::backend::{Copied, ProgressSink};
 
 /// Folders within folders; a few open descriptors each. Deeper trees are no one's work, and `cp` refuses
 /// them too.
@@ -64,8 +64,8 @@ pub(crate) struct Outcome {
 /// Copies trees, one after the other, with one outcome.
 pub(crate) struct Copier<'a> {
     direction: Direction<'a>,
-    told: &'a Told,
-    ways: Ways,
+    told: &'a ProgressSink,
+    ways: CopySupport,
     /// Whether a device of number 0 stands for what was removed of an image.
     whiteouts: bool,
     /// Where the first of several names of a file was copied to, under the top of the copy.
@@ -94,17 +94,17 @@ struct Level<'a> {
 impl<'a> Copier<'a> {
     /// Stores a live tree. With `unchanged` (of the tree that is given as the previous one) files that did
     /// not change are linked instead of copied.
-    pub(crate) fn into_store(unchanged: Option<&'a Stamps>, told: &'a Told) -> Self {
+    pub(crate) fn into_store(unchanged: Option<&'a Stamps>, told: &'a ProgressSink) -> Self {
         Self::new(Direction::IntoStore { unchanged }, told)
     }
 
     /// Brings a stored tree to life, for this owner when root does it.
-    pub(crate) fn into_life(owner: Option<u32>, told: &'a Told) -> Self {
+    pub(crate) fn into_life(owner: Option<u32>, told: &'a ProgressSink) -> Self {
         Self::new(Direction::IntoLife { owner }, told)
     }
 
-    fn new(direction: Direction<'a>, told: &'a Told) -> Self {
-        let (ways, links) = (Ways::default(), HashMap::new());
+    fn new(direction: Direction<'a>, told: &'a ProgressSink) -> Self {
+        let (ways, links) = (CopySupport::default(), HashMap::new());
         let (room, outcome) = (MAX_ENTRIES, Outcome::default());
         Self { direction, told, ways, whiteouts: false, links, room, outcome }
     }
@@ -150,7 +150,9 @@ impl<'a> Copier<'a> {
     fn entry(&mut self, level: &Level<'_>, name: &CStr, depth: usize) -> io::Result<()> {
         let path = level.path.join(OsStr::from_bytes(name.to_bytes()));
         let stat = statat(level.from, name, AtFlags::SYMLINK_NOFOLLOW);
-        let Some(stat) = self.unless_gone(stat).map_err(|error| about(&path, &error))? else { return Ok(()) };
+        let Some(stat) = self.unless_removed(stat).map_err(|error| about(&path, &error))? else {
+            return Ok(());
+        };
         let copied = match FileType::from_raw_mode(stat.st_mode) {
             // Has named the path by itself.
             FileType::Directory => return self.folder(level, name, depth),
@@ -170,7 +172,7 @@ impl<'a> Copier<'a> {
             let why = format!("more than {MAX_DEPTH} folders deep");
             return Err(named(io::Error::new(io::ErrorKind::InvalidFilename, why)));
         }
-        let opened = self.unless_gone(Readable::folder(level.from, name)).map_err(named)?;
+        let opened = self.unless_removed(Readable::folder(level.from, name)).map_err(named)?;
         let Some(from) = opened else { return Ok(()) };
         let stat = from.stat().map_err(|error| named(error.into()))?;
         mkdirat(level.to, name, Mode::RWXU).map_err(|error| named(error.into()))?;
@@ -231,7 +233,7 @@ impl<'a> Copier<'a> {
     }
 
     fn copied(&mut self, level: &Level<'_>, name: &CStr, seen: &Stat) -> io::Result<()> {
-        let Some(from) = self.unless_gone(Readable::file(level.from, name))? else { return Ok(()) };
+        let Some(from) = self.unless_removed(Readable::file(level.from, name))? else { return Ok(()) };
         let stat = from.stat()?;
         if !is_file(&stat) {
             self.outcome.restless += 1;
@@ -258,7 +260,7 @@ impl<'a> Copier<'a> {
 
     fn symlink(&mut self, level: &Level<'_>, name: &CStr, stat: &Stat) -> io::Result<()> {
         let target = rustix::fs::readlinkat(level.from, name, Vec::new());
-        let Some(target) = self.unless_gone(target)? else { return Ok(()) };
+        let Some(target) = self.unless_removed(target)? else { return Ok(()) };
         rustix::fs::symlinkat(&target, level.to, name)?;
         attributes::of_name(level.to, name, stat, self.owner(stat))
     }
@@ -298,7 +300,7 @@ impl<'a> Copier<'a> {
 
     /// Nothing when what was listed a moment ago is gone, or something else by now. A stored tree holds
     /// still.
-    fn unless_gone<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
+    fn unless_removed<T>(&mut self, found: rustix::io::Result<T>) -> io::Result<Option<T>> {
         let live = matches!(self.direction, Direction::IntoStore { .. });
         match found {
             Ok(found) => Ok(Some(found)),
@@ -320,7 +322,7 @@ pub(crate) fn tree_into(from: &Path, to: &Path, name: &str, owner: Option<u32>) 
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let (from, to) =
         (rustix::fs::open(from, flags, Mode::empty())?, rustix::fs::open(to, flags, Mode::empty())?);
-    let nobody = Told::nobody();
+    let nobody = ProgressSink::nobody();
     let mut copier = Copier::into_life(owner, &nobody);
     mkdirat(&to, name, Mode::from_raw_mode(0o755))?;
     let top = openat(&to, name, flags, Mode::empty())?;
@@ -369,7 +371,7 @@ mod tests {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             rustix::fs::open(room.path().join(name), flags, Mode::empty()).expect("opened")
         };
-        let nobody = Told::nobody();
+        let nobody = ProgressSink::nobody();
         for (entries, fits) in [(4, true), (3, false)] {
             let mut copier = Copier::into_store(None, &nobody);
             copier.room = entries;

@@ -13,8 +13,8 @@ use super::laid::prompt;
 use super::rows::Row;
 use super::state::{Over, State, Tone, View};
 use super::text::{asks, waits, waits_long};
-use crate::cli::cells::{bold, dim, fitted, padded, tinted};
-use crate::cli::ink::Ink;
+use crate::cli::style::Styles;
+use crate::cli::text_layout::{bold, dim, fitted, padded, tinted};
 
 /// The most columns of a bottle's name.
 const NAME: usize = 24;
@@ -40,35 +40,35 @@ const HELP: &[(&str, &str)] = &[
 ];
 
 /// Draws what [`State::lay_out`] made ready for a terminal of this size.
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State, ink: Ink, now: Timestamp) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &State, styles: Styles, now: Timestamp) {
     let area = frame.area();
     let rows = state.laid().rows();
     let lengths = [2, rows.body, u16::from(rows.preview > 0), rows.preview, rows.word, 1];
     let [head, body, _, preview, word, keys] = Layout::vertical(lengths.map(Constraint::Length)).areas(area);
     let columns = usize::from(area.width);
-    frame.render_widget(Paragraph::new(heading(state, columns, ink, now)), head);
+    frame.render_widget(Paragraph::new(heading(state, columns, styles, now)), head);
     let lines = state.laid().lines();
     match (state.over(), state.view()) {
-        (Some(Over::Help), _) => frame.render_widget(Paragraph::new(help(columns, ink)), body),
+        (Some(Over::Help), _) => frame.render_widget(Paragraph::new(help(columns, styles)), body),
         (_, View::List) if state.rows().all().is_empty() => {
             frame.render_widget(Paragraph::new(lines.to_vec()), body);
         }
         (_, View::List) => {
-            frame.render_widget(Paragraph::new(list(state, body, ink, now)), body);
+            frame.render_widget(Paragraph::new(list(state, body, styles, now)), body);
             let seen = lines.iter().take(usize::from(preview.height)).cloned().collect::<Vec<_>>();
-            frame.render_widget(Paragraph::new(cut(seen, lines.len(), columns, ink)), preview);
+            frame.render_widget(Paragraph::new(cut(seen, lines.len(), columns, styles)), preview);
         }
         (_, View::Detail { scroll }) => {
             let seen = lines.iter().skip(scroll).take(usize::from(body.height)).cloned().collect::<Vec<_>>();
             frame.render_widget(Paragraph::new(seen), body);
         }
     }
-    frame.render_widget(Paragraph::new(said(state, ink)), word);
-    frame.render_widget(bottom(state, columns, ink), keys);
+    frame.render_widget(Paragraph::new(said(state, styles)), word);
+    frame.render_widget(bottom(state, columns, styles), keys);
 }
 
 /// Two lines: what this is, and how it stands.
-fn heading(state: &State, columns: usize, ink: Ink, now: Timestamp) -> Vec<Line<'static>> {
+fn heading(state: &State, columns: usize, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let total = state.rows().all().len();
     let (left, right, below) = match (state.view(), state.rows().current()) {
         (View::Detail { scroll }, Some(row)) => {
@@ -79,8 +79,8 @@ fn heading(state: &State, columns: usize, ink: Ink, now: Timestamp) -> Vec<Line<
                 String::new()
             };
             let (waited, style) = (waits(&row.pending, now).1, Style::new());
-            let style = if waited { style } else { tinted(Color::Yellow, ink) };
-            let below = Line::styled(fitted(&waits_long(&row.pending, now), columns, ink), style);
+            let style = if waited { style } else { tinted(Color::Yellow, styles) };
+            let below = Line::styled(fitted(&waits_long(&row.pending, now), columns, styles), style);
             (asks(&row.pending), format!("{more}{} of {total}", state.rows().at() + 1), below)
         }
         _ => {
@@ -97,22 +97,22 @@ fn heading(state: &State, columns: usize, ink: Ink, now: Timestamp) -> Vec<Line<
                 over => format!("{over} wait no more"),
             };
             let names =
-                if total == 0 { Line::default() } else { Line::styled(named(state, columns, ink), dim()) };
+                if total == 0 { Line::default() } else { Line::styled(named(state, columns, styles), dim()) };
             (left, right, names)
         }
     };
     let right = if measure_text_width(&left) + right.len() + 2 > columns { String::new() } else { right };
-    let left = fitted(&left, columns, ink);
+    let left = fitted(&left, columns, styles);
     let gap = columns.saturating_sub(measure_text_width(&left) + right.len());
     let top = vec![Span::styled(left, bold()), Span::raw(" ".repeat(gap)), Span::styled(right, dim())];
     vec![Line::from(top), below]
 }
 
 /// What is in each column.
-fn named(state: &State, columns: usize, ink: Ink) -> String {
+fn named(state: &State, columns: usize, styles: Styles) -> String {
     let wide = Columns::of(state, columns);
-    let kind = if wide.kind > 0 { padded("FOR", wide.kind, ink) } else { String::new() };
-    format!("  {}{}{kind}{}", padded("WAITS", WAITS - 2, ink), padded("BOTTLE", wide.name, ink), "WHAT")
+    let kind = if wide.kind > 0 { padded("FOR", wide.kind, styles) } else { String::new() };
+    format!("  {}{}{kind}{}", padded("WAITS", WAITS - 2, styles), padded("BOTTLE", wide.name, styles), "WHAT")
 }
 
 /// How wide the parts of a row are.
@@ -133,77 +133,84 @@ impl Columns {
 }
 
 /// The part of the list around the cursor that fits.
-fn list(state: &State, area: Rect, ink: Ink, now: Timestamp) -> Vec<Line<'static>> {
+fn list(state: &State, area: Rect, styles: Styles, now: Timestamp) -> Vec<Line<'static>> {
     let (rows, at) = (state.rows().all(), state.rows().at());
     let height = usize::from(area.height.max(1));
     let first = at.saturating_sub(height / 2).min(rows.len().saturating_sub(height));
     let wide = Columns::of(state, usize::from(area.width));
     let seen = rows.iter().enumerate().skip(first).take(height);
-    seen.map(|(index, row)| line(state, row, index == at, &wide, ink, now)).collect()
+    seen.map(|(index, row)| line(state, row, index == at, &wide, styles, now)).collect()
 }
 
-fn line(state: &State, row: &Row, here: bool, wide: &Columns, ink: Ink, now: Timestamp) -> Line<'static> {
+fn line(
+    state: &State,
+    row: &Row,
+    here: bool,
+    wide: &Columns,
+    styles: Styles,
+    now: Timestamp,
+) -> Line<'static> {
     let (left, waited) = waits(&row.pending, now);
     let (left, color) = match state.under_way(row.id()) {
         Some(doing) => (doing.to_owned(), Color::Cyan),
         None => (left, if waited { Color::Green } else { Color::Yellow }),
     };
     let pointer = if here { "> " } else { "  " };
-    let left = padded(&left, WAITS - 2, ink);
-    let name = padded(row.pending.proposal.bottle_slug.as_str(), wide.name, ink);
-    let kind = if wide.kind > 0 { padded(row.kind(), wide.kind, ink) } else { String::new() };
+    let left = padded(&left, WAITS - 2, styles);
+    let name = padded(row.pending.proposal.bottle_slug.as_str(), wide.name, styles);
+    let kind = if wide.kind > 0 { padded(row.kind(), wide.kind, styles) } else { String::new() };
     let edited = if state.draft(row.id()).is_some() { "(edited) " } else { "" };
     let taken: usize = [pointer, &left, &name, &kind, edited].into_iter().map(measure_text_width).sum();
     let weight = if here { bold() } else { Style::new() };
     Line::from(vec![
         Span::styled(pointer, weight),
-        Span::styled(left, tinted(color, ink)),
+        Span::styled(left, tinted(color, styles)),
         Span::styled(name, weight),
-        Span::styled(kind, tinted(Color::Cyan, ink)),
-        Span::styled(edited, tinted(Color::Cyan, ink)),
-        Span::raw(fitted(row.summary(), wide.whole.saturating_sub(taken), ink)),
+        Span::styled(kind, tinted(Color::Cyan, styles)),
+        Span::styled(edited, tinted(Color::Cyan, styles)),
+        Span::raw(fitted(row.summary(), wide.whole.saturating_sub(taken), styles)),
     ])
 }
 
 /// Says on the last of these lines that there are more.
-fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, ink: Ink) -> Vec<Line<'static>> {
-    let more = format!("{} {} lines more: Enter", ink.ellipsis(), all + 1 - seen.len().min(all));
+fn cut(mut seen: Vec<Line<'static>>, all: usize, columns: usize, styles: Styles) -> Vec<Line<'static>> {
+    let more = format!("{} {} lines more: Enter", styles.ellipsis(), all + 1 - seen.len().min(all));
     if seen.len() < all
         && let Some(last) = seen.last_mut()
     {
-        *last = Line::styled(fitted(&more, columns, ink), dim());
+        *last = Line::styled(fitted(&more, columns, styles), dim());
     }
     seen
 }
 
-fn help(columns: usize, ink: Ink) -> Vec<Line<'static>> {
+fn help(columns: usize, styles: Styles) -> Vec<Line<'static>> {
     let widest = HELP.iter().map(|(keys, _)| keys.len()).max().unwrap_or(0);
     let line = |(keys, does): &(&'static str, &'static str)| {
-        let keys = padded(keys, widest, ink);
+        let keys = padded(keys, widest, styles);
         let room = columns.saturating_sub(keys.len());
-        Line::from(vec![Span::styled(keys, bold()), Span::raw(fitted(does, room, ink))])
+        Line::from(vec![Span::styled(keys, bold()), Span::raw(fitted(does, room, styles))])
     };
     HELP.iter().map(line).collect()
 }
 
-fn said(state: &State, ink: Ink) -> Vec<Line<'static>> {
+fn said(state: &State, styles: Styles) -> Vec<Line<'static>> {
     let (lines, said) = state.laid().word();
     let style = match said.map(|said| said.tone) {
-        Some(Tone::Good) => tinted(Color::Green, ink),
-        Some(Tone::Bad) => tinted(Color::Red, ink),
-        Some(Tone::Plain) => tinted(Color::Cyan, ink),
+        Some(Tone::Good) => tinted(Color::Green, styles),
+        Some(Tone::Bad) => tinted(Color::Red, styles),
+        Some(Tone::Plain) => tinted(Color::Cyan, styles),
         None => Style::new(),
     };
     lines.iter().map(|line| Line::styled(line.clone(), style)).collect()
 }
 
 /// The line at the bottom: what is typed, or the keys, in as many words as there is room for.
-fn bottom(state: &State, columns: usize, ink: Ink) -> Line<'static> {
+fn bottom(state: &State, columns: usize, styles: Styles) -> Line<'static> {
     if let Some((question, typed)) = prompt(state.over()) {
         let room = columns.saturating_sub(question.len() + 1);
         return Line::from(vec![
             Span::styled(question, bold()),
-            Span::raw(last_of(typed, room, ink)),
+            Span::raw(last_of(typed, room, styles)),
             Span::styled("_", bold()),
         ]);
     }
@@ -226,8 +233,8 @@ fn bottom(state: &State, columns: usize, ink: Ink) -> Line<'static> {
 }
 
 /// The end of what is typed.
-fn last_of(typed: &str, columns: usize, ink: Ink) -> String {
-    let typed = ink.letters(typed);
+fn last_of(typed: &str, columns: usize, styles: Styles) -> String {
+    let typed = styles.letters(typed);
     let mut from = 0;
     while measure_text_width(&typed[from..]) > columns {
         from += typed[from..].chars().next().map_or(1, char::len_utf8);

@@ -8,10 +8,10 @@ use ratatui::text::Line;
 
 use super::state::{Over, Said, State, View};
 use super::text;
-use crate::cli::cells::wrapped;
-use crate::cli::ink::Ink;
+use crate::cli::style::Styles;
+use crate::cli::text_layout::wrapped;
 
-/// The most lines of a word to the person.
+/// The most lines of a word to the user.
 const WORD_ROWS: usize = 3;
 
 /// See the module.
@@ -40,7 +40,7 @@ pub(super) struct Rows {
     pub(super) body: u16,
     /// Of a little of one, below the list.
     pub(super) preview: u16,
-    /// Of the word to the person.
+    /// Of the word to the user.
     pub(super) word: u16,
 }
 
@@ -51,12 +51,12 @@ impl Laid {
     }
 
     /// Makes ready what there is to be shown of the question under the cursor.
-    pub(super) fn fit(&mut self, state: &State, size: (u16, u16), ink: Ink, now: Timestamp) {
+    pub(super) fn fit(&mut self, state: &State, size: (u16, u16), styles: Styles, now: Timestamp) {
         let (columns, rows) = size;
         let width = usize::from(columns);
         self.size = size;
         self.said = state.word(now);
-        let word = self.said.as_ref().map(|said| wrapped(&said.words, width.max(2), ink));
+        let word = self.said.as_ref().map(|said| wrapped(&said.words, width.max(2), styles));
         self.word = word.unwrap_or_default();
         self.word.truncate(WORD_ROWS);
         let list = state.view() == View::List;
@@ -68,9 +68,9 @@ impl Laid {
         let row = state.rows().current();
         let (known, draft) = (state.known(), row.and_then(|row| state.draft(row.id())));
         let lines = match row {
-            None => text::nothing(width, ink),
-            Some(row) if list => text::preview(row, known, draft.is_some(), width, ink),
-            Some(row) => text::page(row, known, draft, width, ink),
+            None => text::nothing(width, styles),
+            Some(row) if list => text::preview(row, known, draft.is_some(), width, styles),
+            Some(row) => text::page(row, known, draft, width, styles),
         };
         let knows = row.is_some_and(|row| row.pending.proposal.tool.reports()) || known.is_some();
         let whole = list && knows && lines.len() <= usize::from(self.rows.preview);
@@ -122,7 +122,7 @@ fn parts(rows: u16, list: bool, word: usize) -> Rows {
     Rows { body: left.saturating_sub(preview + 1), preview, word }
 }
 
-/// What a person types to, above the keys: how much of it fits.
+/// What a user types to, above the keys: how much of it fits.
 pub(super) fn prompt(over: Option<&Over>) -> Option<(&'static str, &str)> {
     match over {
         Some(Over::Reason { yes: true, line, .. }) => Some(("Why may it pass? ", line.text())),

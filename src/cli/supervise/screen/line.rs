@@ -1,4 +1,4 @@
-//! One line that a person types.
+//! One line that a user types.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

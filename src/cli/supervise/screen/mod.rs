@@ -1,4 +1,4 @@
-//! The whole terminal: what waits, live, and a person's answers.
+//! The whole terminal: what waits, live, and a user's answers.
 //!
 //! ```text
 //! the queue ──looks──┐      ┌──keys── terminal
@@ -41,9 +41,9 @@ use super::waiting::unusable;
 use crate::cli::attach::catch;
 use crate::cli::editor::Draft;
 use crate::cli::error::CliError;
-use crate::cli::ink::Ink;
 use crate::cli::output::Output;
 use crate::cli::session::interrupted;
+use crate::cli::style::Styles;
 use crate::cli::terminal::{FullScreen, Typed};
 use crate::host::Host;
 
@@ -66,7 +66,7 @@ const ENDS_WITHIN: Duration = Duration::from_millis(500);
 /// SIGINT and SIGQUIT, which keys send to whoever runs on the terminal.
 const KEYS: [u8; 2] = [2, 3];
 
-/// Shows the screen until the person leaves it; false where the terminal can show none.
+/// Shows the screen until the user leaves it; false where the terminal can show none.
 pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     let Some(unsaved) = shown(host, output)? else { return Ok(false) };
     for (path, Unsaved { why, routes }) in unsaved {
@@ -76,15 +76,15 @@ pub(super) fn show(host: &Host, output: &Output) -> Result<bool, CliError> {
     Ok(true)
 }
 
-/// What could not be written into the person's files.
+/// What could not be written into the user's files.
 type ByHand = Vec<(PathBuf, Unsaved)>;
 
 fn shown(host: &Host, output: &Output) -> Result<Option<ByHand>, CliError> {
     let turns = Arc::new(Turns::default());
     crate::cli::block_on(async {
         let mut signals = catch()?;
-        let (host, ink, turns_of) = (host.clone(), output.ink(), Arc::clone(&turns));
-        let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, ink, turns_of));
+        let (host, styles, turns_of) = (host.clone(), output.styles(), Arc::clone(&turns));
+        let mut screen = tokio::task::spawn_blocking(move || on_terminal(host, styles, turns_of));
         loop {
             tokio::select! {
                 ended = &mut screen => {
@@ -130,7 +130,7 @@ enum News {
     Answered { id: Id, came: Result<Came, String> },
 }
 
-fn on_terminal(host: Host, ink: Ink, turns: Arc<Turns>) -> Result<Option<ByHand>, CliError> {
+fn on_terminal(host: Host, styles: Styles, turns: Arc<Turns>) -> Result<Option<ByHand>, CliError> {
     let mut looks = Looks::at(host.home.clone());
     let now = Timestamp::now();
     let first = looks.look(now).map_err(unusable)?.unwrap_or_default();
@@ -140,7 +140,7 @@ fn on_terminal(host: Host, ink: Ink, turns: Arc<Turns>) -> Result<Option<ByHand>
     let looker = tell.clone();
     std::thread::spawn(move || keep_looking(looks, &looker));
     let state = State::new(first, now);
-    let screen = Screen { host, ink, turns, state, tell, told, examined: None };
+    let screen = Screen { host, styles, turns, state, tell, told, examined: None };
     screen.run(full).map(Some).map_err(|error| {
         CliError::failed(format!("cannot show the screen: {error}"))
             .hint("`bottle supervise --plain` lists what waits")
@@ -150,7 +150,7 @@ fn on_terminal(host: Host, ink: Ink, turns: Arc<Turns>) -> Result<Option<ByHand>
 /// Takes the terminal over; none where it can show no screen.
 fn enter() -> Result<Option<FullScreen>, CliError> {
     let entered = FullScreen::enter()
-        .and_then(|full| full.map(|mut full| full.tell_pastes().map(|()| full)).transpose());
+        .and_then(|full| full.map(|mut full| full.report_pastes().map(|()| full)).transpose());
     entered.map_err(|error| CliError::failed(format!("cannot take over the terminal: {error}")))
 }
 
@@ -171,7 +171,7 @@ fn keep_looking(mut looks: Looks, tell: &SyncSender<News>) {
 
 struct Screen {
     host: Host,
-    ink: Ink,
+    styles: Styles,
     turns: Arc<Turns>,
     state: State,
     tell: SyncSender<News>,
@@ -185,8 +185,8 @@ impl Screen {
         loop {
             self.examine();
             let now = Timestamp::now();
-            self.state.lay_out(full.size()?, self.ink, now);
-            full.draw(|frame| draw::draw(frame, &self.state, self.ink, now))?;
+            self.state.lay_out(full.size()?, self.styles, now);
+            full.draw(|frame| draw::draw(frame, &self.state, self.styles, now))?;
             let mut patience = if self.state.is_busy() { BUSY_TICK } else { TICK };
             // All keys that are there are taken before it is drawn again.
             while let Some(typed) = full.typed_within(patience)? {
@@ -240,12 +240,12 @@ impl Screen {
         let (host, tell) = (self.host.clone(), self.tell.clone());
         std::thread::spawn(move || {
             let came = answer::answer(&host, &pending, decision).map_err(|error| error.message);
-            // Nobody listens any more where the person left; the audit has it.
+            // Nobody listens any more where the user left; the audit has it.
             let _ = tell.send(News::Answered { id: pending.proposal.id, came });
         });
     }
 
-    /// Gives the terminal to the person's editor, and takes it back.
+    /// Gives the terminal to the user's editor, and takes it back.
     fn edit(&mut self, full: FullScreen, id: &Id, text: String) -> io::Result<FullScreen> {
         self.turns.editing.store(true, Ordering::SeqCst);
         drop(full);

@@ -133,7 +133,7 @@ impl Rows {
         self.slid = None;
     }
 
-    /// Whether the person cannot have meant the one under the cursor yet. Asked again, they do.
+    /// Whether the user cannot have meant the one under the cursor yet. Asked again, they do.
     pub(super) fn has_slid(&mut self, now: Timestamp) -> bool {
         self.slid.take().is_some_and(|slid| now.duration_since(slid) < SLID_FOR)
     }

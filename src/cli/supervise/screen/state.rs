@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::laid::Laid;
 use super::line::{self, TypedLine};
 use super::rows::Rows;
-use crate::cli::ink::Ink;
+use crate::cli::style::Styles;
 use crate::cli::supervise::answer::{Came, Decision, Unsaved, checked};
 use crate::cli::supervise::opens::Opens;
 use crate::cli::supervise::scope::{Holds, Wanted};
@@ -31,7 +31,7 @@ pub(super) struct State {
     over: Option<Over>,
     said: Option<Said>,
     known: Option<Known>,
-    /// What a person wrote to apply instead of what is asked for.
+    /// What a user wrote to apply instead of what is asked for.
     drafts: BTreeMap<Id, Draft>,
     /// How long a yes is to hold, where it was chosen.
     scopes: BTreeMap<Id, Wanted>,
@@ -40,7 +40,7 @@ pub(super) struct State {
     damaged: Vec<String>,
     /// Files that routes could not be added to.
     unsaved: Vec<(PathBuf, Unsaved)>,
-    /// The person wants out, although an answer is under way.
+    /// The user wants out, although an answer is under way.
     leaving: bool,
     laid: Laid,
 }
@@ -62,7 +62,7 @@ pub(super) enum View {
 pub(super) enum Over {
     /// The keys.
     Help,
-    /// The person says why.
+    /// The user says why.
     Reason {
         /// Of which question.
         id: Id,
@@ -72,7 +72,7 @@ pub(super) enum Over {
     },
 }
 
-/// A word to the person.
+/// A word to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) words: String,
@@ -97,7 +97,7 @@ pub(super) struct Known {
     /// How long it would hold, and what is wrong with that.
     pub(super) wanted: Wanted,
     pub(super) holds: Result<Holds, String>,
-    /// Bottle files of the person's that it can be saved to.
+    /// Bottle files of the user's that it can be saved to.
     pub(super) files: Vec<Name>,
     /// None where nobody knows the routes.
     pub(super) opens: Option<Result<Opens, String>>,
@@ -113,7 +113,7 @@ pub(super) struct Wants<'a> {
     pub(super) scope: Wanted,
 }
 
-/// What a person wrote.
+/// What a user wrote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Draft {
     /// As it was left.
@@ -138,7 +138,7 @@ pub(super) enum Effect {
         pending: Box<Pending>,
         decision: Decision,
     },
-    /// The person edits this; [`State::edited`] is told.
+    /// The user edits this; [`State::edited`] is told.
     Edit {
         id: Id,
         text: String,
@@ -209,7 +209,7 @@ impl State {
         self.under_way.get(id).map(|under_way| under_way.what)
     }
 
-    /// What the person has to write by themselves.
+    /// What the user has to write by themselves.
     pub(super) fn into_unsaved(self) -> Vec<(PathBuf, Unsaved)> {
         self.unsaved
     }
@@ -235,16 +235,16 @@ impl State {
     }
 
     /// Makes ready what is drawn, for a terminal of this size.
-    pub(super) fn lay_out(&mut self, size: (u16, u16), ink: Ink, now: Timestamp) {
+    pub(super) fn lay_out(&mut self, size: (u16, u16), styles: Styles, now: Timestamp) {
         let mut laid = std::mem::take(&mut self.laid);
-        laid.fit(self, size, ink, now);
+        laid.fit(self, size, styles, now);
         if let View::Detail { scroll } = &mut self.view {
             *scroll = laid.clamp(*scroll);
         }
         self.laid = laid;
     }
 
-    /// The word to the person: what was said last, else what is being done, else what is wrong with the queue.
+    /// The word to the user: what was said last, else what is being done, else what is wrong with the queue.
     pub(super) fn word(&self, now: Timestamp) -> Option<Said> {
         let plain = |words| Said { words, tone: Tone::Plain };
         let doing = || {
@@ -297,7 +297,7 @@ impl State {
         self.say(Tone::Bad, why);
     }
 
-    /// The question that the person looked at is gone, and not by us.
+    /// The question that the user looked at is gone, and not by us.
     fn lost(&mut self, id: &Id, name: &str) {
         let asked = matches!(&self.over, Some(Over::Reason { id: of, .. }) if of == id);
         if asked {
@@ -369,7 +369,7 @@ impl State {
         self.say(tone, words);
     }
 
-    // What the person does.
+    // What the user does.
 
     /// A key.
     pub(super) fn press(&mut self, key: KeyEvent, now: Timestamp) -> Effect {
@@ -656,7 +656,7 @@ fn says_nothing(text: &str) -> bool {
     text.lines().map(str::trim_start).all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-/// What stands above the routes that a person edits.
+/// What stands above the routes that a user edits.
 fn above(proposal: &Proposal) -> String {
     format!(
         "# What {} asks for ({}).\n# Change it; nothing applies before you have seen what it opens and pressed `a`.\n",

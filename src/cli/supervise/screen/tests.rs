@@ -15,7 +15,7 @@ use ratatui::style::Color;
 use super::draw::draw;
 use super::state::{Edited, Effect, Known, State, View, Wants};
 use crate::cli::args::Global;
-use crate::cli::ink::{self, Ink};
+use crate::cli::style::{self, Styles};
 use crate::cli::supervise::answer::{Came, Decision};
 use crate::cli::supervise::opens::Opens;
 use crate::cli::supervise::scope::{Holds, Wanted};
@@ -106,7 +106,7 @@ fn state(pending: Vec<Pending>) -> State {
 /// What the loop does before it draws.
 fn show(state: &mut State, size: (u16, u16)) {
     learn(state, ROUTES, 1);
-    state.lay_out(size, Ink::PLAIN, now());
+    state.lay_out(size, Styles::PLAIN, now());
 }
 
 fn learn(state: &mut State, routes: &str, revision: u64) {
@@ -462,22 +462,22 @@ proptest! {
             let length = state.rows().all().len();
             prop_assert!(state.rows().at() < length.max(1));
             show(&mut state, (columns, rows));
-            let _ = drawn(&state, (columns, rows), Ink::PLAIN);
+            let _ = drawn(&state, (columns, rows), Styles::PLAIN);
         }
     }
 }
 
 // How it looks.
 
-fn drawn(state: &State, (columns, rows): (u16, u16), ink: Ink) -> Terminal<TestBackend> {
+fn drawn(state: &State, (columns, rows): (u16, u16), styles: Styles) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
-    terminal.draw(|frame| draw(frame, state, ink, now())).expect("drawn");
+    terminal.draw(|frame| draw(frame, state, styles, now())).expect("drawn");
     terminal
 }
 
 fn screen(state: &mut State, size: (u16, u16)) -> String {
     show(state, size);
-    letters(&drawn(state, size, Ink::PLAIN))
+    letters(&drawn(state, size, Styles::PLAIN))
 }
 
 fn letters(terminal: &Terminal<TestBackend>) -> String {
@@ -550,8 +550,8 @@ fn routes_that_changed_meanwhile_and_an_answer_under_way_as_they_look() {
     let since = Some(Ok(vec!["nodejs.org: a new host".to_owned(), "nodejs.org: every request".to_owned()]));
     let (opens, files) = (Opens::of(&live, &text), Vec::new());
     state.learn(Known { id: id(1), opens, text, wanted: Wanted::Run, holds: Ok(Holds::Run), files, since });
-    state.lay_out(USUAL, Ink::PLAIN, now());
-    insta::assert_snapshot!(letters(&drawn(&state, USUAL, Ink::PLAIN)));
+    state.lay_out(USUAL, Styles::PLAIN, now());
+    insta::assert_snapshot!(letters(&drawn(&state, USUAL, Styles::PLAIN)));
 }
 
 #[test]
@@ -621,7 +621,7 @@ fn nothing_of_a_bottle_acts_on_any_screen() {
         for keys in ["j", "j", "\n", "n", "G", "p", "\x1b", "r", "\x1b"] {
             press(&mut state, keys);
             show(&mut state, size);
-            let terminal = drawn(&state, size, Ink::PLAIN);
+            let terminal = drawn(&state, size, Styles::PLAIN);
             for cell in terminal.backend().buffer().content() {
                 let acts = cell.symbol().chars().any(|letter| letter.is_control() || letter == '\u{202e}');
                 assert!(!acts, "{:?}", cell.symbol());
@@ -632,15 +632,15 @@ fn nothing_of_a_bottle_acts_on_any_screen() {
 
 #[test]
 fn colours_are_the_terminals_own_and_only_where_there_are_any() {
-    let global = Global { json: false, quiet: false, verbose: 0, color: ink::Color::Always };
-    let coloured = Ink::of(&std::io::stderr(), &global);
-    for (ink, any) in [(Ink::PLAIN, false), (coloured, true)] {
+    let global = Global { json: false, quiet: false, verbose: 0, color: style::Color::Always };
+    let coloured = Styles::of(&std::io::stderr(), &global);
+    for (styles, any) in [(Styles::PLAIN, false), (coloured, true)] {
         let mut state = state(some());
         let mut seen = std::collections::BTreeSet::new();
         for keys in ["", "j", "j", "\n", "p", "\x1b", "?"] {
             press(&mut state, keys);
-            state.lay_out(USUAL, ink, now());
-            for cell in drawn(&state, USUAL, ink).backend().buffer().content() {
+            state.lay_out(USUAL, styles, now());
+            for cell in drawn(&state, USUAL, styles).backend().buffer().content() {
                 assert_eq!(cell.bg, Color::Reset);
                 seen.insert(format!("{:?}", cell.fg));
             }

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use super::rows::Row;
 use super::state::{Draft, Known};
-use crate::cli::cells::{bold, dim, tinted, wrapped};
-use crate::cli::ink::Ink;
+use crate::cli::style::Styles;
 use crate::cli::supervise::opens::{Changed, Opens, asked, disguise};
 use crate::cli::supervise::scope::Holds;
 use crate::cli::supervise::waiting::span;
+use crate::cli::text_layout::{bold, dim, tinted, wrapped};
 
 /// Lines of why that stand where the eye goes first; the rest follows below.
 const WHY_FIRST: usize = 6;
@@ -59,12 +59,12 @@ pub(super) fn waits_long(pending: &Pending, now: Timestamp) -> String {
 struct Lines {
     lines: Vec<Line<'static>>,
     columns: usize,
-    ink: Ink,
+    styles: Styles,
 }
 
 impl Lines {
-    fn new(columns: usize, ink: Ink) -> Self {
-        Self { lines: Vec::new(), columns, ink }
+    fn new(columns: usize, styles: Styles) -> Self {
+        Self { lines: Vec::new(), columns, styles }
     }
 
     fn blank(&mut self) {
@@ -84,11 +84,11 @@ impl Lines {
         most: usize,
     ) -> bool {
         let room = self.columns.saturating_sub(sign.len()).max(2);
-        let texts = wrapped(text, room, self.ink);
+        let texts = wrapped(text, room, self.styles);
         let whole = texts.len() <= most;
         for (at, mut text) in texts.into_iter().take(most).enumerate() {
             if !whole && at + 1 == most {
-                let ellipsis = self.ink.ellipsis();
+                let ellipsis = self.styles.ellipsis();
                 let text_room = room.saturating_sub(ellipsis.len() + 1);
                 text = format!("{} {ellipsis}", truncate_str(text.trim_end(), text_room, ""));
             }
@@ -111,7 +111,7 @@ impl Lines {
     fn before(&mut self, count: u32) {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         if count > 0 {
-            self.ours(&format!("Asked {times} since it was rejected."), tinted(Color::Yellow, self.ink));
+            self.ours(&format!("Asked {times} since it was rejected."), tinted(Color::Yellow, self.styles));
         }
     }
 
@@ -122,16 +122,16 @@ impl Lines {
         }
         self.ours("It would open", bold());
         for gain in &opens.gains {
-            self.put("  + ", "    ", gain, tinted(Color::Yellow, self.ink), usize::MAX);
+            self.put("  + ", "    ", gain, tinted(Color::Yellow, self.styles), usize::MAX);
         }
         for host in &opens.disguised {
-            self.ours(&disguise(host), tinted(Color::Red, self.ink));
+            self.ours(&disguise(host), tinted(Color::Red, self.styles));
         }
     }
 
     /// How long a yes would hold, where that says something.
     fn holds(&mut self, known: &Known) {
-        let (chosen, bad) = (tinted(Color::Cyan, self.ink), tinted(Color::Red, self.ink));
+        let (chosen, bad) = (tinted(Color::Cyan, self.styles), tinted(Color::Red, self.styles));
         match &known.holds {
             Ok(Holds::Run) => {}
             Ok(Holds::Once) => self.ours("It would hold for the next request that it lets through.", chosen),
@@ -162,8 +162,8 @@ impl Lines {
     fn diff(&mut self, diff: &[Changed]) {
         for changed in diff {
             let (sign, text, style) = match changed {
-                Changed::Added(text) => ("  + ", text.as_str(), tinted(Color::Green, self.ink)),
-                Changed::Removed(text) => ("  - ", text.as_str(), tinted(Color::Red, self.ink)),
+                Changed::Added(text) => ("  + ", text.as_str(), tinted(Color::Green, self.styles)),
+                Changed::Removed(text) => ("  - ", text.as_str(), tinted(Color::Red, self.styles)),
                 Changed::Same(text) => ("    ", text.as_str(), dim()),
                 Changed::Gap => ("    ", "...", dim()),
             };
@@ -178,22 +178,22 @@ pub(super) fn preview(
     known: Option<&Known>,
     edited: bool,
     columns: usize,
-    ink: Ink,
+    styles: Styles,
 ) -> Vec<Line<'static>> {
-    let mut lines = Lines::new(columns, ink);
+    let mut lines = Lines::new(columns, styles);
     let proposal = &row.pending.proposal;
     lines.put("", "", &asks(&row.pending), bold(), 1);
     lines.theirs(&proposal.justification, WHY_SHORT);
     lines.before(proposal.asked_before);
     if edited {
-        lines.ours("You wrote something else to apply instead.", tinted(Color::Cyan, ink));
+        lines.ours("You wrote something else to apply instead.", tinted(Color::Cyan, styles));
     }
     match known.map(|known| &known.opens) {
         Some(Some(Ok(opens))) => lines.opens(opens),
         Some(Some(Err(why))) => {
-            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, ink));
+            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
-        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, ink)),
+        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
         None if proposal.tool.reports() => drop(lines.theirs(&report(&proposed(row)), usize::MAX)),
         None => {}
     }
@@ -212,13 +212,13 @@ pub(super) fn page(
     known: Option<&Known>,
     draft: Option<&Draft>,
     columns: usize,
-    ink: Ink,
+    styles: Styles,
 ) -> Vec<Line<'static>> {
-    let mut lines = Lines::new(columns, ink);
+    let mut lines = Lines::new(columns, styles);
     let proposal = &row.pending.proposal;
     lines.lines.push(Line::default());
     if draft.is_some_and(|draft| draft.checked.is_ok()) {
-        lines.ours("What you wrote, instead of what was asked for:", tinted(Color::Cyan, ink));
+        lines.ours("What you wrote, instead of what was asked for:", tinted(Color::Cyan, styles));
     }
     if let Some(since) = known.and_then(|known| known.since.as_ref()) {
         changed_since(&mut lines, since);
@@ -226,9 +226,9 @@ pub(super) fn page(
     match known.map(|known| &known.opens) {
         Some(Some(Ok(opens))) => lines.opens(opens),
         Some(Some(Err(why))) => {
-            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, ink));
+            lines.ours(&format!("It cannot be applied: {why}"), tinted(Color::Red, styles));
         }
-        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, ink)),
+        Some(None) => lines.ours(UNKNOWN, tinted(Color::Red, styles)),
         None => {}
     }
     if let Some(known) = known {
@@ -270,7 +270,7 @@ pub(super) fn page(
 
 /// The routes are not those that who asked has seen.
 fn changed_since(lines: &mut Lines, since: &Result<Vec<String>, String>) {
-    let style = tinted(Color::Yellow, lines.ink);
+    let style = tinted(Color::Yellow, lines.styles);
     lines.ours("The routes changed after this was asked, and it is laid over those of now.", style);
     match since {
         Ok(gains) if gains.is_empty() => {}
@@ -334,8 +334,8 @@ fn fields(value: &Value, depth: usize, dash: &str, lines: &mut Vec<String>) {
 }
 
 /// What stands where nothing waits.
-pub(super) fn nothing(columns: usize, ink: Ink) -> Vec<Line<'static>> {
-    let mut lines = Lines::new(columns, ink);
+pub(super) fn nothing(columns: usize, styles: Styles) -> Vec<Line<'static>> {
+    let mut lines = Lines::new(columns, styles);
     lines.ours("What a bottle may not do by itself comes here, and waits for your yes or no:", Style::new());
     lines.blank();
     for (sign, text) in [

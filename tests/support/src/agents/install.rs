@@ -45,7 +45,7 @@ pub(super) fn once(
     Ok(())
 }
 
-/// Runs an installer with the person's own environment, which knows their registries and proxies.
+/// Runs an installer with the user's own environment, which knows their registries and proxies.
 pub(super) fn run(command: &mut Command) -> Result<(), Missing> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

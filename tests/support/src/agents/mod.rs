@@ -42,13 +42,13 @@ const CODEX: Packed = Packed {
 /// An agent that can be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
-    /// The program a person would type.
+    /// The program a user would type.
     pub program: PathBuf,
     /// Folders that have to be on the search path for it to run, the program's own first.
     pub path: Vec<PathBuf>,
 }
 
-/// Why an agent cannot be run here: one sentence for a person.
+/// Why an agent cannot be run here: one sentence for a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing(pub String);
 

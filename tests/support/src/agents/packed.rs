@@ -16,7 +16,7 @@ use super::{Missing, node};
 
 /// A package with a program.
 pub(super) struct Packed {
-    /// What a person types.
+    /// What a user types.
     pub(super) name: &'static str,
     /// The package with its version.
     pub(super) package: &'static str,

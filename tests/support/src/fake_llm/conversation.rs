@@ -43,7 +43,7 @@ pub(super) struct Conversation {
     pub(super) tool: Option<ShellTool>,
     /// All declared tools.
     pub(super) tools: Vec<Value>,
-    /// The id of the last refusal of a bottle's door.
+    /// The id of the last refusal of a bottle's proxy.
     pub(super) refusal: Option<String>,
     /// Whether the prompt asks to end by command.
     pub(super) ends_by_command: bool,

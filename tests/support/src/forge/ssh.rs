@@ -70,12 +70,12 @@ impl GitHost {
         format!("ssh://{}@{}:{}/{REPOSITORY}.git", self.user, self.address, self.port())
     }
 
-    /// A private key of a person who may read and write.
+    /// A private key of a user who may read and write.
     ///
     /// # Errors
     /// When a program is missing or fails.
     pub fn admit(&self) -> Result<PathBuf> {
-        let key = self.folder.path().join("person");
+        let key = self.folder.path().join("user");
         make_key(&key)?;
         let public = fs::read_to_string(key.with_extension("pub"))?;
         fs::write(self.authorized(), format!("command=\"{} write\" {public}", self.serve().display()))?;

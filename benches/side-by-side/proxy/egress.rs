@@ -1,0 +1,120 @@
+//! The egress daemon as a process, provisioned as the bundle would.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use bottle_channel::{Channel, Side};
+use bottle_contract::credential::{Binding, Scheme};
+use bottle_contract::session::bundle::{BundleEvent, BundleRequest, Credential, Provision};
+use bottle_contract::session::{Hello, Role};
+use bottle_daemon::ListenerConfig;
+use bottle_egress::daemon::EgressConfig;
+use tempfile::TempDir;
+use tokio::net::UnixStream;
+
+use crate::HOST;
+use crate::peer::{Peer, Place};
+use crate::site::Site;
+
+/// A running proxy.
+pub(crate) struct Running {
+    pub(crate) peer: Peer,
+    process: Child,
+    _channel: Channel,
+    _folder: TempDir,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Running {
+    /// What the process holds in memory.
+    pub(crate) fn resident_mib(&self) -> Result<f64> {
+        self.memory_mib("VmRSS:")
+    }
+
+    /// The most that it has held.
+    pub(crate) fn peak_mib(&self) -> Result<f64> {
+        self.memory_mib("VmHWM:")
+    }
+
+    /// From here on the most is counted anew (proc(5), clear_refs).
+    pub(crate) fn forget_peak(&self) -> Result<()> {
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
+    }
+
+    fn memory_mib(&self, which: &'static str) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(which)).context(which)?;
+        let kib: f64 = line.trim().trim_end_matches(" kB").trim().parse()?;
+        Ok(kib / 1024.0)
+    }
+}
+
+/// Secrets of the launch.
+const SECRETS: usize = 10;
+
+/// What the proxy looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detectors {
+    Default,
+    Off,
+}
+
+/// Starts and provisions it.
+pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> {
+    let folder = tempfile::tempdir()?;
+    let config = EgressConfig {
+        proxy: ListenerConfig::Socket { folder: folder.path().to_owned() },
+        logs: folder.path().to_owned(),
+        identity: None,
+        machine: None,
+        lock_after: None,
+    };
+    let (ours, theirs) = StdUnixStream::pair()?;
+    let process = Command::new(std::env::current_exe()?)
+        .args(["__egress", "bench", "bench", &serde_json::to_string(&config)?])
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()?;
+    ours.set_nonblocking(true)?;
+    let io = UnixStream::from_std(ours)?;
+    let (channel, _, _) = Channel::establish(io, Side::Dialed, Hello::of(Role::Bundle)).await?;
+    let request = BundleRequest::Provision(Box::new(provision(site, detectors)));
+    let answer = channel.open(&request).await?.receive::<BundleEvent>().await?;
+    let BundleEvent::Ready { ca_certificate } = answer else { bail!("not ready: {answer:?}") };
+    let peer = Peer::proxy(Place::Unix(folder.path().join("9099")), &ca_certificate)?;
+    Ok(Running { peer, process, _channel: channel, _folder: folder })
+}
+
+fn provision(site: &Site, detectors: Detectors) -> Provision {
+    let binding = Binding {
+        slot: "key".into(),
+        host: HOST.into(),
+        scheme: Scheme::Bearer,
+        header: "authorization".into(),
+    };
+    let dlp = match detectors {
+        Detectors::Default => "",
+        Detectors::Off => "  dlp: {outbound_detectors: false, inbound_detectors: false}\n",
+    };
+    // Of a hundred routes the last one is asked for.
+    let others: String = (1..100).map(|n| format!("- host: host-{n}.example.com\n")).collect();
+    let yaml = format!(
+        "routes:\n{others}- host: {HOST}\n  connect_to: '{}'\n  auth: {{scheme: Bearer, slot: key}}\n{dlp}",
+        site.server.address()
+    );
+    let known = (0..SECRETS).map(|n| format!("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc{n:02}").as_str().into());
+    Provision {
+        credentials: vec![Credential { binding, value: Some("real-key".into()) }],
+        known_secrets: known.collect(),
+        upstream_roots: site.authority.pem().to_owned(),
+        ..Provision::of_routes("bench".parse().expect("a good slug"), yaml)
+    }
+}

@@ -1,0 +1,270 @@
+//! The bottle's proxy and its listeners: a unix socket for each port, or TCP on one address, for one peer.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bottle_harden::HardenError;
+use bottle_harden::files::Files;
+use bottle_harden::reach::{self, Held};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Everyone inside the bottle may connect; the folder around the socket keeps everyone else out.
+const SOCKET_MODE: u32 = 0o666;
+
+/// How long accepting rests when the process is out of descriptors or memory.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// How the bottle reaches the proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ListenerConfig {
+    /// One unix socket for each port, named by its number, in this folder.
+    Socket {
+        /// An existing folder that this process may write to.
+        folder: PathBuf,
+    },
+    /// TCP on the ports themselves, with the bottle's resolver beside them.
+    Network {
+        /// The bundle's address on the bottle's own network; nothing listens on any other.
+        address: Ipv4Addr,
+        /// The bottle's address there; nobody else is served.
+        bottle: Ipv4Addr,
+    },
+}
+
+impl ListenerConfig {
+    /// Keeps a folder within reach of whoever this process becomes, while the answer lives.
+    ///
+    /// # Errors
+    /// [`HardenError`] when there is no way to it now.
+    pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
+        match self {
+            Self::Socket { folder } => reach::hold(folder).map(Some),
+            Self::Network { .. } => Ok(None),
+        }
+    }
+
+    /// The rules for files that a daemon needs to listen here.
+    #[must_use]
+    pub fn files(&self) -> Files {
+        match self {
+            Self::Socket { folder } => Files { sockets: vec![folder.clone()], ..Files::default() },
+            Self::Network { .. } => Files { bind_tcp: true, ..Files::default() },
+        }
+    }
+
+    /// Closes the part of the proxy that `ports` are: nothing can connect any more. Sockets that are gone
+    /// already are fine.
+    ///
+    /// # Errors
+    /// What the file system says about a socket that is there and cannot be removed.
+    pub fn close(&self, ports: &[u16]) -> io::Result<()> {
+        let Self::Socket { folder } = self else { return Ok(()) };
+        for port in ports {
+            remove_if_there(&folder.join(port.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+/// One bound port of the proxy.
+#[derive(Debug)]
+pub struct Listener {
+    port: u16,
+    socket: Listening,
+}
+
+#[derive(Debug)]
+enum Listening {
+    Unix(UnixListener),
+    Tcp { listener: TcpListener, bottle: Ipv4Addr },
+}
+
+/// A port of the proxy could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("proxy at {place}: {source}")]
+pub struct BindError {
+    place: String,
+    source: io::Error,
+}
+
+fn bind_unix(path: &Path) -> io::Result<Listening> {
+    remove_if_there(path)?;
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
+    Ok(Listening::Unix(listener))
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+impl Listener {
+    /// Binds this port of the proxy.
+    ///
+    /// # Errors
+    /// [`BindError`] naming the path or address that cannot be bound.
+    pub async fn bind(proxy: &ListenerConfig, port: u16) -> Result<Self, BindError> {
+        let socket = match proxy {
+            ListenerConfig::Socket { folder } => {
+                let path = folder.join(port.to_string());
+                bind_unix(&path).map_err(|source| BindError { place: path.display().to_string(), source })?
+            }
+            ListenerConfig::Network { address, bottle } => {
+                let address = SocketAddrV4::new(*address, port);
+                let tcp = TcpListener::bind(address).await;
+                let listener = tcp.map_err(|source| BindError { place: address.to_string(), source })?;
+                Listening::Tcp { listener, bottle: *bottle }
+            }
+        };
+        Ok(Self { port, socket })
+    }
+
+    /// The proxy's port, not necessarily the number bound.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits for a free one of `places`, then for a connection of the bottle, which holds it. None when the places
+    /// are closed.
+    pub async fn accept(&self, places: &Arc<Semaphore>) -> Option<(Socket, OwnedSemaphorePermit)> {
+        let permit = Arc::clone(places).acquire_owned().await.ok()?;
+        loop {
+            match self.socket.accept().await {
+                Ok(Some(socket)) => return Some((socket, permit)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(port = self.port, %error, "the proxy could not accept");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    }
+}
+
+impl Listening {
+    /// A connection, closed at once when it comes from elsewhere than the bottle.
+    async fn accept(&self) -> io::Result<Option<Socket>> {
+        match self {
+            Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Unix(socket))),
+            Self::Tcp { listener, bottle } => {
+                let (socket, peer) = listener.accept().await?;
+                // A failure costs latency, nothing else.
+                let _ = socket.set_nodelay(true);
+                Ok((peer.ip() == *bottle).then_some(Socket::Tcp(socket)))
+            }
+        }
+    }
+}
+
+/// A connection from the bottle.
+#[derive(Debug)]
+pub enum Socket {
+    /// ListenerConfig by socket.
+    Unix(UnixStream),
+    /// ListenerConfig by network.
+    Tcp(TcpStream),
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
+            Self::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Unix(socket) => Pin::new(socket).poll_write(cx, buf),
+            Self::Tcp(socket) => Pin::new(socket).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+            Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Unix(socket) => Pin::new(socket).poll_flush(cx),
+            Self::Tcp(socket) => Pin::new(socket).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+            Self::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_is_bound_again_where_one_was_left_and_closing_takes_it_away() {
+        let folder = tempfile::tempdir().expect("folder");
+        let proxy = ListenerConfig::Socket { folder: folder.path().to_owned() };
+        let places = Arc::new(Semaphore::new(1));
+        drop(Listener::bind(&proxy, 80).await.expect("bound"));
+        let listener = Listener::bind(&proxy, 80).await.expect("bound again");
+        let _client = UnixStream::connect(folder.path().join("80")).await.expect("connected");
+        let (_socket, _place) = listener.accept(&places).await.expect("accepted");
+        assert_eq!(places.available_permits(), 0, "a connection holds its place");
+        proxy.close(&[80, 443]).expect("closed");
+        assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
+    }
+
+    #[tokio::test]
+    async fn over_a_network_only_the_bottle_is_served() {
+        let bottle = Ipv4Addr::new(127, 0, 0, 2);
+        let places = Arc::new(Semaphore::new(1));
+        let proxy = ListenerConfig::Network { address: Ipv4Addr::LOCALHOST, bottle };
+        let listener = Listener::bind(&proxy, 0).await.expect("bound");
+        let Listening::Tcp { listener: tcp, .. } = &listener.socket else { panic!("no TCP") };
+        let address = tcp.local_addr().expect("address");
+        let stranger = TcpStream::connect(address).await.expect("connected");
+        let socket = tokio::net::TcpSocket::new_v4().expect("socket");
+        socket.bind((bottle, 0).into()).expect("its address");
+        let own = socket.connect(address).await.expect("connected");
+        let (Socket::Tcp(served), _place) = listener.accept(&places).await.expect("accepted") else {
+            panic!("no TCP")
+        };
+        assert_eq!(served.peer_addr().expect("peer"), own.local_addr().expect("address"));
+        assert_eq!(stranger.peek(&mut [0]).await.expect("an end"), 0, "closed at once");
+    }
+}

@@ -1,0 +1,122 @@
+//! From a connection to requests: HTTP/1.1 and HTTP/2 servers with their bounds.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+
+use bottle_contract::names::{DNS_PORT, EGRESS_PORTS, HTTPS_PORT};
+use bottle_daemon::{BindError, Listener, ListenerConfig};
+use bottle_resolver::Resolver;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
+
+use super::io::ClientIo;
+use super::{ConnectionContext, tunnel};
+use crate::egress::Egress;
+use crate::tls::hello::{self, Opening};
+use crate::{bounds, request};
+
+/// The proxy cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    #[error(transparent)]
+    Port(#[from] BindError),
+    #[error(transparent)]
+    Resolver(#[from] bottle_resolver::BindError),
+}
+
+/// Opens the whole proxy: every port, and by network the resolver that leads to it. Nobody is served
+/// before all of it is bound.
+///
+/// # Errors
+/// [`OpenError`] naming the part that cannot be had; then none is kept.
+pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result<(), OpenError> {
+    let mut listeners = Vec::new();
+    for port in EGRESS_PORTS {
+        listeners.push(Listener::bind(proxy, port).await?);
+    }
+    if let ListenerConfig::Network { address, bottle } = proxy {
+        Resolver::bind(*address, DNS_PORT, Some(*bottle)).await?.serve();
+    }
+    let places = Arc::new(Semaphore::new(bounds::CONNECTIONS));
+    for listener in listeners {
+        tokio::spawn(listen(Arc::clone(egress), listener, Arc::clone(&places)));
+    }
+    Ok(())
+}
+
+/// Accepts for as long as the process lives.
+async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
+    let port = listener.port();
+    while let Some((socket, place)) = listener.accept(&places).await {
+        let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, place));
+        tokio::spawn(async move {
+            // How it ended is the bottle's affair.
+            let _ = connection(egress, io, port).await;
+        });
+    }
+}
+
+async fn connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<()> {
+    match (hello::read(io).await?, port) {
+        (Opening::Tls(hello), HTTPS_PORT) => {
+            tunnel::tls(egress, *hello, ConnectionContext::straight(port)).await
+        }
+        (Opening::Http(io), port) if port != HTTPS_PORT => {
+            http1(egress, io, ConnectionContext::straight(port)).await
+        }
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "not what this port is for")),
+    }
+}
+
+/// Serves HTTP/1.1 on `io` until it ends.
+pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, way: ConnectionContext) -> io::Result<()>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let way = Arc::new(way);
+    let service = service_fn(move |request| {
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        async move { Ok::<_, Infallible>(handled.await) }
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(bounds::HEADERS_WITHIN)
+        .max_headers(bounds::HEADERS)
+        .max_header_size(bounds::HEADER_BYTES)
+        .max_buf_size(bounds::HEADER_BYTES)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades()
+        .await
+        .map_err(io::Error::other)
+}
+
+/// Serves HTTP/2 on `io` until it ends.
+pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, way: ConnectionContext) -> io::Result<()>
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let way = Arc::new(way);
+    let service = service_fn(move |request| {
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        async move { Ok::<_, Infallible>(handled.await) }
+    });
+    http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(bounds::STREAMS)
+        .max_pending_accept_reset_streams(bounds::PENDING_RESETS)
+        .max_local_error_reset_streams(bounds::LOCAL_RESETS)
+        .max_header_list_size(u32::try_from(bounds::HEADER_BYTES).unwrap_or(u32::MAX))
+        .initial_stream_window_size(bounds::WINDOW)
+        .initial_connection_window_size(bounds::CONNECTION_WINDOW)
+        .keep_alive_interval(bounds::PING_EVERY)
+        .keep_alive_timeout(bounds::PING_WITHIN)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(io), service)
+        .await
+        .map_err(io::Error::other)
+}

@@ -1,0 +1,119 @@
+//! An exchange on its way, and what is told of it when it is over.
+//!
+//! Bodies are looked at as they pass and never held up; only their beginning is kept, and only at log
+//! level `full`.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderName, Response};
+use http_body_util::BodyExt;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::body::{Body, Watch, Watched};
+use crate::egress::Egress;
+use crate::report::{Passed, Seen};
+
+/// Tells of a request when its answer has been read, or given up.
+pub(super) struct AccessLog {
+    egress: Arc<Egress>,
+    passed: Passed,
+    request: Beginning,
+    response: Beginning,
+    /// The request's place among those under way.
+    _place: OwnedSemaphorePermit,
+}
+
+/// The beginning of a body, filled as the body passes.
+type Beginning = Arc<Mutex<Vec<u8>>>;
+
+impl AccessLog {
+    /// Begins with what was asked; `headers` are the ones that are sent, without the injected one.
+    pub(super) fn begin(egress: &Arc<Egress>, passed: Passed, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            egress: Arc::clone(egress),
+            passed,
+            request: Beginning::default(),
+            response: Beginning::default(),
+            _place: place,
+        }
+    }
+
+    /// Watches the request's body, where that is wanted.
+    pub(super) fn request(&mut self, headers: &HeaderMap, hidden: Option<&HeaderName>, body: Body) -> Body {
+        if !self.egress.reporter.wants_everything() {
+            return body;
+        }
+        self.passed.request.headers = shown(headers, hidden);
+        if headers.contains_key(CONTENT_ENCODING) {
+            return body;
+        }
+        self.watched(body, &self.request)
+    }
+
+    fn watched(&self, body: Body, beginning: &Beginning) -> Body {
+        let room = self.egress.reporter.body_bytes();
+        Watched::new(body, Keeping { beginning: Arc::clone(beginning), room }).boxed_unsync()
+    }
+
+    /// Watches the answer to its end.
+    pub(super) fn response(mut self, response: Response<Body>) -> Response<Body> {
+        let (parts, mut body) = response.into_parts();
+        self.passed.status = parts.status.as_u16();
+        if self.egress.reporter.wants_everything() {
+            self.passed.response.headers = shown(&parts.headers, None);
+            if !parts.headers.contains_key(CONTENT_ENCODING) {
+                body = self.watched(body, &self.response);
+            }
+        }
+        Response::from_parts(parts, Watched::new(body, self).boxed_unsync())
+    }
+}
+
+impl Drop for AccessLog {
+    fn drop(&mut self) {
+        // No status: there was no answer, and the refusal was told of.
+        if self.passed.status != 0 && self.egress.reporter.wants_everything() {
+            let room = self.egress.reporter.body_bytes();
+            take(&self.request, &mut self.passed.request, room);
+            take(&self.response, &mut self.passed.response, room);
+            self.egress.reporter.passed(&self.passed);
+        }
+    }
+}
+
+fn take(beginning: &Beginning, seen: &mut Seen, room: usize) {
+    let bytes = std::mem::take(&mut *beginning.lock().unwrap_or_else(PoisonError::into_inner));
+    if !bytes.is_empty() {
+        seen.cut = bytes.len() >= room;
+        seen.body = Some(String::from_utf8_lossy(&bytes).into_owned());
+    }
+}
+
+fn shown(headers: &HeaderMap, hidden: Option<&HeaderName>) -> Vec<(String, String)> {
+    let headers = headers.iter().filter(|(name, _)| Some(*name) != hidden);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    headers.map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
+}
+
+/// Keeps the beginning of a body.
+struct Keeping {
+    beginning: Beginning,
+    room: usize,
+}
+
+impl Watch for Keeping {
+    fn piece(&mut self, piece: &Bytes) {
+        let mut kept = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.room.saturating_sub(kept.len());
+        kept.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+}
+
+/// Counts an answer's bytes; what is told is told when it is dropped.
+impl Watch for AccessLog {
+    fn piece(&mut self, piece: &Bytes) {
+        self.passed.bytes += piece.len() as u64;
+    }
+}

@@ -1,0 +1,102 @@
+//! `supervise`: a user is asked about what was found, and the answer is kept.
+//!
+//! What is approved is one value for one host, for as long as this process lives; of the value only a hash is
+//! kept. The answer is kept even when the client has hung up meanwhile, so that its next try passes.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bottle_contract::decide::{Reason, Refusal};
+use bottle_contract::queue::{Answer, Status, Tool};
+use bottle_queue::{Questions, question};
+use bottle_scan::Finding;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::egress::Egress;
+use crate::report::record::Asked;
+
+/// Characters of a user's words that an agent is told.
+const NOTES: usize = 200;
+
+/// Whom to ask, for how long, and what was answered.
+pub(crate) struct Approvals {
+    questions: Questions,
+    /// None: nobody answers.
+    wait: Option<Duration>,
+    approved: Mutex<HashSet<Key>>,
+}
+
+/// A value for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key([u8; 32]);
+
+impl Key {
+    /// Of what a finding spans. A known secret is itself in whatever spelling.
+    pub(crate) fn of(finding: &Finding, value: &[u8], host: &str) -> Self {
+        let value = match finding.secret {
+            Some(secret) => Sha256::new().chain_update(b"known").chain_update(secret.to_le_bytes()),
+            None => Sha256::new().chain_update(b"value").chain_update(value),
+        };
+        Self(value.chain_update([0]).chain_update(host).finalize().into())
+    }
+}
+
+impl Approvals {
+    pub(crate) fn new(questions: Questions, wait: Option<Duration>) -> Self {
+        Self { questions, wait, approved: Mutex::default() }
+    }
+
+    /// Whether a user said that this may go.
+    pub(crate) fn approves(&self, key: &Key) -> bool {
+        self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+    }
+
+    fn approve(&self, keys: &[Key]) {
+        self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
+    }
+}
+
+/// Asks about `keys`, which are what was found in the request; `words` say what that is.
+///
+/// # Errors
+/// The refusal, unless all of it is approved.
+pub(super) async fn ask(
+    egress: &Arc<Egress>,
+    asked: &Asked,
+    keys: Vec<Key>,
+    words: &str,
+) -> Result<(), Refusal> {
+    let asking = &egress.asking;
+    if keys.iter().all(|key| asking.approves(key)) {
+        return Ok(());
+    }
+    let Some(wait) = asking.wait else { return Err(Refusal::unasked(&asked.host, words)) };
+    let report = json!({
+        "host": asked.host, "port": asked.port, "method": asked.method, "path": asked.path, "found": words,
+    });
+    let why = format!("a request to {} holds {words}", asked.host);
+    let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
+    let (shared, host, words) = (Arc::clone(egress), asked.host.clone(), words.to_owned());
+    // In a task of its own: a client that hangs up does not take the question back.
+    let decided = tokio::spawn(async move {
+        let answer = shared.asking.questions.ask(question).await;
+        outcome(&answer, &host, &words).inspect(|()| shared.asking.approve(&keys))
+    });
+    decided.await.unwrap_or_else(|_| Err(Refusal::later(Reason::ApprovalTimeout, &asked.host, "")))
+}
+
+fn outcome(answer: &Answer, host: &str, words: &str) -> Result<(), Refusal> {
+    match answer {
+        Answer::Decided(response) if response.status == Status::Approved => Ok(()),
+        Answer::Decided(response) => {
+            let notes = response.notes.as_deref().unwrap_or_default();
+            let notes: String =
+                notes.chars().filter(|character| !character.is_control()).take(NOTES).collect();
+            Err(Refusal::later(Reason::ApprovalRejected, host, &notes))
+        }
+        Answer::Expired => Err(Refusal::later(Reason::ApprovalTimeout, host, words)),
+        Answer::Refused(why) => Err(Refusal::unasked(host, &format!("{words} ({why})"))),
+    }
+}

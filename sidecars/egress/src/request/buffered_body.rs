@@ -1,0 +1,158 @@
+//! A body that waits for its verdict: read to its end, looked through as it comes, kept until it may go.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bottle_contract::decide::Reason;
+use bottle_scan::Scanner;
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+use super::body::{Body, BodyError};
+use super::credentials::Exchange;
+use super::request_body::RequestBody;
+use crate::inspect::head::{Head, Leaving};
+use crate::inspect::spool::{Reading, Spool, SpoolError, Spools};
+use crate::inspect::{Coding, LONGEST, Look, Seen, Unreadable, codings, decoded};
+
+/// A body as it came.
+pub(super) struct BufferedBody {
+    spool: Spool,
+    codings: Vec<Coding>,
+    trailers: Option<HeaderMap>,
+}
+
+/// A body cannot be judged, so that it does not leave.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HoldError {
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    #[error("its body cannot be read: {0}")]
+    Unreadable(#[from] Unreadable),
+    #[error("its body broke off")]
+    BrokeOff,
+}
+
+impl HoldError {
+    /// What the refusal says.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Spool(_) => Reason::BodyTooLarge,
+            Self::Unreadable(_) | Self::BrokeOff => Reason::StructureRefused,
+        }
+    }
+}
+
+impl BufferedBody {
+    /// Reads `body` to its end. What is found in its trailers counts as found in what is packed inside: it
+    /// cannot be taken out.
+    pub(super) async fn read(
+        spools: &Spools,
+        scanner: &Arc<Scanner>,
+        headers: &HeaderMap,
+        mut body: RequestBody,
+    ) -> Result<(Self, Seen), HoldError> {
+        if let Some(length) =
+            headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
+        {
+            spools.admits(length)?;
+        }
+        let codings = codings(headers)?;
+        let mut look = Look::new(scanner, &codings, headers);
+        let mut spool = spools.spool();
+        let mut trailers = None;
+        while let Some(frame) = body.frame().await {
+            match frame.map_err(|_| HoldError::BrokeOff)?.into_data() {
+                Ok(data) => {
+                    look.feed(&data)?;
+                    spool.push(&data).await?;
+                }
+                Err(frame) => trailers = frame.into_trailers().ok(),
+            }
+        }
+        let mut seen = look.finish()?;
+        if let Some(trailers) = &trailers {
+            let leaving = Leaving { host: "", path: "", query: None, headers: trailers, leaves: &|_| true };
+            seen.packed.extend(Head::of(&leaving).look(Some(scanner)));
+        }
+        Ok((Self { spool, codings, trailers }, seen))
+    }
+
+    pub(super) fn codings(&self) -> &[Coding] {
+        &self.codings
+    }
+
+    /// All of it, when it is short enough to be rewritten.
+    pub(super) async fn whole(&self) -> Option<Vec<u8>> {
+        self.spool.whole(LONGEST).await.ok().flatten()
+    }
+
+    /// Its text, when it is short enough to be kept in memory.
+    pub(super) async fn text(&self) -> Option<Vec<u8>> {
+        decoded(&self.whole().await?, &self.codings).ok()
+    }
+
+    /// As it is sent.
+    pub(super) fn under(self, exchange: Exchange) -> Body {
+        let left = self.spool.length();
+        let mut trailers = self.trailers;
+        if let Some(trailers) = &mut trailers {
+            exchange.trailers(trailers);
+        }
+        Released { reading: self.spool.read(), trailers, left }.boxed_unsync()
+    }
+}
+
+/// A held body on its way.
+struct Released {
+    reading: Reading,
+    trailers: Option<HeaderMap>,
+    left: u64,
+}
+
+impl HttpBody for Released {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        if let Some(blocks) = &mut this.reading.blocks {
+            match ready!(blocks.poll_recv(cx)) {
+                Some(block) => {
+                    let block = block?;
+                    this.left -= this.left.min(block.len() as u64);
+                    return Poll::Ready(Some(Ok(Frame::data(block))));
+                }
+                None => this.reading.blocks = None,
+            }
+        }
+        if let Some(last) = this.reading.last.take().filter(|last| !last.is_empty()) {
+            if this.left != last.len() as u64 {
+                // A block that could not be read ends the stream of them.
+                return Poll::Ready(Some(Err("a held body is not whole any more".into())));
+            }
+            this.left = 0;
+            return Poll::Ready(Some(Ok(Frame::data(last))));
+        }
+        if this.left > 0 {
+            return Poll::Ready(Some(Err("a held body is not whole any more".into())));
+        }
+        Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left == 0 && self.trailers.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // With trailers the length must not be told: they would not be sent.
+        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.left) }
+    }
+}

@@ -1,0 +1,90 @@
+//! The body of a request, as the bottle sends it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{HeaderMap, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tokio::time::timeout;
+
+use super::body::{Body, BodyError, Patient};
+use super::credentials::Exchange;
+use crate::bounds;
+
+/// A body that nobody has begun to read.
+///
+/// Given up, it is still read for a while ([`drain`]): a client that is busy sending does not read, and
+/// closing on it would take the answer away with the connection.
+pub(super) struct RequestBody {
+    body: Option<Patient<Incoming>>,
+    exchange: Option<Exchange>,
+    drains: bool,
+}
+
+impl RequestBody {
+    /// The body of the request with these headers.
+    pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
+        // Who waits for 100 sends nothing unless it is read; HTTP/2 resets one stream, no connection.
+        let drains = version < Version::HTTP_2 && !headers.contains_key(header::EXPECT);
+        let body = Some(Patient::new(body, bounds::REQUEST_BODY_IDLE));
+        Self { body, exchange: None, drains }
+    }
+
+    /// The same for upstream: its trailers are held to the same rules as the headers.
+    pub(super) fn under(mut self, exchange: Exchange) -> Body {
+        self.exchange = Some(exchange);
+        self.boxed_unsync()
+    }
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
+        let mut frame = ready!(Pin::new(body).poll_frame(cx));
+        match &mut frame {
+            Some(Ok(frame)) => {
+                if let (Some(trailers), Some(exchange)) = (frame.trailers_mut(), &self.exchange) {
+                    exchange.trailers(trailers);
+                }
+            }
+            Some(Err(_)) | None => self.body = None,
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take().filter(|body| self.drains && !body.is_end_stream()) {
+            tokio::spawn(timeout(bounds::DRAIN_WITHIN, drain(body)));
+        }
+    }
+}
+
+/// Reads and forgets up to [`bounds::DRAIN_BYTES`].
+async fn drain(mut body: Patient<Incoming>) {
+    let mut left = bounds::DRAIN_BYTES;
+    while let Some(Ok(frame)) = body.frame().await {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        match left.checked_sub(bytes) {
+            Some(less) => left = less,
+            None => return,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A proxy that is open in a folder of its own: for this crate's tests and for the fuzzers.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bottle_contract::session::bundle::Provision;
+use bottle_daemon::{ListenerConfig, Lockout};
+use bottle_queue::Questions;
+use tempfile::TempDir;
+
+use crate::bounds;
+use crate::daemon::{EgressConfig, NAME};
+use crate::egress::{Egress, ProvisionError};
+use crate::listener::serve;
+use crate::report::backlog::Backlog;
+use crate::usage::Outbox;
+
+/// See the module.
+#[cfg_attr(not(test), expect(dead_code, reason = "fuzzers look at no events"))]
+pub(crate) struct Opened {
+    pub(crate) egress: Arc<Egress>,
+    pub(crate) backlog: Arc<Backlog>,
+    pub(crate) questions: Questions,
+    /// Where its sockets and logs are.
+    pub(crate) folder: TempDir,
+}
+
+impl Opened {
+    /// Provisions a proxy and opens it.
+    pub(crate) async fn with(provision: Provision) -> Self {
+        Self::locking(provision, None).await
+    }
+
+    /// The same, and so many hits lock it.
+    pub(crate) async fn locking(provision: Provision, lock_after: Option<usize>) -> Self {
+        let closed = Self::closed(provision, lock_after);
+        closed.open().await;
+        closed
+    }
+
+    /// The same, and names are looked up there.
+    #[cfg(test)]
+    pub(crate) async fn resolving(provision: Provision, server: std::net::SocketAddr) -> Self {
+        let mut closed = Self::closed(provision, None);
+        let egress = Arc::get_mut(&mut closed.egress).expect("nobody else has it yet");
+        let upstream = Arc::get_mut(&mut egress.upstream).expect("nor this");
+        upstream.set_names(crate::upstream::names::Names::asking(server));
+        closed.open().await;
+        closed
+    }
+
+    fn closed(provision: Provision, lock_after: Option<usize>) -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        let (backlog, questions) = (Arc::new(Backlog::new(bounds::EVENTS)), Questions::default());
+        let egress = provisioned(provision, folder.path(), &backlog, &questions, lock_after);
+        let egress = egress.expect("provision");
+        Self { egress, backlog, questions, folder }
+    }
+
+    async fn open(&self) {
+        serve::open(&self.egress, &proxy_in(self.folder.path())).await.expect("open");
+    }
+}
+
+/// The same proxy while nothing listens.
+pub(crate) fn provisioned(
+    provision: Provision,
+    folder: &Path,
+    backlog: &Arc<Backlog>,
+    questions: &Questions,
+    lock_after: Option<usize>,
+) -> Result<Arc<Egress>, ProvisionError> {
+    let config = EgressConfig {
+        proxy: proxy_in(folder),
+        logs: folder.to_owned(),
+        identity: None,
+        machine: None,
+        lock_after,
+    };
+    let outbox = Arc::new(Outbox::new(folder, Arc::clone(backlog)));
+    let lockout = Arc::new(Lockout::new(NAME, lock_after));
+    Egress::provision(provision, &config, Arc::clone(backlog), (questions.clone(), outbox, lockout))
+}
+
+fn proxy_in(folder: &Path) -> ListenerConfig {
+    ListenerConfig::Socket { folder: folder.to_owned() }
+}
+
+/// These routes and nothing else.
+pub(crate) fn provision(yaml: &str) -> Provision {
+    Provision::of_routes("test".parse().expect("slug"), yaml.to_owned())
+}

@@ -1,0 +1,125 @@
+//! `egress.upstream_proxy`: a company's own proxy between the proxy and the world.
+//!
+//! Everything goes through it by CONNECT. Names are then resolved by the proxy, so that only literal
+//! addresses can be refused here.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bottle_contract::secret::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::bounds;
+
+/// Where the proxy is and what it wants to see.
+pub(crate) struct CorporateProxy {
+    /// Name or address.
+    pub(crate) host: String,
+    /// Its port.
+    pub(crate) port: u16,
+    /// `user:password` in Basic's encoding.
+    authorization: Option<Secret>,
+}
+
+/// The URL of the proxy cannot be used. The URL may hold a password, so it is not repeated.
+#[derive(Debug, thiserror::Error)]
+#[error("egress.upstream_proxy is not an http:// URL of a proxy: {0}")]
+pub(crate) struct BadProxyUrl(&'static str);
+
+impl CorporateProxy {
+    /// Reads `http://[user:password@]host[:port]`.
+    ///
+    /// # Errors
+    /// [`BadProxyUrl`], naming the part that is wrong.
+    pub(crate) fn parse(url: &Secret) -> Result<Self, BadProxyUrl> {
+        let uri: http::Uri = url.expose().parse().map_err(|_| BadProxyUrl("it does not parse"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(BadProxyUrl("the scheme is not http"));
+        }
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(BadProxyUrl("it has a path"));
+        }
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(BadProxyUrl("no host"))?;
+        let userinfo = uri.authority().and_then(|a| a.as_str().rsplit_once('@')).map(|(u, _)| u);
+        let authorization = userinfo.map(basic);
+        Ok(Self { host: host.to_owned(), port: uri.port_u16().unwrap_or(80), authorization })
+    }
+
+    /// Asks the proxy behind `stream` for a connection to `host:port`.
+    ///
+    /// # Errors
+    /// A fragment saying what the proxy answered, or that it did not.
+    pub(crate) async fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), String> {
+        let mut ask = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+        if let Some(authorization) = &self.authorization {
+            ask.push_str("Proxy-Authorization: Basic ");
+            ask.push_str(authorization.expose());
+            ask.push_str("\r\n");
+        }
+        ask.push_str("\r\n");
+        let ask = Secret::new(ask);
+        let exchange = async {
+            stream.write_all(ask.expose().as_bytes()).await?;
+            answer_head(stream).await
+        };
+        let head = timeout(bounds::CONNECT_WITHIN, exchange)
+            .await
+            .map_err(|_| "the upstream proxy did not answer in time".to_owned())?
+            .map_err(|error| format!("the upstream proxy: {error}"))?;
+        match status(&head) {
+            Some(200..=299) => Ok(()),
+            Some(code) => Err(format!("the upstream proxy answered {code}")),
+            None => Err("the upstream proxy does not speak HTTP".to_owned()),
+        }
+    }
+}
+
+fn basic(userinfo: &str) -> Secret {
+    let decoded = percent_encoding::percent_decode_str(userinfo).collect::<Vec<u8>>();
+    Secret::new(STANDARD.encode(decoded))
+}
+
+/// Reads up to the blank line and not a byte further: what follows belongs to the tunnel.
+async fn answer_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() == bounds::PROXY_ANSWER_BYTES {
+            return Err(std::io::Error::other("its answer is too long"));
+        }
+        head.push(stream.read_u8().await?);
+    }
+    Ok(head)
+}
+
+fn status(head: &[u8]) -> Option<u16> {
+    let line = head.strip_prefix(b"HTTP/1.")?.get(2..5)?;
+    std::str::from_utf8(line).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_and_errors_hold_no_password() {
+        let parse = |url: &str| CorporateProxy::parse(&Secret::new(url.to_owned()));
+        let proxy = parse("http://u%40x:p@proxy.corp:3128/").expect("proxy");
+        assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 3128));
+        let encoded = proxy.authorization.expect("authorization");
+        assert_eq!(encoded.expose(), STANDARD.encode("u@x:p"));
+        assert_eq!(parse("http://[::1]").map(|p| (p.host, p.port)).expect("v6"), ("[::1]".into(), 80));
+        for bad in ["https://u:pass@p", "http://u:pass@p/x", "p:3128", "", "http://"] {
+            let error = parse(bad).err().expect(bad).to_string();
+            assert!(!error.contains("pass"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_status_line_is_read() {
+        assert_eq!(status(b"HTTP/1.1 200 OK\r\n\r\n"), Some(200));
+        assert_eq!(status(b"HTTP/1.0 407 No\r\n\r\n"), Some(407));
+        assert_eq!(status(b"SSH-2.0-x\r\n\r\n"), None);
+        assert_eq!(status(b"HTTP/1.1"), None);
+    }
+}

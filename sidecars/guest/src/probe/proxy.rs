@@ -1,0 +1,218 @@
+//! The proxy, asked for what nobody allows.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use bottle_contract::names::{DNS_PORT, EGRESS_HOST, EGRESS_PORT, HTTP_PORT, NEVER_LISTED};
+use bottle_contract::session::guest::{Attempt, Reach};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::attempt;
+use super::place::Place;
+
+/// How long the proxy may take to refuse.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is asked: a machine that stood still for a while is no proxy that does not answer.
+const TRIES: usize = 3;
+
+/// More than any refusal: its head and a sentence.
+const ANSWER: usize = 16 * 1024;
+
+pub(super) async fn attempts() -> Vec<Attempt> {
+    let (proxy, tunnel, transparent, name) = tokio::join!(proxied(), tunnelled(), transparent(), resolve());
+    vec![proxy, tunnel, transparent, name]
+}
+
+async fn proxied() -> Attempt {
+    let request =
+        format!("GET http://{NEVER_LISTED}/ HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
+    let via = format!("http through {EGRESS_HOST}:{EGRESS_PORT}");
+    refused("a site that is not listed", via, EGRESS_PORT, &[&request]).await
+}
+
+/// A tunnel is granted to anybody; what is asked inside is not.
+async fn tunnelled() -> Attempt {
+    let connect = format!("CONNECT {NEVER_LISTED}:443 HTTP/1.1\r\nHost: {NEVER_LISTED}:443\r\n\r\n");
+    let inside = format!("GET / HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
+    let via = format!("tunnel through {EGRESS_HOST}:{EGRESS_PORT}");
+    refused("a site that is not listed", via, EGRESS_PORT, &[&connect, &inside]).await
+}
+
+async fn transparent() -> Attempt {
+    let request = format!("GET / HTTP/1.1\r\nHost: {NEVER_LISTED}\r\nConnection: close\r\n\r\n");
+    refused("a site that is not listed", "http without a proxy".to_owned(), HTTP_PORT, &[&request]).await
+}
+
+async fn refused(target: &str, via: String, port: u16, requests: &[&str]) -> Attempt {
+    match answered(|| ask(port, requests)).await {
+        Some(Ok(answer)) => {
+            let (reach, seen) = judge(&answer);
+            attempt(target, via, reach, seen)
+        }
+        // A proxy that is closed altogether lets nothing out either.
+        Some(Err(error)) => attempt(target, via, Reach::Blocked, format!("the proxy is shut: {error}")),
+        None => attempt(target, via, Reach::Unknown, "the proxy did not answer in time"),
+    }
+}
+
+/// The first answer that came in time.
+async fn answered<F: Future>(ask: impl Fn() -> F) -> Option<F::Output> {
+    for _ in 0..TRIES {
+        if let Ok(answer) = tokio::time::timeout(PATIENCE, ask()).await {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+/// Sends the requests, each after the head of the answer before; the last answer.
+async fn ask(port: u16, requests: &[&str]) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect((Place::find().proxy, port)).await?;
+    converse(&mut connection, requests).await
+}
+
+async fn converse<IO>(connection: &mut IO, requests: &[&str]) -> std::io::Result<String>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let Some((last, first)) = requests.split_last() else { return Ok(String::new()) };
+    for request in first {
+        connection.write_all(request.as_bytes()).await?;
+        let head = read_head(connection).await?;
+        if !head.starts_with("HTTP/1.1 200") {
+            return Ok(head);
+        }
+    }
+    connection.write_all(last.as_bytes()).await?;
+    let mut answer = Vec::new();
+    connection.take(ANSWER as u64).read_to_end(&mut answer).await?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// To the empty line and not a byte further: what follows belongs to the tunnel.
+async fn read_head(connection: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < ANSWER {
+        head.push(connection.read_u8().await?);
+    }
+    Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+/// Only the proxy's own refusal counts: its status together with its reason.
+fn judge(answer: &str) -> (Reach, String) {
+    let status = answer.split_whitespace().nth(1).unwrap_or("nothing");
+    let reason = answer.lines().take_while(|line| !line.is_empty()).find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("x-bottle-reason").then(|| value.trim())
+    });
+    match (status, reason) {
+        ("403", Some(reason)) => (Reach::Blocked, format!("403 {reason}")),
+        ("nothing", _) => (Reach::Blocked, "the proxy closed without an answer".to_owned()),
+        (status, _) => (Reach::Reached, format!("answered {status}")),
+    }
+}
+
+async fn resolve() -> Attempt {
+    let target = "what a name leads to";
+    let via = format!("dns {NEVER_LISTED}");
+    match answered(addresses).await {
+        Some(Ok(answer)) if answer.ends_with(&Place::find().proxy.octets()) => {
+            attempt(target, via, Reach::Blocked, "every name is the proxy")
+        }
+        Some(Ok(_)) => attempt(target, via, Reach::Reached, "the name was looked up"),
+        Some(Err(error)) => attempt(target, via, Reach::Blocked, format!("no resolver answers: {error}")),
+        None => attempt(target, via, Reach::Unknown, "the resolver did not answer in time"),
+    }
+}
+
+async fn addresses() -> std::io::Result<Vec<u8>> {
+    let Place { resolver, .. } = Place::find();
+    let any: IpAddr =
+        if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect((resolver, DNS_PORT)).await?;
+    socket.send(&question(NEVER_LISTED)).await?;
+    let mut answer = vec![0; 512];
+    let length = socket.recv(&mut answer).await?;
+    answer.truncate(length);
+    Ok(answer)
+}
+
+/// RFC 1035 section 4.1: one question for the address of `name`.
+fn question(name: &str) -> Vec<u8> {
+    let mut message = b"bo\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
+    for label in name.split('.') {
+        // Labels of the one constant name are short.
+        message.push(u8::try_from(label.len()).unwrap_or(0));
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.extend_from_slice(b"\x00\x00\x01\x00\x01");
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use bottle_contract::dns;
+    use bottle_contract::names::PROXY_LOOPBACK;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_silent_once_is_asked_again_and_not_for_ever() {
+        let asked = std::cell::Cell::new(0);
+        let silent = |times: usize| {
+            asked.set(0);
+            let asked = &asked;
+            move || {
+                asked.set(asked.get() + 1);
+                let answers = asked.get() > times;
+                async move { if answers { 7 } else { std::future::pending().await } }
+            }
+        };
+        assert_eq!(answered(silent(0)).await, Some(7));
+        assert_eq!(answered(silent(2)).await, Some(7));
+        assert_eq!(answered(silent(99)).await, None);
+        assert_eq!(asked.get(), TRIES);
+    }
+
+    #[test]
+    fn only_a_refusal_with_its_reason_is_closed() {
+        let refusal = "HTTP/1.1 403 Forbidden\r\nX-Bottle-Reason: host-not-allowed\r\n\r\nwords";
+        assert_eq!(judge(refusal), (Reach::Blocked, "403 host-not-allowed".to_owned()));
+        assert_eq!(judge("HTTP/1.1 200 OK\r\n\r\n").0, Reach::Reached);
+        assert_eq!(judge("HTTP/1.1 403 Forbidden\r\n\r\nX-Bottle-Reason: x").0, Reach::Reached);
+        assert_eq!(judge("").0, Reach::Blocked);
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_inside_a_tunnel_is_judged_and_a_refused_tunnel_too() {
+        let refusal = "HTTP/1.1 403 Forbidden\r\nx-bottle-reason: host-not-allowed\r\n\r\n";
+        for (first, last, reach) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", refusal, Reach::Blocked),
+            ("HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nleaked", Reach::Reached),
+            (refusal, "", Reach::Blocked),
+        ] {
+            let (mut here, mut there) = tokio::io::duplex(4096);
+            let proxy = tokio::spawn(async move {
+                let mut heard = [0; 4];
+                there.read_exact(&mut heard).await.expect("the first request");
+                there.write_all(first.as_bytes()).await.expect("its answer");
+                if !last.is_empty() {
+                    there.read_exact(&mut heard).await.expect("the second request");
+                    there.write_all(last.as_bytes()).await.expect("its answer");
+                }
+            });
+            let answer = converse(&mut here, &["one!", "two!"]).await.expect("an answer");
+            assert_eq!(judge(&answer).0, reach, "{answer:?}");
+            proxy.await.expect("the proxy");
+        }
+    }
+
+    #[test]
+    fn the_question_is_one_that_a_resolver_answers() {
+        let answer = dns::answer(&question(NEVER_LISTED), PROXY_LOOPBACK).expect("an answer");
+        assert!(answer.ends_with(&PROXY_LOOPBACK.octets()));
+    }
+}

@@ -1,0 +1,36 @@
+//! The proxy of a running guest: carried to the bundle, and missed when a port is taken.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+use bottle_contract::session::guest::{GuestEvent, GuestRequest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixListener};
+use tokio::time::timeout;
+
+use crate::bottle::{Bottle, SOON, ask};
+
+#[tokio::test]
+async fn a_taken_port_is_told_and_the_others_lead_to_the_bundle() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let taken_port = taken.local_addr().unwrap().port();
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let bottle = Bottle::start_with_proxy(&format!("{taken_port},{port}"));
+    let bundle = UnixListener::bind(bottle.proxy_socket(port)).unwrap();
+    let channel = bottle.connect().await;
+    let GuestEvent::Status { troubles, .. } = ask(&channel, &GuestRequest::Status).await else { panic!() };
+    assert!(matches!(&troubles[..], [one] if one.contains(&taken_port.to_string())), "{troubles:?}");
+
+    let mut agent = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+    let (mut proxy, _) = timeout(SOON, bundle.accept()).await.unwrap().unwrap();
+    agent.write_all(b"out").await.unwrap();
+    agent.shutdown().await.unwrap();
+    let mut heard = String::new();
+    timeout(SOON, proxy.read_to_string(&mut heard)).await.unwrap().unwrap();
+    proxy.write_all(b"back").await.unwrap();
+    drop(proxy);
+    let mut answer = String::new();
+    timeout(SOON, agent.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert_eq!((heard.as_str(), answer.as_str()), ("out", "back"));
+}

@@ -1,0 +1,115 @@
+//! The bottle's private runtime folder: where its proxy and its sockets lie on the host.
+//!
+//! ```text
+//! <runtime>/<slug>/            0700, the user's
+//!     bundle                   the bundle's channel, bound by the bundle
+//!     guest                    pid 1's channel, bound here and inherited by it
+//!     proxy/                    0755, the guards': one socket per port; all of it that a bottle sees
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use bottle_contract::names::Slug;
+
+/// [`crate::backend::Resource::kind`] of the folder.
+pub(crate) const RUNTIME_FOLDER: &str = "runtime-folder";
+
+/// The paths of one bottle.
+#[derive(Debug, Clone)]
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    /// Where this bottle's folder is, whether it exists or not.
+    pub(crate) fn of(runtime: &Path, slug: &Slug) -> Self {
+        Self(runtime.join(slug.as_str()))
+    }
+
+    /// The folder itself.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// The sockets that the bottle sees.
+    pub(crate) fn proxy(&self) -> PathBuf {
+        self.0.join("proxy")
+    }
+
+    /// The bundle's channel.
+    pub(crate) fn bundle_socket(&self) -> PathBuf {
+        self.0.join("bundle")
+    }
+
+    /// Pid 1's channel.
+    pub(crate) fn guest_socket(&self) -> PathBuf {
+        self.0.join("guest")
+    }
+
+    /// Makes the folder and in it the proxy's. What is there already from a launch that died is used.
+    ///
+    /// # Errors
+    /// When a folder cannot be made or is not only the user's own.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+        fs::set_permissions(&self.0, fs::Permissions::from_mode(0o700))?;
+        match fs::create_dir(self.proxy()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes all of it; what is gone already is no error.
+    ///
+    /// # Errors
+    /// When something in it cannot be removed.
+    pub(crate) fn remove(path: &Path) -> io::Result<()> {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Every bottle of this home that has a runtime folder.
+///
+/// # Errors
+/// When the runtime folder is there and cannot be read.
+pub(crate) fn find(runtime: &Path) -> io::Result<Vec<(Slug, PathBuf)>> {
+    let entries = match fs::read_dir(runtime) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let slug = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(slug) = slug
+            && entry.file_type()?.is_dir()
+        {
+            found.push((slug, entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_twice_found_once_removed_twice() {
+        let runtime = tempfile::tempdir().expect("folder");
+        let slug: Slug = "a-1".parse().expect("slug");
+        let place = Place::of(runtime.path(), &slug);
+        place.make().expect("made");
+        place.make().expect("made again");
+        fs::write(runtime.path().join("a-1.sock"), "").expect("a keeper's socket beside it");
+        assert_eq!(find(runtime.path()).expect("found"), [(slug, place.folder().to_owned())]);
+        Place::remove(place.folder()).expect("removed");
+        Place::remove(place.folder()).expect("removed again");
+        assert_eq!(find(runtime.path()).expect("none"), []);
+    }
+}

@@ -1,0 +1,78 @@
+//! Which bottle a command means: the one that was named, else the user's choice among those it can work on.
+
+use bottle_contract::names::Slug;
+
+use super::connect::unlistable;
+use super::error::{CliError, Kind, answered};
+use super::json_schema::ActiveBottle;
+use super::output::{Output, one_line};
+use super::picker::{self, Choice, List};
+use super::terminal;
+use crate::host::Host;
+use crate::instance::{State, Store};
+
+/// What a command asks, and about which bottles.
+pub(crate) struct Question {
+    /// Asked above the list.
+    pub(crate) words: &'static str,
+    /// Whether the command can work on a bottle in this state.
+    pub(crate) able: fn(&State) -> bool,
+    /// Said when there is no such bottle.
+    pub(crate) none: &'static str,
+    /// The next step then.
+    pub(crate) hint: &'static str,
+}
+
+impl Question {
+    /// The named bottle, else the chosen one.
+    ///
+    /// # Errors
+    /// When none can be chosen, nobody can be asked, or the user leaves.
+    pub(crate) fn answer(&self, named: Option<Slug>, host: &Host, output: &Output) -> Result<Slug, CliError> {
+        let Some(slug) = named else { return self.ask(host, output) };
+        Ok(slug)
+    }
+
+    fn ask(&self, host: &Host, output: &Output) -> Result<Slug, CliError> {
+        let listed = Store::of(host).list().map_err(unlistable)?;
+        let able: Vec<ActiveBottle> =
+            listed.into_iter().filter(|listed| (self.able)(&listed.state)).map(ActiveBottle::from).collect();
+        let names: Vec<String> = able.iter().map(|bottle| bottle.slug.clone()).collect();
+        if able.is_empty() {
+            return Err(CliError::new(Kind::NoSuchBottle, self.none).hint(self.hint));
+        }
+        if !terminal::interactive() || output.json {
+            return Err(CliError::usage("no bottle was named")
+                .about("SLUG")
+                .hint(format!("name one of {}", names.join(", "))));
+        }
+        let choices = able.iter().map(described).collect();
+        let asked = picker::pick(self.words, List::one(choices), output.err_styles()).map(|chosen| {
+            // A folder's name was a slug when it was listed.
+            chosen.and_then(|chosen| names.get(*chosen.first()?)?.parse().ok())
+        });
+        answered(asked, "nothing was done")
+    }
+}
+
+fn described(bottle: &ActiveBottle) -> Choice {
+    let agent = bottle.agent.as_deref().unwrap_or("?");
+    let label = bottle.label.as_deref().map(one_line);
+    let since = bottle.started_at.map(|at| format!("started {}", at.strftime("%Y-%m-%d %H:%M UTC")));
+    Choice {
+        name: bottle.slug.clone(),
+        about: label.map_or_else(|| agent.to_owned(), |label| format!("{label} ({agent})")),
+        mark: bottle.status.to_owned(),
+        detail: since.into_iter().collect(),
+        broken: false,
+    }
+}
+
+/// Whether a bottle can be talked to, now or once it is adopted.
+pub(crate) fn is_running(state: &State) -> bool {
+    match state {
+        State::Alive(_) => true,
+        State::Dead(record) => record.is_adoptable(),
+        State::Preserved(_) | State::Damaged(_) | State::Newer(_) => false,
+    }
+}

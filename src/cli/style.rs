@@ -1,0 +1,251 @@
+//! What a stream can show: colours, letters beyond ASCII, and how many columns.
+//!
+//! Only the terminal's own sixteen colours are used, and never its black or white, which vanish on one background
+//! or the other. What a colour says, words say too.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use clap::builder::styling::{AnsiColor, Style};
+
+use super::args::Global;
+use super::layout;
+
+/// Fewer columns than this are not worth fitting a text into.
+const NARROWEST: usize = 24;
+
+/// `--color`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub(crate) enum Color {
+    // Plain comments: `--help` would list them.
+    // On a terminal, unless `NO_COLOR` is set or the terminal knows no colours.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// What one stream can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Styles {
+    color: bool,
+    /// Whether letters beyond ASCII can be read there.
+    unicode: bool,
+    /// Columns of the terminal; none for a pipe, which has no end of the line.
+    columns: Option<usize>,
+}
+
+impl Styles {
+    /// Text alone, as a pipe gets it.
+    pub(crate) const PLAIN: Self = Self { color: false, unicode: true, columns: None };
+
+    /// As this stream, the flags and the environment want it. A pipe gets every letter as it is: what reads it
+    /// is no terminal.
+    pub(crate) fn of(stream: &(impl AsFd + IsTerminal), global: &Global) -> Self {
+        let terminal = stream.is_terminal();
+        let color = match global.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => wants_color(terminal, |name| std::env::var(name).ok()),
+        };
+        let columns = usize::from(super::terminal::size_of(stream).columns);
+        Self {
+            color,
+            unicode: !terminal || knows_unicode(|name| std::env::var(name).ok()),
+            columns: terminal.then_some(columns),
+        }
+    }
+
+    /// The same on a terminal of so many columns.
+    #[cfg(test)]
+    pub(crate) const fn wide(self, columns: usize) -> Self {
+        Self { columns: Some(columns), ..self }
+    }
+
+    /// Whether there are colours.
+    pub(crate) fn is_on(self) -> bool {
+        self.color
+    }
+
+    /// Whether letters beyond ASCII can be read there.
+    pub(crate) fn knows_unicode(self) -> bool {
+        self.unicode
+    }
+
+    /// The text in letters that can be read there. What has no plain form is spelled out, so that two names stay
+    /// two names.
+    pub(crate) fn letters(self, text: &str) -> Cow<'_, str> {
+        if self.unicode || text.is_ascii() { Cow::Borrowed(text) } else { Cow::Owned(ascii(text)) }
+    }
+
+    /// What stands for the rest of something that was cut.
+    pub(crate) fn ellipsis(self) -> &'static str {
+        if self.unicode { "…" } else { "..." }
+    }
+
+    /// Columns of the terminal, where it has enough of them to fit a text into.
+    pub(crate) fn columns(self) -> Option<usize> {
+        self.columns.filter(|columns| *columns >= NARROWEST)
+    }
+
+    /// Columns of the terminal, however few.
+    pub(crate) fn width(self) -> Option<usize> {
+        self.columns
+    }
+
+    /// Text that begins at this column and keeps to it, wrapped between words.
+    pub(crate) fn hanging(self, text: &str, indent: usize) -> String {
+        self.hanging_from(text, indent, indent)
+    }
+
+    /// Text that begins at one column and goes on below at another.
+    pub(crate) fn hanging_from(self, text: &str, at: usize, indent: usize) -> String {
+        layout::hanging(&self.letters(text), at, indent, self.columns())
+    }
+
+    fn paint(self, style: Style, text: &str) -> String {
+        if self.color { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint(Style::new().bold(), text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.paint(Style::new().dimmed(), text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.paint(Style::new().bold().fg_color(Some(AnsiColor::Red.into())), text)
+    }
+
+    pub(crate) fn yellow(self, text: &str) -> String {
+        self.paint(Style::new().fg_color(Some(AnsiColor::Yellow.into())), text)
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.paint(Style::new().fg_color(Some(AnsiColor::Green.into())), text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.paint(Style::new().fg_color(Some(AnsiColor::Cyan.into())), text)
+    }
+
+    /// In the colour a user gave a bottle; as it is when that is no colour's name.
+    pub(crate) fn named(self, color: Option<&str>, text: &str) -> String {
+        let color = match color {
+            Some("red") => AnsiColor::Red,
+            Some("green") => AnsiColor::Green,
+            Some("yellow") => AnsiColor::Yellow,
+            Some("blue") => AnsiColor::Blue,
+            Some("magenta") => AnsiColor::Magenta,
+            Some("cyan") => AnsiColor::Cyan,
+            _ => return text.to_owned(),
+        };
+        self.paint(Style::new().fg_color(Some(color.into())), text)
+    }
+}
+
+/// `NO_COLOR` (no-color.org) before `CLICOLOR_FORCE` before `CLICOLOR` (bixense.com/clicolors) before what the
+/// terminal says of itself.
+fn wants_color(terminal: bool, variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
+    let is_zero = |name| variable(name).is_some_and(|value| value == "0");
+    if is_set("NO_COLOR") {
+        return false;
+    }
+    if is_set("CLICOLOR_FORCE") && !is_zero("CLICOLOR_FORCE") {
+        return true;
+    }
+    terminal && !is_zero("CLICOLOR") && knows_sequences(variable)
+}
+
+/// Whether the terminal understands more than text.
+pub(crate) fn knows_sequences(variable: impl Fn(&str) -> Option<String>) -> bool {
+    variable("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// As the C library reads it: the first of the three that is set names the letters, and `C`, `POSIX` or nothing
+/// at all mean ASCII.
+fn knows_unicode(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale =
+        ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|word| !word.is_empty());
+    locale.is_some_and(|locale| {
+        let letters = locale.to_ascii_lowercase();
+        letters.contains("utf-8") || letters.contains("utf8")
+    })
+}
+
+fn ascii(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            letter if letter.is_ascii() => plain.push(letter),
+            '…' => plain.push_str("..."),
+            '·' | '–' | '—' | '─' => plain.push('-'),
+            '→' => plain.push_str("->"),
+            '│' => plain.push('|'),
+            '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┬' | '┴' | '┼' => plain.push('+'),
+            '▲' => plain.push('^'),
+            '▼' => plain.push('v'),
+            '►' => plain.push('>'),
+            '◄' => plain.push('<'),
+            letter => drop(write!(plain, "{}", letter.escape_unicode())),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn among<'a>(set: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn colours_follow_the_terminal_and_what_the_environment_wants() {
+        const TERM: (&str, &str) = ("TERM", "xterm");
+        for (terminal, set, wanted) in [
+            (true, &[TERM][..], true),
+            (false, &[TERM], false),
+            (true, &[], false),
+            (true, &[("TERM", "dumb")], false),
+            (true, &[TERM, ("NO_COLOR", "1")], false),
+            (true, &[TERM, ("NO_COLOR", "")], true),
+            (true, &[TERM, ("CLICOLOR", "0")], false),
+            (true, &[TERM, ("CLICOLOR", "1")], true),
+            (false, &[TERM, ("CLICOLOR_FORCE", "1")], true),
+            (false, &[TERM, ("CLICOLOR_FORCE", "0")], false),
+            (true, &[TERM, ("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], false),
+        ] {
+            assert_eq!(wants_color(terminal, among(set)), wanted, "{terminal} {set:?}");
+        }
+    }
+
+    #[test]
+    fn letters_follow_the_locale() {
+        for (set, unicode) in [
+            (&[("LANG", "en_GB.UTF-8")][..], true),
+            (&[("LANG", "C.utf8")], true),
+            (&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")], false),
+            (&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8")], true),
+            (&[("LANG", "C.UTF-8"), ("LC_ALL", "")], true),
+            (&[("LANG", "de_DE.ISO-8859-1")], false),
+            (&[("LANG", "POSIX")], false),
+            (&[], false),
+        ] {
+            assert_eq!(knows_unicode(among(set)), unicode, "{set:?}");
+        }
+    }
+
+    #[test]
+    fn what_ascii_has_no_letter_for_is_spelled_out() {
+        let styles = Styles { unicode: false, ..Styles::PLAIN };
+        assert_eq!(styles.letters("a … b · 名 é"), "a ... b - \\u{540d} \\u{e9}");
+        assert_eq!(Styles::PLAIN.letters("a … 名"), "a … 名");
+    }
+}

@@ -1,0 +1,247 @@
+//! What an agent and its bottles come to, on one screen and in plain sentences: for `info` and the preflight.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use bottle_contract::names::Name;
+use bottle_contract::route::{PathMatch, RequestMatch, Route};
+use dialoguer::console::measure_text_width;
+
+use super::output::{Styles, inert};
+use crate::manifest::Place;
+use crate::resolve::{BottleChoice, Resolved, ResolvedManifest, weakening_settings};
+
+/// Columns of the keys.
+const KEYS: usize = 9;
+
+/// Where what stands behind a key begins.
+const BEGIN: usize = KEYS + 3;
+
+/// How far a line that goes on is set in, so that it is no line of its own.
+const INDENT: usize = 2;
+
+/// Columns that are worth setting a sentence below its beginning.
+const ROOM: usize = 30;
+
+/// Columns of hosts, unless one is longer.
+const HOSTS: usize = 28;
+
+/// Paths of a route that are named; there may be many more.
+const PATHS: usize = 3;
+
+/// How a row is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As everything.
+    Plain,
+    /// To be looked at.
+    Notice,
+    /// To be agreed with only on purpose.
+    Alarm,
+}
+
+/// One screen: a heading and rows of a key and its lines.
+#[derive(Debug)]
+pub(crate) struct Summary {
+    heading: String,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    key: &'static str,
+    tone: Tone,
+    lines: Vec<String>,
+    /// Where a line that is too long goes on, from where it began.
+    indent: usize,
+}
+
+impl Summary {
+    /// Who, and in which bottles. Paths below `home` are shown from `~`.
+    pub(crate) fn new(resolved: &Resolved, home: &Path) -> Self {
+        let manifest = &resolved.manifest;
+        let heading =
+            format!("{}  {}", manifest.agent.name, from_home(&manifest.agent.source.to_string(), home));
+        let mut brief = Self { heading, rows: Vec::new() };
+        brief.row("bottles", Tone::Plain, vec![names(&manifest.bottles)]);
+        let line: Vec<Name> = manifest.layers.iter().map(|layer| layer.name.clone()).collect();
+        if line != manifest.bottles {
+            brief.row("made of", Tone::Plain, vec![names(&line)]);
+        }
+        brief
+    }
+
+    /// Adds a row; one without lines is left out.
+    pub(crate) fn row(&mut self, key: &'static str, tone: Tone, lines: Vec<String>) {
+        self.indented(key, tone, lines, INDENT);
+    }
+
+    fn indented(&mut self, key: &'static str, tone: Tone, lines: Vec<String>, indent: usize) {
+        if !lines.is_empty() {
+            self.rows.push(Row { key, tone, lines, indent });
+        }
+    }
+
+    /// What may be reached, and what is weaker than usual: that, and what else is.
+    pub(crate) fn reach(&mut self, manifest: &ResolvedManifest, home: &Path, else_weaker: Vec<String>) {
+        let (lines, indent) = reaches(manifest, home);
+        self.indented("reaches", Tone::Plain, lines, indent);
+        let weaker = weakening_settings(manifest).into_iter().map(|weakness| {
+            let origin = from_home(&weakness.origin.to_string(), home);
+            format!("{} {} ({origin})", weakness.host, weakness.what.sentence())
+        });
+        self.row("weaker", Tone::Alarm, else_weaker.into_iter().chain(weaker).collect());
+    }
+
+    /// What a project decided instead of the user.
+    pub(crate) fn project(&mut self, resolved: &Resolved) {
+        self.row("project", Tone::Notice, of_project(resolved));
+    }
+
+    /// The text; of each row no more than `most` lines.
+    pub(crate) fn text(&self, styles: Styles, most: Option<usize>) -> String {
+        let mut text = format!("{}\n", styles.bold(&inert(&self.heading)));
+        for Row { key, tone, lines, indent } in &self.rows {
+            let indent = if styles.columns().is_some_and(|columns| columns < BEGIN + indent + ROOM) {
+                INDENT
+            } else {
+                *indent
+            };
+            let most = most.unwrap_or(usize::MAX);
+            // The line that says how many more there are takes the place of one.
+            let shown = if lines.len() > most { most.saturating_sub(1) } else { lines.len() };
+            let more = lines.len() - shown;
+            let more = (more > 0).then(|| format!("and {more} more"));
+            let mut key = (*key).to_owned();
+            for line in lines.iter().take(shown).cloned().chain(more) {
+                let line = styles.hanging_from(&inert(&line), BEGIN, BEGIN + indent);
+                let _ = writeln!(text, "  {} {line}", tone.styles(styles, &format!("{key:<KEYS$}")));
+                key.clear();
+            }
+        }
+        text
+    }
+}
+
+impl Tone {
+    fn styles(self, styles: Styles, text: &str) -> String {
+        match self {
+            Self::Plain => styles.dim(text),
+            Self::Notice => styles.yellow(text),
+            Self::Alarm => styles.red(text),
+        }
+    }
+}
+
+fn names(names: &[Name]) -> String {
+    names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
+}
+
+/// `~` for the user's home, which is long and the same everywhere.
+pub(crate) fn from_home(text: &str, home: &Path) -> String {
+    match home.to_str().filter(|home| home.len() > 1) {
+        Some(home) => text.replace(&format!("{}/", home.trim_end_matches('/')), "~/"),
+        None => text.to_owned(),
+    }
+}
+
+/// A line for each route, and where in it the sentence begins.
+fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
+    let routes = &manifest.egress.routes;
+    if routes.is_empty() {
+        return (vec!["nothing: no host is listed".to_owned()], INDENT);
+    }
+    let hosts: Vec<String> = routes.iter().map(|route| host(&route.value)).collect();
+    let width = hosts.iter().map(|host| measure_text_width(host)).max().unwrap_or(0).min(HOSTS);
+    let line = |(route, host): (&crate::resolve::Traced<Route>, &String)| {
+        let origin = from_home(&route.origin.to_string(), home);
+        format!("{host:<width$}  {}  ({origin})", sentence(&route.value))
+    };
+    (routes.iter().zip(&hosts).map(line).collect(), width + 2)
+}
+
+fn host(route: &Route) -> String {
+    let ports = route.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    if route.ports == [443] { route.host.to_string() } else { format!("{}:{ports}", route.host) }
+}
+
+/// What of a host may be asked for, as a fragment.
+fn sentence(route: &Route) -> String {
+    let mut said = if route.matches.is_empty() && !route.git_fetch {
+        vec!["any request".to_owned()]
+    } else {
+        route.matches.iter().map(request).collect()
+    };
+    said.dedup();
+    if route.git_fetch {
+        said.push("git clone and fetch".to_owned());
+    }
+    if route.auth.is_some() {
+        said.push("with a credential put in outside".to_owned());
+    }
+    said.join("; ")
+}
+
+fn request(request: &RequestMatch) -> String {
+    let methods =
+        if request.methods.is_empty() { "any method".to_owned() } else { request.methods.join(", ") };
+    let mut paths: Vec<String> = request.paths.iter().take(PATHS).map(path).collect();
+    if request.paths.len() > PATHS {
+        paths.push(format!("{} more", request.paths.len() - PATHS));
+    }
+    let headers = if request.headers.is_empty() { "" } else { " with certain headers" };
+    if paths.is_empty() {
+        format!("{methods}{headers}")
+    } else {
+        format!("{methods} {}{headers}", paths.join(", "))
+    }
+}
+
+fn path(path: &PathMatch) -> String {
+    match path {
+        PathMatch::Prefix(prefix) => format!("{}/…", prefix.trim_end_matches('/')),
+        PathMatch::Exact(exact) => exact.clone(),
+        PathMatch::Regex(pattern) => format!("~{pattern:?}"),
+    }
+}
+
+/// What a project decided instead of the user, in sentences.
+pub(crate) fn of_project(resolved: &Resolved) -> Vec<String> {
+    let agent = &resolved.manifest.agent;
+    if agent.source.place != Place::Project {
+        return Vec::new();
+    }
+    let replaces = match resolved.agent_replaces {
+        Some(Place::Home) => ", which replaces yours of that name",
+        Some(_) => ", which replaces the one that ships with bottle",
+        None => "",
+    };
+    let mut lines = vec![format!("the agent `{}` ({}){replaces}", agent.name, agent.source)];
+    if resolved.choice == BottleChoice::Suggested {
+        lines.push(format!("the choice of `{}`", names(&resolved.manifest.bottles).replace(", ", "`, `")));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_home_is_a_tilde_and_nothing_else_is() {
+        let home = Path::new("/home/ann");
+        assert_eq!(from_home("/home/ann/.bottle/a.md:3", home), "~/.bottle/a.md:3");
+        assert_eq!(from_home("/home/anna/a.md", home), "/home/anna/a.md");
+        assert_eq!(from_home("/a.md", Path::new("/")), "/a.md");
+    }
+
+    #[test]
+    fn a_row_that_is_too_long_says_how_much_is_left_out() {
+        let mut brief = Summary { heading: "a".to_owned(), rows: Vec::new() };
+        brief.row("few", Tone::Plain, vec!["1".into(), "2".into(), "3".into()]);
+        brief.row("many", Tone::Alarm, (1..=9).map(|number| number.to_string()).collect());
+        brief.row("none", Tone::Plain, Vec::new());
+        let expected = "a\n  few       1\n            2\n            3\n  many      1\n            2\n            and 7 more\n";
+        assert_eq!(brief.text(Styles::PLAIN, Some(3)), expected);
+    }
+}

@@ -1,0 +1,97 @@
+//! Text in the cells of a whole screen: cut, padded and wrapped to columns, and tinted.
+//!
+//! Everything may be foreign text: it comes out inert, and in letters that the terminal has.
+
+use dialoguer::console::{measure_text_width, truncate_str};
+use ratatui::style::{Color, Modifier, Style};
+
+use super::layout;
+use super::output::{inert, one_line};
+use super::style::Styles;
+
+/// A text on one line, in so many columns; what is cut off is marked.
+pub(crate) fn fitted(text: &str, columns: usize, styles: Styles) -> String {
+    truncate_str(&styles.letters(&one_line(text)), columns, styles.ellipsis()).into_owned()
+}
+
+/// The same, two spaces wider than `width`, which is in columns of the screen.
+pub(crate) fn padded(text: &str, width: usize, styles: Styles) -> String {
+    let text = fitted(text, width, styles);
+    let missing = width.saturating_sub(measure_text_width(&text)) + 2;
+    format!("{text}{:missing$}", "")
+}
+
+/// Every line of a text as lines of at most so many columns: wrapped between words, and within one that is longer.
+/// Nothing is cut off.
+pub(crate) fn wrapped(text: &str, columns: usize, styles: Styles) -> Vec<String> {
+    let text = inert(text).replace('\t', "    ");
+    let text = styles.letters(&text);
+    let lines = text.split('\n').flat_map(|line| layout::wrapped(line, columns, columns));
+    lines.flat_map(|line| broken(line, columns)).collect()
+}
+
+/// A line in pieces of at most so many columns; a letter that is wider than that is a piece.
+fn broken(line: String, columns: usize) -> Vec<String> {
+    if measure_text_width(&line) <= columns {
+        return vec![line];
+    }
+    let mut pieces = vec![String::new()];
+    let mut room = columns;
+    for letter in line.chars() {
+        let width = measure_text_width(letter.encode_utf8(&mut [0; 4]));
+        if width > room {
+            pieces.push(String::new());
+            room = columns;
+        }
+        room = room.saturating_sub(width);
+        if let Some(piece) = pieces.last_mut() {
+            piece.push(letter);
+        }
+    }
+    pieces
+}
+
+pub(crate) fn bold() -> Style {
+    Style::new().add_modifier(Modifier::BOLD)
+}
+
+pub(crate) fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+/// In one of the terminal's own colours, where there are any.
+pub(crate) fn tinted(color: Color, styles: Styles) -> Style {
+    if styles.is_on() { Style::new().fg(color) } else { Style::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn long_words_are_broken_and_nothing_acts() {
+        for (text, columns, expected) in [
+            ("one two three", 8, &["one two", "three"][..]),
+            ("abcdefghij klm", 4, &["abcd", "efgh", "ij", "klm"]),
+            ("日本語", 5, &["日本", "語"]),
+            ("a\u{1b}[2Jb", 20, &["a\\u{1b}[2Jb"]),
+            ("x\n\ny", 4, &["x", "", "y"]),
+            ("", 4, &[""]),
+        ] {
+            assert_eq!(wrapped(text, columns, Styles::PLAIN), expected, "{text:?}");
+        }
+        assert_eq!(fitted("two\nlines", 20, Styles::PLAIN), "two\\nlines");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_wider_and_no_letter_is_lost(text in "[a-z日é\u{1b}`\n ]{0,120}", columns in 2usize..40) {
+            let lines = wrapped(&text, columns, Styles::PLAIN);
+            prop_assert!(lines.iter().all(|line| measure_text_width(line) <= columns), "{lines:?}");
+            let letters = |text: &str| text.chars().filter(|letter| !letter.is_whitespace()).collect::<String>();
+            prop_assert_eq!(letters(&lines.concat()), letters(&inert(&text)));
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What in a resolved manifest gives away some of the proxy's protection: the preflight's red lines.
+//!
+//! Data, not a verdict: each of these can be right, and each should be seen before every launch.
+
+use bottle_contract::route::{Dlp, Route};
+use serde::Serialize;
+
+use super::origin::{Origin, Traced};
+use super::resolved::{Repo, ResolvedManifest};
+
+/// One thing that weakens a bottle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WeakeningSetting {
+    /// The route's host; of the bottle itself `resources.nested`.
+    pub host: String,
+    /// What it is.
+    pub what: Weakening,
+    /// Where it was written.
+    pub origin: Origin,
+}
+
+/// How a route, or the bottle itself, weakens it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Weakening {
+    /// `inspect: false`.
+    Uninspected,
+    /// `private: true`.
+    Private,
+    /// `pass_credentials: true`.
+    PassesCredentials,
+    /// No outbound detector runs.
+    UnscannedOut,
+    /// No inbound detector runs.
+    UnscannedIn,
+    /// It takes writes, and its host or the host's API is the forge of a repository of the git gate.
+    ForgeWrite,
+    /// `resources.nested: true`.
+    Nested,
+}
+
+impl Weakening {
+    /// What it means, as a fragment that follows the host.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Uninspected => {
+                "passes unopened: nothing inside is seen, matched or scanned (`inspect: false`)"
+            }
+            Self::Private => {
+                "may lead to private addresses, this machine's network included (`private: true`)"
+            }
+            Self::PassesCredentials => {
+                "takes whatever credentials the agent sends, an attacker's included (`pass_credentials: true`)"
+            }
+            Self::UnscannedOut => "is not scanned for secrets on their way out (`dlp.outbound_detectors`)",
+            Self::UnscannedIn => "is not scanned on the way in (`dlp.inbound_detectors`)",
+            Self::ForgeWrite => {
+                "takes writes to the forge of a repository of the git gate: what goes through its API is not read as \
+                 a push is, and content only what `matches` names is let through (narrow it to GET)"
+            }
+            Self::Nested => {
+                "lets the agent make namespaces and mounts, so that more of the kernel is open to it (`nested: true`)"
+            }
+        }
+    }
+}
+
+/// Everything that weakens this bottle: itself first, then in the order of its routes.
+#[must_use]
+pub fn weakening_settings(manifest: &ResolvedManifest) -> Vec<WeakeningSetting> {
+    let narrowing = manifest.provider.route.as_ref().map(|narrowing| &narrowing.origin);
+    let routes = manifest.egress.routes.iter();
+    // What weakens the provider's own route was written where it is narrowed.
+    let of_routes = routes.flat_map(|route| {
+        of_route(route, narrowing.filter(|_| route.value.provider).unwrap_or(&route.origin))
+    });
+    let nested = &manifest.resources.nested;
+    let itself = nested.value.then(|| WeakeningSetting {
+        host: "resources.nested".to_owned(),
+        what: Weakening::Nested,
+        origin: nested.origin.clone(),
+    });
+    let forge_write_routes =
+        manifest.egress.routes.iter().filter(|route| writes_to_forge(manifest, &route.value)).map(|route| {
+            WeakeningSetting {
+                host: route.value.host.to_string(),
+                what: Weakening::ForgeWrite,
+                origin: route.origin.clone(),
+            }
+        });
+    itself.into_iter().chain(of_routes).chain(forge_write_routes).collect()
+}
+
+/// Whether what is pushed through the gate could be written through this route as well.
+fn writes_to_forge(manifest: &ResolvedManifest, route: &Route) -> bool {
+    let reads = |method: &String| matches!(method.as_str(), "GET" | "HEAD" | "OPTIONS");
+    let only_reads = !route.matches.is_empty()
+        && route.matches.iter().all(|entry| !entry.methods.is_empty() && entry.methods.iter().all(reads));
+    !(only_reads && route.inspect)
+        && manifest.repos.values().flat_map(Repo::forges).any(|forge| {
+            // GitHub has its API and its uploads at hosts of their own; others at the host itself.
+            [format!("api.{forge}"), format!("uploads.{forge}"), forge]
+                .iter()
+                .any(|host| route.host.covers(host))
+        })
+}
+
+fn of_route<'a>(route: &'a Traced<Route>, origin: &'a Origin) -> impl Iterator<Item = WeakeningSetting> + 'a {
+    let flags = [
+        (Weakening::Uninspected, !route.value.inspect),
+        (Weakening::Private, route.value.private),
+        (Weakening::PassesCredentials, route.value.pass_credentials),
+    ];
+    let flags = flags.into_iter().filter(|(_, set)| *set).map(|(what, _)| what);
+    flags.chain(unscanned(&route.value.dlp)).map(|what| WeakeningSetting {
+        host: route.value.host.to_string(),
+        what,
+        origin: origin.clone(),
+    })
+}
+
+fn unscanned(dlp: &Dlp) -> impl Iterator<Item = Weakening> + use<> {
+    let off = |none: bool, what| none.then_some(what);
+    let outbound = dlp.outbound_detectors.as_ref().is_some_and(Vec::is_empty);
+    let inbound = dlp.inbound_detectors.as_ref().is_some_and(Vec::is_empty);
+    off(outbound, Weakening::UnscannedOut).into_iter().chain(off(inbound, Weakening::UnscannedIn))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::{Homes, Manifests};
+    use crate::resolve::{Selection, resolve};
+
+    fn forge_write_routes(routes: &str) -> Vec<String> {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let bottle = format!(
+            "---\nagent_provider: {{template: command, command: [agent]}}\ngit-gate:\n  repos:\n    \
+             tool: {{url: 'git@ssh.Git.example.com:a/b.git', key: {{provider: gitea, token_ref: T, api_url: \
+             'https://forge.example.com/api/v1'}}}}\n\
+             egress:\n  routes: {routes}\n---\n"
+        );
+        for (folder, text) in [("bottles", bottle.as_str()), ("agents", "Do.\n")] {
+            std::fs::create_dir_all(home.path().join(folder)).expect("folder");
+            std::fs::write(home.path().join(folder).join("here.md"), text).expect("write");
+        }
+        let at = |name: &str| home.path().join(name);
+        let homes = Homes { bottle_home: at(""), user_home: at("user"), cwd: at("cwd") };
+        let here = || "here".parse().expect("name");
+        let selection = Selection { agent: here(), bottles: vec![here()] };
+        let resolved = resolve(&selection, &Manifests::new(homes)).expect("resolved");
+        let found = weakening_settings(&resolved.manifest).into_iter();
+        found
+            .filter(|weakness| weakness.what == Weakening::ForgeWrite)
+            .map(|weakness| weakness.host)
+            .collect()
+    }
+
+    #[test]
+    fn a_writable_route_to_a_gated_forge_is_red() {
+        for (routes, red) in [
+            ("[{host: git.example.com}]", true),
+            ("[{host: api.git.example.com, matches: [{methods: [GET]}, {methods: [POST]}]}]", true),
+            ("[{host: '*.example.com', matches: [{paths: [{type: prefix, value: /x}]}]}]", true),
+            ("[{host: git.example.com, matches: [{methods: [GET, HEAD]}]}]", false),
+            ("[{host: forge.example.com}]", true),
+            ("[{host: other.example.com}]", false),
+        ] {
+            assert_eq!(!forge_write_routes(routes).is_empty(), red, "{routes}");
+        }
+    }
+}
