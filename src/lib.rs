@@ -8,8 +8,12 @@
 //!                     immutable  undo themselves
 //! ```
 //! `cli` is the only one that reads flags and prints; `keeper` is the process that owns a running
-//! bottle; `host` is the world outside as one value; only `backend/<name>` knows an engine, and only `forge` a
-//! forge. `learn` makes routes of what a bottle was refused.
+//! bottle; `host` is the machine outside as one value; `secrets` reads what a plan names; only `backend/<name>` knows
+//! an engine, and only `forge` a forge. `learn` makes routes from denied requests.
+//!
+//! A module imports only from modules above it in this order: suggest, archive, host, manifest, provider, resolve,
+//! forge, plan, secrets, backend, instance, learn, launch, keeper, cli. `cargo xtask layers` prints the imports, and
+//! its tests refuse one against the order.
 
 mod archive;
 pub mod backend;
@@ -24,4 +28,5 @@ pub mod manifest;
 pub mod plan;
 pub mod provider;
 pub mod resolve;
+pub mod secrets;
 mod suggest;

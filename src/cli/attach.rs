@@ -19,11 +19,11 @@ use super::select_bottle::{Question, is_running};
 use super::session::{self, Outcome, Session, Signals, Style, Watch};
 use super::terminal::{self, Detach};
 use super::work;
+use crate::host::byte_size::ByteSize;
 use crate::host::{Host, Settings};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
 use crate::keeper::protocol::{EndCause, Ended, KeeperEvent, KeeperRequest, Resumable};
-use crate::manifest::resources::ByteSize;
 
 /// How long the keeper may take to let a client go.
 const DETACHED_WITHIN: Duration = Duration::from_secs(2);

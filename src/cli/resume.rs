@@ -28,7 +28,7 @@ use crate::backend::{Backend, LAYERS, Origin, Snapshot};
 use crate::host::{Host, OwnRules, Settings};
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
-use crate::keeper::protocol::Resumed;
+use crate::launch::order::Resumed;
 use crate::plan::{self, Flags, Plan, Workspace};
 use crate::resolve::Resolved;
 

@@ -153,7 +153,7 @@ fn reaches(manifest: &ResolvedManifest, home: &Path) -> (Vec<String>, usize) {
     }
     let hosts: Vec<String> = routes.iter().map(|route| host(&route.value)).collect();
     let width = hosts.iter().map(|host| measure_text_width(host)).max().unwrap_or(0).min(HOSTS);
-    let line = |(route, host): (&crate::resolve::Traced<Route>, &String)| {
+    let line = |(route, host): (&crate::manifest::origin::Traced<Route>, &String)| {
         let origin = from_home(&route.origin.to_string(), home);
         format!("{host:<width$}  {}  ({origin})", sentence(&route.value))
     };

@@ -3,16 +3,17 @@
 //! Everything before a launch reads the world through this and is otherwise deterministic.
 
 pub mod addresses;
+pub mod byte_size;
 pub mod clock;
 pub mod disk;
 pub mod docker_settings;
 pub mod files;
 pub mod known_hosts;
+pub(crate) mod plain_file;
 pub mod process;
 pub mod process_host;
 pub mod roots;
 pub mod rules;
-pub mod secrets;
 pub mod settings;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use bottle_contract::session::bundle::RuleFile;
 use bottle_scan::{BadRuleFile, RuleFiles};
 
 use super::{Host, disk};
-use crate::manifest::plain_file;
+use crate::host::plain_file;
 
 /// More files than this are refused: each is sent at every launch.
 const MOST_FILES: usize = 64;

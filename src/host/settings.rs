@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Host;
 use super::docker_settings::{self, DockerSettings};
-use crate::manifest::resources::ByteSize;
+use crate::host::byte_size::ByteSize;
 use crate::suggest::suggest;
 
 /// What a user set, complete.

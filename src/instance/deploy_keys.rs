@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Claim;
 use crate::forge::{Api, ForgeError, Keys, Named, SshKey, still_there};
-use crate::host::{Host, roots, secrets};
+use crate::host::{Host, roots};
 use crate::plan::{Plan, PlannedKey, SecretNeed, SecretSource};
+use crate::secrets;
 
 /// A key that a forge was asked for and has not been heard to have forgotten.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

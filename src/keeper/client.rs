@@ -11,12 +11,13 @@ use bottle_contract::names::Slug;
 use bottle_contract::session::{Hello, Role};
 use tokio::net::UnixStream;
 
-use super::protocol::{KeeperEvent, KeeperRequest, LaunchOrder};
+use super::protocol::{KeeperEvent, KeeperRequest};
 use crate::host::Host;
 use crate::host::process::ProcessId;
 use crate::instance::deploy_keys::Tokens;
 use crate::instance::record::{Record, Status};
 use crate::instance::{State, Store};
+use crate::launch::order::LaunchOrder;
 use crate::suggest::suggest;
 
 /// How long a keeper that holds its lock may take until its socket is there: it is launching.

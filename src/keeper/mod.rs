@@ -50,10 +50,11 @@ use crate::host::{Host, disk};
 use crate::instance::deploy_keys::{self, Tokens};
 use crate::instance::record::{Mode, Record, SCHEMA, Status};
 use crate::instance::{Claim, ClaimError, Store, routes};
+use crate::launch::order::LaunchOrder;
 use crate::launch::{self, Canary, LaunchError, Planned, Running, Work};
 use crate::plan::{Plan, Workspace};
 use owner::Owned;
-use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, LaunchOrder, Phase};
+use protocol::{KeeperEvent, KeeperRequest, LaunchFailure, Phase};
 
 /// How long the command that started a keeper may take to say what for.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);

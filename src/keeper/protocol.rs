@@ -4,18 +4,16 @@
 //! inherited connection. Later ones connect to the bottle's socket. Requests for the guest pass through
 //! untouched, so a client attaches, runs and copies by the guest's own words.
 
-use std::collections::BTreeMap;
-
 use bottle_contract::names::Slug;
 use bottle_contract::queue::{Id, Question, Response, Tool};
 use bottle_contract::session::bundle::Refused;
-use bottle_contract::session::guest::{Exit, GuestRequest, Overrun, SecretText};
+use bottle_contract::session::guest::{Exit, GuestRequest, Overrun};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Copied, Origin, Prepared, Snapshot};
+use crate::backend::{Copied, Snapshot};
 use crate::instance::deploy_keys::Tokens;
-use crate::plan::Plan;
+use crate::launch::order::LaunchOrder;
 
 /// The first frame of a client's stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,50 +63,6 @@ pub enum KeeperRequest {
     Ask(Box<Question>),
     /// From now on this bottle lives without the client that asks; answers [`KeeperEvent::Detached`].
     Detach,
-}
-
-/// Everything a launch needs, the secrets included. Lives in memory and on the inherited socket only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LaunchOrder {
-    /// What to launch.
-    pub plan: Plan,
-    /// What the backend found for it.
-    pub prepared: Prepared,
-    /// Values of [`Plan::secrets`], by id. One that is missing leaves its route at `credential-missing`.
-    pub secrets: BTreeMap<String, SecretText>,
-    /// Values that nothing of the plan needs, and that must not leave all the same: see [`crate::host::marked`].
-    #[serde(default)]
-    pub marked: Vec<SecretText>,
-    /// What its files are at the start.
-    #[serde(default)]
-    pub origin: Origin,
-    /// It goes on with the bottle of its slug, which was preserved.
-    #[serde(default)]
-    pub resumed: Option<Resumed>,
-}
-
-/// See [`LaunchOrder::resumed`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resumed {
-    /// The agent's program and arguments for the case that there is no conversation to go on with.
-    pub anew: Vec<String>,
-    /// Whether its conversations have to be given back, because its files are built anew.
-    pub give_back: bool,
-}
-
-impl LaunchOrder {
-    /// The order for a bottle that begins anew, its secrets being known now.
-    #[must_use]
-    pub fn new(plan: Plan, prepared: Prepared, secrets: BTreeMap<String, SecretText>) -> Self {
-        Self {
-            plan: plan.settle(&secrets),
-            prepared,
-            secrets,
-            marked: Vec::new(),
-            origin: Origin::New,
-            resumed: None,
-        }
-    }
 }
 
 /// A message from the keeper on a stream of its own requests.

@@ -14,6 +14,7 @@ mod conversation;
 mod environment;
 mod guest;
 pub mod isolation;
+pub mod order;
 mod sidecars;
 mod workspace;
 
@@ -29,13 +30,13 @@ use bottle_contract::session::guest::{Attempt, Reach, SecretText};
 use bottle_contract::terminal::inert;
 use tokio::task::JoinHandle;
 
+use self::order::LaunchOrder;
 use crate::backend::{Backend, BackendError, LAYERS, ProgressSink, Site};
 use crate::forge::ForgeError;
 use crate::host::{Host, roots};
 use crate::instance::Claim;
 use crate::instance::deploy_keys::{self, KeyError, Tokens};
 use crate::instance::transcripts::Transcripts;
-use crate::keeper::protocol::LaunchOrder;
 
 /// What every phase works with.
 pub struct Work<'a> {

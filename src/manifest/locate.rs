@@ -19,12 +19,11 @@ use bottle_contract::yaml::MAX_DOCUMENT;
 use super::agent::AgentManifest;
 use super::bottle::BottleLayer;
 use super::error::ManifestError;
-use super::plain_file;
 use super::shipped;
 use super::source::{Kind, Place, Source};
 use super::summary::summary;
 use super::write_manifest::path_of;
-use crate::host::Host;
+use crate::host::{Host, plain_file};
 
 /// The most files of one folder that are listed; a folder with more was not written by hand.
 const MAX_LISTED: usize = 10_000;

@@ -13,7 +13,7 @@ use bottle_contract::names::Name;
 use serde::Serialize;
 
 use super::locate::Homes;
-use super::plain_file;
+use crate::host::plain_file;
 
 /// The most files of one skill.
 pub const MAX_FILES: usize = 1_000;

@@ -21,10 +21,11 @@ use crate::host::settings::Waits;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::host_path;
+use crate::manifest::origin::Traced;
 use crate::manifest::secret_ref::SecretRef;
 use crate::manifest::skills::{Skill, SkillError};
 use crate::provider::{self, ArgvError, Login, LoginSource, Provider, Run};
-use crate::resolve::{ResolvedManifest, Traced, comparable};
+use crate::resolve::{ResolvedManifest, comparable};
 
 /// What the command line says about a launch, every choice made.
 #[derive(Debug, Clone)]

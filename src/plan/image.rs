@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use super::ImageSource;
 use crate::host::Host;
+use crate::host::plain_file;
+use crate::manifest::host_path;
 use crate::manifest::provider::Image;
-use crate::manifest::{host_path, plain_file};
-use crate::resolve::Provider;
+use crate::provider::ProviderConfig;
 
 /// A Dockerfile is text for people; one this large is something else.
 const DOCKERFILE_MAX: u64 = 256 << 10;
@@ -24,7 +25,7 @@ pub struct DockerfileError {
 }
 
 /// Reads the Dockerfile, so that the plan holds what is shown and what is built.
-pub(super) fn source(host: &Host, provider: &Provider) -> Result<ImageSource, DockerfileError> {
+pub(super) fn source(host: &Host, provider: &ProviderConfig) -> Result<ImageSource, DockerfileError> {
     if let Some(dockerfile) = &provider.dockerfile {
         let text = read(&host.home, &dockerfile.value).map_err(|why| DockerfileError {
             path: dockerfile.value.clone(),

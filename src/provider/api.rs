@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bottle_contract::credential::Scheme;
 use bottle_contract::route::{Auth, AuthSource, HostPattern, PathMatch, RequestMatch, Route, WebSocket};
 
+use super::config::ProviderConfig;
 use super::{Login, LoginForm, LoginSource};
-use crate::resolve;
 
 /// What an agent holds in place of an API key of Anthropic's. Shaped like one for programs that look at
 /// its beginning, and too short to be taken for one.
@@ -42,7 +42,7 @@ pub(super) fn bearer(env: BTreeMap<String, String>) -> Vec<LoginForm> {
 }
 
 /// `auth_token`, else a question.
-pub(super) fn token_or(provider: &resolve::Provider, question: &'static str) -> LoginSource {
+pub(super) fn token_or(provider: &ProviderConfig, question: &'static str) -> LoginSource {
     match &provider.auth_token {
         Some(token) => LoginSource::Token(token.value.clone()),
         None => LoginSource::Asked(question),

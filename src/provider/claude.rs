@@ -6,8 +6,8 @@ use bottle_contract::names::{PROMPT_FILE, SUPERVISE_HOST, WORKSPACE};
 use bottle_contract::route::{HostPattern, Route};
 use serde_json::json;
 
+use super::config::ProviderConfig;
 use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit, api, asks, task_argument};
-use crate::resolve;
 
 /// Its API's host.
 const HOST: &str = "api.anthropic.com";
@@ -83,7 +83,7 @@ impl Provider for Claude {
         &[".claude/projects"]
     }
 
-    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit> {
         let posts = ["/v1/messages", "/v1/messages/count_tokens"];
         // What the key's organisation wants of its agents.
         let reads = ["/api/claude_code/settings", "/api/claude_code/policy_limits"];
@@ -92,7 +92,7 @@ impl Provider for Claude {
         Ok(Some(api::route(host, matches, self.login(provider).as_ref())))
     }
 
-    fn login(&self, provider: &resolve::Provider) -> Option<Login> {
+    fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let question = "Anthropic API key, or what `claude setup-token` printed";
         Some(Login {
             source: api::token_or(provider, question),

@@ -8,8 +8,8 @@ use bottle_contract::names::{SUPERVISE_HOST, WORKSPACE};
 use bottle_contract::route::{HostPattern, Route};
 use serde_json::{Value, json};
 
+use super::config::ProviderConfig;
 use super::{ArgvError, HomeFile, Login, LoginSource, Provider, Run, Unfit, api, asks, task_argument};
-use crate::resolve;
 
 /// The host of OpenAI's API, for keys.
 const API_HOST: &str = "api.openai.com";
@@ -95,7 +95,7 @@ impl Provider for Codex {
         &[".codex/sessions"]
     }
 
-    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit> {
         let (host, matches) = if forwards(provider) {
             let posts = ["/backend-api/codex/responses", "/backend-api/codex/responses/compact"];
             // Which of the account's places it is to talk to, and what is left of the account's allowance.
@@ -109,7 +109,7 @@ impl Provider for Codex {
         Ok(Some(api::route(HostPattern::Exact(host.to_owned()), matches, self.login(provider).as_ref())))
     }
 
-    fn login(&self, provider: &resolve::Provider) -> Option<Login> {
+    fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let source = match forwards(provider) {
             true => LoginSource::CodexHost,
             false => api::token_or(provider, "OpenAI API key"),
@@ -118,7 +118,7 @@ impl Provider for Codex {
     }
 }
 
-fn forwards(provider: &resolve::Provider) -> bool {
+fn forwards(provider: &ProviderConfig) -> bool {
     provider.forward_host_credentials.value
 }
 

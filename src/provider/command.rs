@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use bottle_contract::names::{PROMPT_FILE, TASK_FILE};
 use bottle_contract::route::Route;
 
+use super::config::ProviderConfig;
 use super::{ArgvError, HomeFile, Login, Provider, Run, Unfit};
-use crate::resolve;
 
 /// See the module.
 pub(super) struct Command;
@@ -36,11 +36,11 @@ impl Provider for Command {
     }
 
     /// What it reaches stands in the manifest, host by host.
-    fn route(&self, _: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+    fn route(&self, _: &ProviderConfig) -> Result<Option<Route>, Unfit> {
         Ok(None)
     }
 
-    fn login(&self, _: &resolve::Provider) -> Option<Login> {
+    fn login(&self, _: &ProviderConfig) -> Option<Login> {
         None
     }
 }

@@ -1,30 +1,18 @@
-//! What each kind of agent needs: from the bottle it works in, and from the machine it comes from.
+//! What each kind of agent needs of the bottle it works in.
 //!
 //! ```text
 //!   claude, codex, pi, command   one kind of agent each, described: [`Provider`]; pure
 //!     api        the hosts they talk to: routes and logins
 //!     endpoint   an address a user gives for a model API
-//!   program    where the agent's program is on this machine, with what it needs beside it
-//!     closure    the least that has to be seen for a program to run ([`bounds`] say what never is)
-//!     python, node, native, shebang   what the closure knows of installations
-//!     search     PATH as the user has it, version managers' shims looked through
 //! ```
-//! Nothing here runs a program of the host: what is needed is read off files, or it is not known.
 
 mod api;
-mod bounds;
 mod claude;
-mod closure;
 pub mod codex;
 mod command;
+mod config;
 mod endpoint;
-mod native;
-mod node;
 mod pi;
-pub mod program;
-mod python;
-mod search;
-mod shebang;
 
 use std::collections::BTreeMap;
 
@@ -33,8 +21,10 @@ use bottle_contract::names::{SUPERVISE_HOST, SUPERVISE_PORT};
 use bottle_contract::route::Route;
 use serde::{Deserialize, Serialize};
 
+pub use config::{ProviderConfig, ProviderSettings};
+
+use crate::manifest::origin::Origin;
 use crate::manifest::provider::Template;
-use crate::resolve::{self, Origin};
 
 /// One kind of agent, described. Every backend starts, feeds and resumes it by this alone.
 ///
@@ -67,10 +57,10 @@ pub trait Provider: Sync {
     ///
     /// # Errors
     /// [`Unfit`].
-    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit>;
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit>;
 
     /// How it is logged in at that host.
-    fn login(&self, provider: &resolve::Provider) -> Option<Login>;
+    fn login(&self, provider: &ProviderConfig) -> Option<Login>;
 }
 
 /// The provider of a template.
@@ -93,7 +83,7 @@ pub(crate) fn asks() -> String {
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// `agent_provider` of the resolved manifest.
-    pub provider: &'a resolve::Provider,
+    pub provider: &'a ProviderConfig,
     /// The bottle's name, as a user knows it.
     pub name: &'a str,
     /// The colour of that name.

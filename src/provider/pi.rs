@@ -6,9 +6,10 @@ use bottle_contract::names::{HTTP_PORT, PROMPT_FILE};
 use bottle_contract::route::{PathMatch, Pattern, RequestMatch, Route};
 use serde_json::{Map, Value, json};
 
+use super::config::{ProviderConfig, ProviderSettings};
 use super::endpoint::Endpoint;
 use super::{ArgvError, HomeFile, Login, LoginForm, Provider, Run, Unfit, api, task_argument};
-use crate::resolve::{self, Settings, Traced};
+use crate::manifest::origin::Traced;
 
 /// The model provider when the manifest names none.
 const DEFAULT: &str = "anthropic";
@@ -111,7 +112,7 @@ impl Provider for Pi {
         &[".pi/agent/sessions"]
     }
 
-    fn route(&self, provider: &resolve::Provider) -> Result<Option<Route>, Unfit> {
+    fn route(&self, provider: &ProviderConfig) -> Result<Option<Route>, Unfit> {
         let settings = &provider.settings;
         let model = Model::of(settings);
         let endpoint = model.endpoint().map_err(|why| model.unfit(provider, why))?;
@@ -135,7 +136,7 @@ impl Provider for Pi {
     }
 
     /// An API of one's own may want no key at all; the ones that pi knows all want one.
-    fn login(&self, provider: &resolve::Provider) -> Option<Login> {
+    fn login(&self, provider: &ProviderConfig) -> Option<Login> {
         let settings = &provider.settings;
         let model = Model::of(settings);
         if provider.auth_token.is_none() && (settings.base_url.is_some() || settings.api_key.is_some()) {
@@ -149,12 +150,12 @@ impl Provider for Pi {
 /// The model provider that the settings describe.
 struct Model<'a> {
     name: &'a str,
-    settings: &'a Settings,
+    settings: &'a ProviderSettings,
     known: Option<(&'static str, Api, &'static str)>,
 }
 
 impl<'a> Model<'a> {
-    fn of(settings: &'a Settings) -> Self {
+    fn of(settings: &'a ProviderSettings) -> Self {
         let name = settings.provider.as_ref().map_or(DEFAULT, |name| name.value.as_str());
         let known = KNOWN.iter().find(|(known, ..)| *known == name);
         Self { name, settings, known: known.map(|&(_, url, api, variable)| (url, api, variable)) }
@@ -166,7 +167,7 @@ impl<'a> Model<'a> {
         Endpoint::parse(url.ok_or("is missing: bottle knows no address for this model provider")?)
     }
 
-    fn unfit(&self, provider: &resolve::Provider, why: String) -> Unfit {
+    fn unfit(&self, provider: &ProviderConfig, why: String) -> Unfit {
         let origin = |value: &Option<Traced<String>>| value.as_ref().map(|value| value.origin.clone());
         Unfit {
             origin: origin(&self.settings.base_url)
@@ -200,7 +201,7 @@ impl<'a> Model<'a> {
     }
 }
 
-fn unknown_api(provider: &resolve::Provider) -> Unfit {
+fn unknown_api(provider: &ProviderConfig) -> Unfit {
     let names: Vec<String> = APIS.iter().map(|(name, _)| format!("`{name}`")).collect();
     let named = provider.settings.api.as_ref();
     Unfit {
@@ -256,7 +257,7 @@ fn regex_literal(text: &str) -> String {
 }
 
 /// `models.json`: the one model provider, asked for where the proxy takes it.
-fn models(settings: &Settings, endpoint: &Endpoint) -> Value {
+fn models(settings: &ProviderSettings, endpoint: &Endpoint) -> Value {
     let model = Model::of(settings);
     let mut described = Map::new();
     described.insert("baseUrl".to_owned(), json!(endpoint.url));
@@ -275,7 +276,7 @@ fn models(settings: &Settings, endpoint: &Endpoint) -> Value {
 }
 
 /// What the API does otherwise than pi expects, when anything is said of it.
-fn compat(settings: &Settings) -> Option<Map<String, Value>> {
+fn compat(settings: &ProviderSettings) -> Option<Map<String, Value>> {
     let said = [
         ("maxTokensField", settings.max_tokens_field.as_ref().map(|field| json!(field.value))),
         ("supportsDeveloperRole", settings.supports_developer_role.as_ref().map(|role| json!(role.value))),

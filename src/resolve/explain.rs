@@ -11,8 +11,9 @@ use bottle_contract::session::bundle::LogLevel;
 use bottle_contract::yaml;
 use serde::Serialize;
 
-use super::origin::{Origin, Traced};
-use super::resolved::{GitUser, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources};
+use super::resolved::{GitUser, Repo, ResolvedAgent, ResolvedManifest, Resources};
+use crate::manifest::origin::{Origin, Traced};
+use crate::provider::ProviderConfig;
 
 /// Where origins begin, unless a line is longer; lines beyond it do not push the others to the right.
 const MAX_COLUMN: usize = 56;
@@ -96,7 +97,7 @@ impl Page {
         );
     }
 
-    fn provider(&mut self, provider: &Provider) {
+    fn provider(&mut self, provider: &ProviderConfig) {
         self.head(0, "agent_provider");
         self.value(1, "template", &provider.template);
         self.maybe(1, "dockerfile", provider.dockerfile.as_ref());

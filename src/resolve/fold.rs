@@ -16,20 +16,21 @@ use bottle_contract::session::bundle::LogLevel;
 
 use super::DEFAULT_PIDS;
 use super::linearise::{Layer, ancestors};
-use super::origin::{Origin, Traced};
 use super::provider_route;
-use super::resolved::{Egress, GitUser, Provider, Repo, Resources, Settings};
+use super::resolved::{Egress, GitUser, Repo, Resources};
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoLayer, RepoUrl};
 use crate::manifest::git_key::KeySource;
+use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::provider::{ProviderLayer, SettingsLayer, Template};
 use crate::manifest::{AgentManifest, Located, ManifestError};
+use crate::provider::{ProviderConfig, ProviderSettings};
 
 /// What the layers say together.
 #[cfg_attr(test, derive(serde::Serialize))]
 pub(super) struct Folded {
     pub(super) env: BTreeMap<String, Traced<EnvValue>>,
-    pub(super) provider: Provider,
+    pub(super) provider: ProviderConfig,
     pub(super) git_user: GitUser,
     pub(super) repos: BTreeMap<Name, Repo>,
     pub(super) egress: Egress,
@@ -197,7 +198,7 @@ fn last_said<'a, T: Clone + 'a>(
 }
 
 /// As a whole: the last layer that declares any of it; its absent fields have their defaults.
-fn provider(layers: &[Layer]) -> Provider {
+fn provider(layers: &[Layer]) -> ProviderConfig {
     let declared =
         layers.iter().rev().find_map(|layer| layer.body.provider.as_ref().map(|provider| (layer, provider)));
     let nothing = ProviderLayer::default();
@@ -206,7 +207,7 @@ fn provider(layers: &[Layer]) -> Provider {
         None => (None, &nothing),
     };
     let from = Declared { layer };
-    Provider {
+    ProviderConfig {
         template: from.or(provider.template.as_ref(), Template::default()),
         dockerfile: from.maybe(provider.dockerfile.as_ref()),
         image: from.maybe(provider.image.as_ref()),
@@ -232,8 +233,8 @@ impl Declared<'_> {
         self.maybe(value).unwrap_or(Traced::default_of(default))
     }
 
-    fn settings(&self, settings: &SettingsLayer) -> Settings {
-        Settings {
+    fn settings(&self, settings: &SettingsLayer) -> ProviderSettings {
+        ProviderSettings {
             startup_args: self.or(settings.startup_args.as_ref(), Vec::new()),
             provider: self.maybe(settings.provider.as_ref()),
             base_url: self.maybe(settings.base_url.as_ref()),

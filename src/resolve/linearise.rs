@@ -9,8 +9,8 @@ use std::sync::Arc;
 use bottle_contract::names::Name;
 
 use super::error::{ResolveError, names_hint};
-use super::origin::Via;
-use crate::manifest::{BottleLayer, ManifestError, Position, Source};
+use crate::manifest::origin::{Origin, Traced, Via};
+use crate::manifest::{BottleLayer, Located, ManifestError, Position, Source};
 
 /// The most files one selection may reach: far above any honest tree.
 const MAX_LAYERS: usize = 1_000;
@@ -138,4 +138,28 @@ pub(super) fn ancestors(line: &[Layer], layer: &Layer) -> BTreeSet<Name> {
         }
     }
     ancestors
+}
+
+impl Origin {
+    /// A place in a layer's file.
+    pub(super) fn of_layer(layer: &Layer, at: Position) -> Self {
+        Self::File { source: layer.body.source.clone(), at, via: layer.via.clone() }
+    }
+}
+
+impl Via {
+    /// The way to what `layer` extends.
+    pub(super) fn after(layer: &Layer) -> Arc<Self> {
+        Arc::new(Self { name: layer.body.name.clone(), from: layer.via.clone() })
+    }
+}
+
+impl<T> Traced<T> {
+    /// A value of a layer.
+    pub(super) fn of_layer(layer: &Layer, located: &Located<T>) -> Self
+    where
+        T: Clone,
+    {
+        Self { value: located.value.clone(), origin: Origin::of_layer(layer, located.at) }
+    }
 }

@@ -18,7 +18,6 @@ mod error;
 mod explain;
 mod fold;
 mod linearise;
-mod origin;
 mod provider_route;
 mod resolved;
 #[cfg(test)]
@@ -31,12 +30,10 @@ use bottle_contract::names::Name;
 
 pub use error::ResolveError;
 pub use explain::{comparable, explain};
-pub use origin::{Origin, Traced, Via};
-pub use resolved::{
-    Egress, GitUser, LayerRef, Provider, Repo, ResolvedAgent, ResolvedManifest, Resources, Settings,
-};
+pub use resolved::{Egress, GitUser, LayerRef, Repo, ResolvedAgent, ResolvedManifest, Resources};
 pub use warnings::{WeakeningSetting, weakening_settings};
 
+use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::skills::Skill;
 use crate::manifest::source::Source;
 use crate::manifest::{AgentManifest, Kind, Manifests, Place};

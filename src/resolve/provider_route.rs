@@ -3,16 +3,15 @@
 use bottle_contract::route::{Route, RouteTable};
 
 use super::linearise::Layer;
-use super::origin::{Origin, Traced};
-use super::resolved::Provider;
+use crate::manifest::origin::{Origin, Traced};
 use crate::manifest::{ManifestError, Position};
-use crate::provider::{self, Unfit};
+use crate::provider::{self, ProviderConfig, Unfit};
 
 /// The route that comes with the template, narrowed as the manifest says.
 ///
 /// # Errors
 /// At the value that the provider cannot work with, or that reaches further than its route.
-pub(super) fn route(provider: &Provider) -> Result<Option<Traced<Route>>, ManifestError> {
+pub(super) fn route(provider: &ProviderConfig) -> Result<Option<Traced<Route>>, ManifestError> {
     let Some(own) = provider::of(provider.template.value).route(provider).map_err(unfit)? else {
         return Ok(None);
     };

@@ -7,23 +7,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bottle_contract::names::Name;
-use bottle_contract::route::{Narrowing, Route, RouteSpec};
-use bottle_contract::secret::Secret;
+use bottle_contract::route::{Route, RouteSpec};
 use bottle_contract::session::bundle::LogLevel;
 use serde::{Serialize, Serializer};
 use url::Url;
 
 use super::linearise::Layer;
-use super::origin::Traced;
+use crate::host::byte_size::ByteSize;
 use crate::manifest::Source;
 use crate::manifest::egress::UpstreamProxy;
 use crate::manifest::env_value::EnvValue;
 use crate::manifest::git_gate::{OnMatch, RefRules, RepoUrl};
 use crate::manifest::git_key::KeySource;
-use crate::manifest::provider::{Image, Template};
-use crate::manifest::resources::{ByteSize, Cpus};
-use crate::manifest::secret_ref::SecretRef;
+use crate::manifest::origin::Traced;
+use crate::manifest::resources::Cpus;
 use crate::manifest::skills::Skill;
+use crate::provider::ProviderConfig;
 
 /// What was asked for, with every default filled in and every value's origin beside it.
 #[derive(Debug, Clone, Serialize)]
@@ -37,7 +36,7 @@ pub struct ResolvedManifest {
     /// `env`.
     pub env: BTreeMap<String, Traced<EnvValue>>,
     /// `agent_provider`.
-    pub provider: Provider,
+    pub provider: ProviderConfig,
     /// `git-gate.user`.
     pub git_user: GitUser,
     /// `git-gate.repos`.
@@ -78,53 +77,6 @@ impl From<&Layer> for LayerRef {
     fn from(layer: &Layer) -> Self {
         Self { name: layer.body.name.clone(), source: layer.body.source.clone() }
     }
-}
-
-/// `agent_provider`, all of it from one layer.
-#[derive(Debug, Clone, Serialize)]
-pub struct Provider {
-    /// `template`.
-    pub template: Traced<Template>,
-    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's own part of `Dockerfile.agent`.
-    pub dockerfile: Option<Traced<PathBuf>>,
-    /// `image`: none means one is built.
-    pub image: Option<Traced<Image>>,
-    /// `command`: the agent's argv, for [`Template::Command`] only and never empty there.
-    pub command: Option<Traced<Vec<String>>>,
-    /// `auth_token`.
-    pub auth_token: Option<Traced<SecretRef>>,
-    /// `forward_host_credentials`.
-    pub forward_host_credentials: Traced<bool>,
-    /// `route`: how the provider's own route is narrowed; it stands among the routes as it then is.
-    pub route: Option<Traced<Narrowing>>,
-    /// `settings`.
-    pub settings: Settings,
-}
-
-/// `agent_provider.settings`.
-#[derive(Debug, Clone, Serialize)]
-pub struct Settings {
-    /// Arguments after the agent's own.
-    pub startup_args: Traced<Vec<String>>,
-    /// The name of the model provider in pi's settings.
-    pub provider: Option<Traced<String>>,
-    /// The model API's address.
-    pub base_url: Option<Traced<String>>,
-    /// The API's kind.
-    pub api: Option<Traced<String>>,
-    /// What pi is given as its key inside the bottle; never serialised.
-    #[serde(serialize_with = "hidden")]
-    pub api_key: Option<Traced<Secret>>,
-    /// The variable inside the bottle that pi reads its key from.
-    pub api_key_env: Option<Traced<String>>,
-    /// Model ids.
-    pub models: Traced<Vec<String>>,
-    /// The request field that limits output tokens.
-    pub max_tokens_field: Option<Traced<String>>,
-    /// Whether the API knows the developer role; none leaves it to pi.
-    pub supports_developer_role: Option<Traced<bool>>,
-    /// Whether the API knows reasoning effort; none leaves it to pi.
-    pub supports_reasoning_effort: Option<Traced<bool>>,
 }
 
 /// `git-gate.user`, with the agent's over the bottle's.
@@ -210,9 +162,4 @@ fn as_words<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S:
             .iter()
             .map(|route| Traced { value: RouteSpec::from(&route.value), origin: route.origin.clone() }),
     )
-}
-
-fn hidden<S: Serializer>(secret: &Option<Traced<Secret>>, serializer: S) -> Result<S::Ok, S::Error> {
-    let shown = secret.as_ref().map(|secret| Traced { value: "[hidden]", origin: secret.origin.clone() });
-    shown.serialize(serializer)
 }

@@ -5,8 +5,8 @@
 use bottle_contract::route::{Dlp, Route};
 use serde::Serialize;
 
-use super::origin::{Origin, Traced};
 use super::resolved::{Repo, ResolvedManifest};
+use crate::manifest::origin::{Origin, Traced};
 
 /// One thing that weakens a bottle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

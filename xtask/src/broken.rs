@@ -110,7 +110,7 @@ fn builds(table: &[Broken], together: bool) -> Vec<Vec<&Broken>> {
     builds
 }
 
-fn root() -> Result<&'static Path> {
+pub(crate) fn root() -> Result<&'static Path> {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's root")
 }
 

@@ -7,6 +7,7 @@ mod dist;
 #[path = "../../src/backend/docker/images/elf.rs"]
 #[allow(dead_code, reason = "the product asks more of it")]
 mod elf;
+mod layers;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ Usage: cargo xtask <STEP>
 Steps:
   dist                           build the one static program and write it to dist/bottle
   broken [--together] [NAME...]  take defences out of a copy, and see the tests notice
+  layers                         print which module imports which, and refuse imports against their order
   help                           this text
 ";
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["dist"] => dist::run(),
+        ["layers"] => layers::run(),
         ["broken", arguments @ ..] => broken::run(arguments),
         _ => {
             eprintln!("xtask: there is no step {:?}\n\n{HELP}", step.join(" "));

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use super::groups::{self, Controller, Groups};
+use super::super::local::cgroups::{self, Controller, Groups};
 use super::landlock;
 use crate::backend::Finding;
 use crate::backend::local::spawn_ipc::SetupFailure;
@@ -158,7 +158,7 @@ impl Facts {
                  what fills it fast gets beyond its limit first; `cpus` is refused",
             ),
         };
-        lacks.extend(limits.map(|what| finding(what, groups::FIX)));
+        lacks.extend(limits.map(|what| finding(what, cgroups::FIX)));
         lacks
     }
 }

@@ -9,10 +9,10 @@ use std::path::Path;
 use rustix::fs::{Dir, FileType, Mode, OFlags, openat, symlinkat};
 use rustix::mount::MountAttrFlags;
 
-use super::failure::Step;
 use super::mounts::{Tree, file, folder};
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 use crate::backend::memory;
 

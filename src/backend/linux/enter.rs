@@ -18,12 +18,13 @@ use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-use super::failure::Step;
 use super::image::{mounted, owned};
 use super::sources::Sources;
 use super::spec::SandboxSpec;
 use super::sys::{Forked, fork};
-use super::{groups, identity, landlock, network, privileges, root, seccomp};
+use super::{identity, landlock, network, privileges, root, seccomp};
+use crate::backend::local::cgroups;
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::{ChildEnd, Report, SetupFailure};
 
 /// Which process came back.
@@ -63,7 +64,7 @@ fn make(spec: &SandboxSpec, child_end: &ChildEnd) -> Result<Option<Confined>, Se
     // Fails only where the session is its own already.
     let _ = rustix::process::setsid();
     privileges::offer_to_the_kernel();
-    groups::join(&spec.groups)?;
+    cgroups::join(&spec.groups)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let sources = if spec.outside_id.is_some() {

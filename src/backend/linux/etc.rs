@@ -13,12 +13,12 @@ use bottle_contract::names::{EGRESS_HOST, GIT_GATE_HOST, SUPERVISE_HOST};
 use rustix::fs::{CWD, Mode, OFlags, openat, symlinkat};
 use rustix::io::Errno;
 
-use super::failure::Step;
 use super::mounts::{folder, split};
 use super::root::place;
 use super::sources::{READ_ONLY, Source};
 use super::spec::SandboxSpec;
 use crate::backend::ROOT_FILES;
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Files and links of the host that say nothing about it, copied when they are there.

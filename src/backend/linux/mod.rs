@@ -11,7 +11,7 @@
 //!                                                 └► the guest, as pid 1
 //! ```
 //! The host's system folders are seen read-only, the agent's program and what it needs at their own places
-//! ([`crate::provider`]), home and workspace are the bottle's own. The network has no neighbour but the
+//! ([`program`]), home and workspace are the bottle's own. The network has no neighbour but the
 //! proxy's sockets. `sys` holds the few system calls without a safe wrapper, `mounts` the rest.
 //!
 //! What an agent learns of the host all the same: its kernel, processors, memory, load and time since boot
@@ -26,8 +26,6 @@ mod check_cache;
 mod devices;
 pub(crate) mod enter;
 mod etc;
-mod failure;
-pub(crate) mod groups;
 mod identity;
 mod image;
 mod landlock;
@@ -35,6 +33,7 @@ mod mounts;
 mod network;
 mod prefix;
 mod privileges;
+pub mod program;
 mod root;
 pub(super) mod seccomp;
 mod sources;
@@ -53,11 +52,11 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use self::check_cache::CheckCache;
-use self::groups::{Controller, Groups};
 use self::identity::Who;
 use self::image::{Image, Images};
 use self::spec::{ImageSpec, Inside, OwnFolders, SandboxSpec};
 use super::guest_entry::Birth;
+use super::local::cgroups::{self, Controller, Groups};
 use super::local::freeze::{IMAGES, images_in_use};
 use super::local::inventory::{resource, text};
 use super::local::labels::Role;
@@ -72,7 +71,6 @@ use super::{
 use crate::host::Host;
 use crate::host::settings::Settings;
 use crate::plan::{ImageSource, Plan, Resources};
-use crate::provider;
 
 pub(crate) use self::image::mounted::LAY_OVER;
 pub(crate) use self::root::is_system;
@@ -145,7 +143,7 @@ impl LinuxBackend {
         let slug = &site.plan.identity.slug;
         let asked = &site.plan.resources;
         let groups = Groups::here().make(&self.scope.group(slug), asked, |path| {
-            site.ledger.record(resource(slug, groups::GROUP, text(path)))
+            site.ledger.record(resource(slug, cgroups::GROUP, text(path)))
         })?;
         let copied = layers.kind() == Some(Kind::Copy);
         let limits = watched(asked, groups.limits(Controller::Memory), image, copied);
@@ -345,7 +343,7 @@ impl Backend for LinuxBackend {
         let asked = &plan.resources;
         let cpus = asked.cpus.is_some() && !Groups::here().can_limit(Controller::Cpu);
         BackendError::refuse_limits(self.name(), &[(cpus, "cpus")])
-            .map_err(|error| error.with_hint(groups::FIX))
+            .map_err(|error| error.with_hint(cgroups::FIX))
     }
 
     async fn preview(&self, plan: &Plan) -> Result<Preview, BackendError> {
@@ -365,7 +363,7 @@ impl Backend for LinuxBackend {
         }
         let program = plan.agent.argv.first().map(String::as_str).unwrap_or_default();
         let settings = Settings::load(&self.host).map_err(|error| BackendError::failed(error.to_string()))?;
-        provider::program::prepare(&self.host, program, &settings.home_allow)
+        program::prepare(&self.host, program, &settings.home_allow)
     }
 
     async fn make_network(&self, site: &Site<'_>) -> Result<(), BackendError> {

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat};
 
-use super::failure::Step;
 use super::mounts::{Tree, folder};
 use super::sources::{READ_ONLY, WRITABLE};
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// The folder of the home that keeps both.

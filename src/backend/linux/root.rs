@@ -21,12 +21,12 @@ use bottle_contract::names;
 use rustix::fs::{CWD, Mode, OFlags, symlinkat};
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
-use super::failure::Step;
 use super::mounts::{Tree, file, folder, split};
 use super::sources::{READ_ONLY, Source, Sources};
 use super::spec::SandboxSpec;
 use super::sys::{Forbid, restrict_mount};
 use super::{devices, etc, prefix};
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Where a host keeps its programs and libraries. Not `/opt`: what an agent needs of it is exposed by name.

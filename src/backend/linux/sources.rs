@@ -7,11 +7,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::failure::Step;
 use super::image::mounted::Files;
 use super::mounts::Tree;
 use super::spec::SandboxSpec;
 use super::sys::Forbid;
+use crate::backend::local::failure::Step;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Read-only, and no device works.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use bottle_contract::names::Slug;
 
+use super::cgroups;
 use super::freeze::{self, REST};
 use super::labels::{self, Role};
 use super::runtime_folder::{self, Place, RUNTIME_FOLDER};
 use super::{Scope, copy, layers};
-use crate::backend::linux::groups;
 use crate::backend::{BackendError, LAYERS, Resource};
 use crate::host::process::ProcessId;
 
@@ -32,9 +32,9 @@ pub(crate) fn enumerate(scope: &Scope) -> Result<Vec<Resource>, BackendError> {
     let rests = freeze::rests(scope).map_err(|error| failed("snapshots", error))?;
     all.extend(rests.into_iter().map(|(slug, path)| resource(&slug, REST, text(&path))));
     let prefix = format!("bottle-{}-", scope.label);
-    let groups = groups::Groups::here().find(&prefix).into_iter().filter_map(|(name, path)| {
+    let groups = cgroups::Groups::here().find(&prefix).into_iter().filter_map(|(name, path)| {
         let slug = name.strip_prefix(&prefix)?.parse().ok()?;
-        Some(resource(&slug, groups::GROUP, text(&path)))
+        Some(resource(&slug, cgroups::GROUP, text(&path)))
     });
     all.extend(groups);
     Ok(all)
@@ -71,9 +71,9 @@ pub(crate) fn remove(scope: &Scope, resources: &[Resource]) -> Result<(), Backen
                 let own = freeze::is_rest_of(scope, &resource.slug, path);
                 note(&mut failures, resource, if own { layers::demolish(path) } else { Err(foreign()) });
             }
-            groups::GROUP => {
-                let own = groups::is_group(path, &scope.group(&resource.slug));
-                note(&mut failures, resource, if own { groups::remove(path) } else { Err(foreign()) });
+            cgroups::GROUP => {
+                let own = cgroups::is_group(path, &scope.group(&resource.slug));
+                note(&mut failures, resource, if own { cgroups::remove(path) } else { Err(foreign()) });
             }
             kind if Role::ALL.iter().any(|role| role.kind() == kind) => {}
             kind => failures.push(format!("{kind} {}: this backend makes no such thing", resource.id)),

@@ -16,8 +16,10 @@
 //! Nothing here isolates anything; that is the `linux` folder's work.
 
 pub mod bundle;
+pub(crate) mod cgroups;
 pub(crate) mod connect;
 mod copy;
+pub(crate) mod failure;
 pub(crate) mod freeze;
 pub(crate) mod inventory;
 pub(crate) mod labels;

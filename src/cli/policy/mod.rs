@@ -26,8 +26,9 @@ use super::style::Styles;
 use crate::host::{Host, OwnRules};
 use crate::instance::record::Record;
 use crate::instance::{State, Store};
+use crate::manifest::origin::Traced;
 use crate::plan::{self, Flags, Plan, Workspace};
-use crate::resolve::{ResolvedManifest, Traced};
+use crate::resolve::ResolvedManifest;
 
 /// Questions about what the proxy lets through.
 #[derive(Debug, Subcommand)]

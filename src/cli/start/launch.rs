@@ -16,12 +16,13 @@ use crate::cli::session::{Signals, interrupted};
 use crate::cli::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::host::process::ProcessId;
-use crate::host::secrets::{self, Ask, SecretError, Secrets};
 use crate::instance::{State, Store};
 use crate::keeper::client::{self, Launched};
-use crate::keeper::protocol::{KeeperEvent, LaunchFailure, LaunchOrder, Phase};
+use crate::keeper::protocol::{KeeperEvent, LaunchFailure, Phase};
+use crate::launch::order::LaunchOrder;
 use crate::plan::sensitive_env::{self, SensitiveEnv};
 use crate::plan::{Plan, Workspace};
+use crate::secrets::{self, Ask, SecretError, Secrets};
 
 /// How long an interrupted launch may take to undo what it made.
 const UNDONE_WITHIN: Duration = Duration::from_secs(30);

@@ -27,7 +27,7 @@ use crate::backend::{Backend, BackendError, BackendErrorKind, Origin};
 use crate::cli::completions;
 use crate::host::{Host, OwnRules, Settings};
 use crate::instance::{State, Store};
-use crate::keeper::protocol::{LaunchOrder, Resumed};
+use crate::launch::order::{LaunchOrder, Resumed};
 use crate::plan::{self, Flags, Plan, PlanError, Workspace};
 use crate::resolve::{BottleChoice, Resolved};
 

@@ -8,6 +8,7 @@ use bottle_contract::names::{Name, Slug};
 
 use super::preflight::answer;
 use super::{LabelColor, Start};
+use crate::backend::linux::program;
 use crate::cli::choice::manifests;
 use crate::cli::error::{CliError, Kind};
 use crate::cli::output::{Output, Styles};
@@ -17,7 +18,7 @@ use crate::cli::terminal::{TerminalUser, interactive};
 use crate::host::Host;
 use crate::instance::Store;
 use crate::manifest::{Kind as ManifestKind, Manifests, Place};
-use crate::provider::{self, program};
+use crate::provider::{self, ProviderConfig};
 use crate::resolve::{self, ResolveError, Resolved, Selection};
 
 /// Completes what was typed, where a user is there to be asked.
@@ -146,7 +147,7 @@ fn broken(choice: Choice, error: &ResolveError) -> Choice {
 }
 
 /// The program that an agent of this provider is started as.
-fn command(provider: &resolve::Provider) -> Option<String> {
+fn command(provider: &ProviderConfig) -> Option<String> {
     let run = provider::Run {
         provider,
         name: "",

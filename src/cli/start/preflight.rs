@@ -13,9 +13,9 @@ use crate::cli::output::{Output, Styles, inert};
 use crate::cli::session::{Signals, interrupted};
 use crate::cli::summary::{Summary, Tone, from_home, of_project};
 use crate::cli::terminal::{Decision, TerminalUser, interactive};
-use crate::host::secrets::describe;
 use crate::plan::{Plan, Workspace};
 use crate::resolve::{Resolved, ResolvedManifest, WeakeningSetting, explain, weakening_settings};
+use crate::secrets::describe;
 
 /// Everything a user decides on.
 pub(crate) struct View<'a> {

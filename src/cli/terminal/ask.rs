@@ -7,7 +7,7 @@ use bottle_contract::secret::Secret;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
 
-use crate::host::secrets::Ask;
+use crate::secrets::Ask;
 
 /// The longest answer; what is typed beyond is ignored.
 const ANSWER_MAX: usize = 64 * 1024;

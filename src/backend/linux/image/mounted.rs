@@ -21,12 +21,12 @@ use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
 
 use super::owners;
-use crate::backend::linux::failure::Step;
 use crate::backend::linux::mounts::{Tree, folder};
 use crate::backend::linux::sources::{READ_ONLY, Sources, WRITABLE};
 use crate::backend::linux::spec::{ImageSpec, SandboxSpec};
 use crate::backend::linux::sys::{Forbid, map_owners, restrict_mount};
 use crate::backend::linux::{devices, etc, root};
+use crate::backend::local::failure::Step;
 use crate::backend::local::layers::{COPY, UPPER, WORK};
 use crate::backend::local::spawn_ipc::SetupFailure;
 

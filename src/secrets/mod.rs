@@ -20,7 +20,7 @@ use tokio::io::AsyncReadExt;
 use zeroize::Zeroizing;
 
 use self::kept::Kept;
-use super::Host;
+use crate::host::Host;
 use crate::manifest::secret_ref::SecretRef;
 use crate::plan::{SecretNeed, SecretSource};
 
@@ -325,5 +325,4 @@ pub fn describe(source: &SecretSource) -> String {
 }
 
 #[cfg(test)]
-#[path = "secrets_tests.rs"]
 mod tests;

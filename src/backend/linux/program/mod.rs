@@ -1,13 +1,27 @@
 //! The agent's program: any program of the host, found where the user has it, run in a bottle unchanged.
+//!
+//! ```text
+//!   closure    the least that has to be visible for a program to run ([`bounds`] says what never is)
+//!     python, node, native, shebang   what the closure knows of installations
+//!     search     PATH as the user has it, version managers' shims looked through
+//! ```
+//! Nothing here runs a program of the host: what is needed is read off files, or it is not known.
+
+mod bounds;
+mod closure;
+mod native;
+mod node;
+mod python;
+mod search;
+mod shebang;
 
 use std::path::{Path, PathBuf};
 
 use bottle_contract::names::{AGENT_USER, RUN_DIR, WORKSPACE};
 
-use super::closure::{Closure, missing};
-use super::search;
 use crate::backend::{BackendError, Prepared};
 use crate::host::Host;
+use closure::{Closure, missing};
 
 /// Finds the program of an agent's argv and what it needs of the host.
 ///

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::backend::local::spawn_ipc::SetupFailure;
 
 /// Adds the step to a system error.
-pub(super) trait Step<T> {
+pub(crate) trait Step<T> {
     /// `cannot {what}: …`
     fn step(self, what: &str) -> Result<T, SetupFailure>;
 

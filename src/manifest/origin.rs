@@ -6,8 +6,7 @@ use std::sync::Arc;
 use bottle_contract::names::Name;
 use serde::{Serialize, Serializer};
 
-use super::linearise::Layer;
-use crate::manifest::{AgentManifest, Located, Position, Source};
+use super::{AgentManifest, Position, Source};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +30,6 @@ impl Origin {
     pub fn of_agent(agent: &AgentManifest, at: Position) -> Self {
         Self::File { source: agent.source.clone(), at, via: None }
     }
-
-    /// A place in a layer's file.
-    pub(super) fn of_layer(layer: &Layer, at: Position) -> Self {
-        Self::File { source: layer.body.source.clone(), at, via: layer.via.clone() }
-    }
 }
 
 /// A bottle that extends another, and how it was reached itself. Layers that were reached the same way
@@ -49,11 +43,6 @@ pub struct Via {
 }
 
 impl Via {
-    /// The way to what `layer` extends.
-    pub(super) fn after(layer: &Layer) -> Arc<Self> {
-        Arc::new(Self { name: layer.body.name.clone(), from: layer.via.clone() })
-    }
-
     /// The bottles on the way, from the one that was picked.
     #[must_use]
     pub fn names(&self) -> Vec<&Name> {
@@ -95,13 +84,5 @@ impl<T> Traced<T> {
     /// The product's own default.
     pub const fn default_of(value: T) -> Self {
         Self { value, origin: Origin::Default }
-    }
-
-    /// A value of a layer.
-    pub(super) fn of_layer(layer: &Layer, located: &Located<T>) -> Self
-    where
-        T: Clone,
-    {
-        Self { value: located.value.clone(), origin: Origin::of_layer(layer, located.at) }
     }
 }

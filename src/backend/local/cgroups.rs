@@ -25,7 +25,7 @@ use crate::plan::Resources;
 pub(crate) const GROUP: &str = "control-group";
 
 /// How an ordinary user comes to groups of their own.
-pub(super) const FIX: &str = "`systemd-run --user --scope -p Delegate=yes bottle start …` gives an ordinary user control \
+pub(crate) const FIX: &str = "`systemd-run --user --scope -p Delegate=yes bottle start …` gives an ordinary user control \
     groups of their own; or start it as root, or use another backend";
 
 /// Where the kernel shows them.
@@ -113,7 +113,7 @@ impl Groups {
     ///
     /// # Errors
     /// [`BackendError`] when one that can be made is not.
-    pub(super) fn make(
+    pub(crate) fn make(
         &self,
         name: &str,
         asked: &Resources,
@@ -169,7 +169,7 @@ impl Groups {
     }
 
     /// The limit for which the kernel killed processes of this group.
-    pub(super) fn overrun(&self, name: &str) -> Option<Overrun> {
+    pub(crate) fn overrun(&self, name: &str) -> Option<Overrun> {
         let (_, parent) = self.parents.iter().find(|(kind, _)| *kind == Controller::Memory)?;
         let folder = parent.join(name);
         let (limit, events) = match self.version {
@@ -201,12 +201,12 @@ impl Groups {
 
 impl Made {
     /// Whether this is limited.
-    pub(super) fn limits(&self, controller: Controller) -> bool {
+    pub(crate) fn limits(&self, controller: Controller) -> bool {
         self.0.iter().any(|(kind, _)| *kind == controller)
     }
 
     /// The files by which a process joins them.
-    pub(super) fn joined(&self) -> Vec<PathBuf> {
+    pub(crate) fn joined(&self) -> Vec<PathBuf> {
         let mut files: Vec<PathBuf> = self.0.iter().map(|(_, folder)| folder.join("cgroup.procs")).collect();
         files.dedup();
         files
@@ -217,7 +217,7 @@ impl Made {
 ///
 /// # Errors
 /// [`SetupFailure`] naming the group.
-pub(super) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
+pub(crate) fn join(groups: &[PathBuf]) -> Result<(), SetupFailure> {
     for group in groups {
         // 0 is the process that writes.
         fs::write(group, "0").step_at("join", group)?;

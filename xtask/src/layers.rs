@@ -1,0 +1,140 @@
+//! `cargo xtask layers`: the order of the program's modules, and the imports that break it.
+//!
+//! A module imports from modules above it in [`LAYERS`] only, so that the data flows one way and no two modules
+//! depend on each other. Test code may import anything.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::broken::root;
+
+/// The modules of `src`, the lowest first.
+const LAYERS: [&str; 15] = [
+    "suggest", "archive", "host", "manifest", "provider", "resolve", "forge", "plan", "secrets", "backend",
+    "instance", "learn", "launch", "keeper", "cli",
+];
+
+/// Imports of one file: the modules of this crate that it names.
+type Imports = Vec<(String, String)>;
+
+/// Prints each module with its imports.
+///
+/// # Errors
+/// When a module imports from one below it, or the sources cannot be read.
+pub(crate) fn run() -> Result<()> {
+    let imports = imports(&root()?.join("src"))?;
+    let mut graph: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for (file, module) in &imports {
+        let modules = graph.entry(layer(module_of(file))?).or_default();
+        if !modules.contains(&module.as_str()) {
+            modules.push(module);
+        }
+    }
+    for (layer, modules) in graph {
+        println!("{:<10} {}", LAYERS[layer], modules.join(" "));
+    }
+    let upward = upward(&imports)?;
+    ensure!(upward.is_empty(), "imports against the order:\n{}", upward.join("\n"));
+    Ok(())
+}
+
+/// The top module that a file belongs to.
+fn module_of(file: &str) -> &str {
+    file.split('/').next().unwrap_or_default().trim_end_matches(".rs")
+}
+
+fn layer(module: &str) -> Result<usize> {
+    let found = LAYERS.iter().position(|layer| *layer == module);
+    found.with_context(|| format!("`{module}` has no place in LAYERS of xtask/src/layers.rs"))
+}
+
+/// Imports from a module below the importing one, as `FILE imports MODULE`.
+fn upward(imports: &Imports) -> Result<Vec<String>> {
+    let mut upward = Vec::new();
+    for (file, module) in imports {
+        if layer(module)? > layer(module_of(file))? {
+            upward.push(format!("src/{file} imports {module}"));
+        }
+    }
+    Ok(upward)
+}
+
+/// What every file under `folder` imports, tests left out.
+fn imports(folder: &Path) -> Result<Imports> {
+    let mut imports = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        for entry in fs::read_dir(&at).with_context(|| format!("cannot list {}", at.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = path.strip_prefix(folder)?.to_string_lossy().into_owned();
+            let is_test = file.ends_with("tests.rs") || file == "main.rs" || file == "lib.rs";
+            if !file.ends_with(".rs") || is_test {
+                continue;
+            }
+            let text =
+                fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            let modules = modules(&text).into_iter().filter(|module| module != module_of(&file));
+            imports.extend(modules.map(|module| (file.clone(), module)));
+        }
+    }
+    if imports.is_empty() {
+        bail!("{} holds no imports", folder.display());
+    }
+    imports.sort();
+    imports.dedup();
+    Ok(imports)
+}
+
+/// The modules that come after `crate::` in the code before the test module.
+fn modules(text: &str) -> Vec<String> {
+    let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let code: Vec<&str> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+    let code = code.join("\n");
+    let name =
+        |rest: &str| rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '_').collect::<String>();
+    let mut modules = Vec::new();
+    for rest in code.split("crate::").skip(1) {
+        match rest.strip_prefix('{').and_then(|list| list.split(';').next()) {
+            Some(list) => modules.extend(list.split(',').map(|item| name(item.trim_start()))),
+            None => modules.push(name(rest)),
+        }
+    }
+    modules.retain(|module| !module.is_empty());
+    modules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_import_from_modules_above_them() {
+        let imports = imports(&root().expect("root").join("src")).expect("imports");
+        assert!(imports.len() > 200, "{}", imports.len());
+        assert_eq!(upward(&imports).expect("known modules"), [""; 0]);
+    }
+
+    #[test]
+    fn an_import_against_the_order_is_found_in_every_spelling() {
+        for text in [
+            "use crate::cli::Tone;",
+            "use crate::{host, cli};",
+            "fn f() { crate::cli::run() }",
+            "use crate::{\n    cli::Tone,\n    host,\n};\n",
+        ] {
+            let found = modules(text).into_iter().map(|module| ("host/mod.rs".to_owned(), module)).collect();
+            let found = upward(&found).expect("known modules");
+            assert_eq!(found, ["src/host/mod.rs imports cli"], "{text}");
+        }
+        let unseen = "// crate::cli\nuse std::fs;\n#[cfg(test)]\nmod tests { use crate::cli::Tone; }\n";
+        assert_eq!(modules(unseen), [""; 0]);
+        assert!(upward(&vec![("host/mod.rs".to_owned(), "new".to_owned())]).is_err());
+    }
+}
