@@ -1,4 +1,4 @@
-//! The provisioned proxy: all that a request needs on its way through.
+//! Builds the proxy from what the keeper provisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::upstream::trust::{Trust, TrustError};
 use crate::usage::Outbox;
 use crate::vault::Vault;
 
-/// Everything that was provisioned, and what is made of it.
+/// The provisioned proxy: the state that every request shares.
 pub(crate) struct Egress {
     pub(crate) live: Live,
     pub(crate) vault: Vault,
@@ -40,13 +40,13 @@ pub(crate) struct Egress {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
-    /// By the number of a known secret: whether it is a credential that the agent does not hold.
+    /// For each known secret, by its number: whether it is a credential that the agent does not have.
     pub(crate) guarded: Vec<bool>,
-    /// Places for requests under way.
+    /// One permit for each request in flight.
     pub(crate) requests: Arc<Semaphore>,
 }
 
-/// What was provisioned cannot be used.
+/// The provisioned configuration is not usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
     #[error("routes: {0}")]
@@ -68,10 +68,10 @@ pub(crate) enum ProvisionError {
 }
 
 impl Egress {
-    /// Makes the proxy of what the keeper provisioned. Nothing listens yet.
+    /// Builds the proxy from `provision`. It does not listen yet.
     ///
     /// # Errors
-    /// [`ProvisionError`] naming the part that cannot be used.
+    /// [`ProvisionError`] naming the part that is not usable.
     pub(crate) fn provision(
         provision: Provision,
         config: &EgressConfig,

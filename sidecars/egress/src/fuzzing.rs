@@ -1,5 +1,5 @@
-//! Entries for the fuzzers in `fuzz/`: what reads bytes of a bottle or of a site. Each panics when what it promises
-//! does not hold. Their corpora are run by this crate's tests too.
+//! Entry points of the fuzzers in `fuzz/`: parsers that read bytes from a bottle or a site. Each panics when its
+//! property fails. This crate's tests run the corpora too.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -24,19 +24,19 @@ use crate::request::messages;
 use crate::test_proxy::{self, Opened};
 use crate::tls::hello::{self, Opening};
 
-/// How long an answer to a connection that says no more may take.
+/// Deadline of the response after the last byte of a connection.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The first bytes of a connection. TLS that is not opened goes on as it came.
+/// Parses the first bytes of a connection. Passed-through TLS keeps every byte.
 ///
 /// # Panics
-/// When a byte is missing or another one.
+/// When a byte is missing or changed.
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
         let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
         let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
         let say = async {
-            // A reader that goes away early is allowed to.
+            // The reader may close early.
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
@@ -52,11 +52,11 @@ pub fn client_hello(bytes: &[u8]) {
     });
 }
 
-/// Content codings, of which the first byte names up to two; the second says how long pieces are.
+/// Decodes content codings. The first byte names up to two, the second sets the chunk length.
 ///
 /// # Panics
-/// When the text depends on how it was cut. Whether a fault in it is seen may: one that reaches before the beginning
-/// of a bare deflate stream, which has no sum, is found in a large piece only.
+/// When the text depends on the chunk length. Only error detection may: flate2 finds a reference before the beginning
+/// of a bare deflate stream, which has no checksum, in large chunks only.
 pub fn decoders(bytes: &[u8]) {
     let [which, cut, coded @ ..] = bytes else { return };
     let coding = |bits: u8| match bits & 7 {
@@ -83,7 +83,7 @@ pub fn decoders(bytes: &[u8]) {
     }
 }
 
-/// Frames of a WebSocket, as a bottle sends them, and what is looked for in its messages.
+/// Parses WebSocket frames from a bottle and scans their messages.
 pub fn messages(bytes: &[u8]) {
     static SCANNER: LazyLock<Arc<Scanner>> = LazyLock::new(|| {
         let known = KnownSecrets::new([&Secret::new("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc".to_owned())]);
@@ -102,16 +102,16 @@ pub fn messages(bytes: &[u8]) {
     });
 }
 
-/// A connection to a port of the proxy that the first byte chooses. One route, to nobody.
+/// Opens a connection to the proxy port that the first byte chooses. Its one route has no server behind it.
 ///
 /// # Panics
-/// When it is not over soon after its last byte.
+/// When the proxy does not close soon after the last byte.
 pub fn connection(bytes: &[u8]) {
-    /// One proxy for all connections: to make it takes longer than to read most of them.
+    /// One proxy for all connections: setting it up takes longer than most of them.
     static PROXY: LazyLock<(Runtime, Opened)> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        // Nobody listens there.
+        // No server listens there.
         let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
         let proxy = runtime.block_on(Opened::with(test_proxy::provision(yaml)));
         (runtime, proxy)

@@ -1,11 +1,9 @@
-//! The routes that requests are decided by, right now.
+//! Holds the current routes and the one-time grants.
 //!
-//! Replaced as a whole: a request takes the state that is current when it is decided and keeps it to its
-//! end, the next one takes the next. Routes that cannot be read, or that would move a credential, change
-//! nothing.
+//! Routes are replaced as a whole: a request uses the routes that are current at its decision to its end. Routes that
+//! do not parse, or that would move a credential, change nothing.
 //!
-//! What a user allowed for one request lies beside them: a request that the routes refuse may pass by it, and
-//! then nothing else does.
+//! A one-time grant lets a single request pass that the routes deny.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,27 +16,27 @@ use bottle_contract::session::bundle::{self, BundleEvent, Routes};
 
 use crate::upstream::Target;
 
-/// Routes under their number.
+/// The routes of one revision.
 #[derive(Debug)]
 pub(crate) struct Current {
-    /// The number that the keeper gave them.
+    /// The revision that the keeper assigned.
     pub(crate) revision: u64,
     /// The routes.
     pub(crate) table: RouteTable,
-    /// What may pass once beside them, the oldest first.
+    /// One-time grants, the oldest first.
     pub(crate) once: Vec<Arc<OneTimeGrant>>,
 }
 
-/// What a user allowed for one request.
+/// A user's permission for a single request.
 #[derive(Debug)]
 pub(crate) struct OneTimeGrant {
     proposal: Id,
     table: RouteTable,
-    /// Shared by every state of the routes that has it.
+    /// Shared by every revision that contains this grant.
     spent: Arc<AtomicBool>,
 }
 
-/// The right of one request to pass by a [`OneTimeGrant`]. Dropped, another request has it again.
+/// One request's claim on a [`OneTimeGrant`]. Dropping it unspent releases the grant.
 #[derive(Debug)]
 pub(crate) struct Turn {
     once: Arc<OneTimeGrant>,
@@ -46,24 +44,24 @@ pub(crate) struct Turn {
 }
 
 impl OneTimeGrant {
-    /// The routes with what may pass once.
+    /// The routes including the grant's.
     pub(crate) fn table(&self) -> &RouteTable {
         &self.table
     }
 
-    /// Takes it for one request; none when another one has it.
+    /// Claims the grant for one request; `None` while another request has it.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Turn> {
         (!self.spent.swap(true, Ordering::AcqRel)).then(|| Turn { once: Arc::clone(self), passed: false })
     }
 }
 
 impl Turn {
-    /// The routes that the request goes by.
+    /// The routes that this request is decided by.
     pub(crate) fn table(&self) -> &RouteTable {
         self.once.table()
     }
 
-    /// The request passes, and no other does. Names the question whose answer allowed it.
+    /// Uses the grant up. Returns the id of the proposal that it came from.
     pub(crate) fn spend(mut self) -> Id {
         self.passed = true;
         self.once.proposal.clone()
@@ -78,36 +76,36 @@ impl Drop for Turn {
     }
 }
 
-/// The current routes, and the places that credentials are bound to for good.
+/// The current routes, and the bindings of credentials, which never change.
 pub(crate) struct Live {
     current: RwLock<Arc<Current>>,
     bindings: Vec<Binding>,
 }
 
 impl Live {
-    /// The first routes.
+    /// Starts with the first routes.
     ///
     /// # Errors
-    /// A fragment saying what is wrong with them.
+    /// A message naming what is wrong with them.
     pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, String> {
         let current = RwLock::new(Arc::new(read(routes, &bindings, &[])?));
         Ok(Self { current, bindings })
     }
 
-    /// What the next request is decided by.
+    /// The routes for the next request.
     pub(crate) fn current(&self) -> Arc<Current> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The number of the current routes.
+    /// The revision of the current routes.
     pub(crate) fn revision(&self) -> u64 {
         self.current().revision
     }
 
-    /// Makes `routes` the current ones. The same number again is an older message and refused.
+    /// Replaces the routes. A revision that is not newer is a stale message and is rejected.
     ///
     /// # Errors
-    /// A fragment saying why the ones before stay.
+    /// A message saying why the current routes stay.
     pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, String> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let new = read(routes, &self.bindings, &current.once)?;
@@ -121,7 +119,7 @@ impl Live {
     }
 }
 
-/// Where `route` leads a request for `host` and `port`.
+/// The upstream target of a request for `host` and `port` on `route`.
 pub(crate) fn target(route: &Route, host: &str, port: u16, tls: bool) -> Target {
     let connect_to = route.connect_to.as_ref().map(|to| (to.host.clone(), to.port));
     Target { host: host.to_owned(), port, tls, private: route.private, connect_to }
@@ -134,7 +132,7 @@ fn read(routes: &Routes, bindings: &[Binding], before: &[Arc<OneTimeGrant>]) -> 
     Ok(Current { revision: routes.revision, table, once })
 }
 
-/// What was spent before stays so, however often it is sent.
+/// A grant that was spent in an earlier revision stays spent.
 fn read_once(
     once: &bundle::OneTimeGrant,
     table: &RouteTable,

@@ -1,4 +1,4 @@
-//! A proxy that is open in a folder of its own: for this crate's tests and for the fuzzers.
+//! A proxy that listens in a temporary folder, for this crate's tests and the fuzzers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use crate::listener::serve;
 use crate::report::backlog::Backlog;
 use crate::usage::Outbox;
 
-/// See the module.
+/// A provisioned proxy and the channels that tests observe it by.
 #[cfg_attr(not(test), expect(dead_code, reason = "fuzzers look at no events"))]
 pub(crate) struct Opened {
     pub(crate) egress: Arc<Egress>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) questions: Questions,
-    /// Where its sockets and logs are.
+    /// Contains its sockets and logs.
     pub(crate) folder: TempDir,
 }
 
 impl Opened {
-    /// Provisions a proxy and opens it.
+    /// Provisions a proxy and opens its listeners.
     pub(crate) async fn with(provision: Provision) -> Self {
         Self::locking(provision, None).await
     }
 
-    /// The same, and so many hits lock it.
+    /// As [`Self::with`], with a lockout after `lock_after` hits.
     pub(crate) async fn locking(provision: Provision, lock_after: Option<usize>) -> Self {
         let closed = Self::closed(provision, lock_after);
         closed.open().await;
         closed
     }
 
-    /// The same, and names are looked up there.
+    /// As [`Self::with`], with `server` as the name server.
     #[cfg(test)]
     pub(crate) async fn resolving(provision: Provision, server: std::net::SocketAddr) -> Self {
         let mut closed = Self::closed(provision, None);
@@ -62,7 +62,7 @@ impl Opened {
     }
 }
 
-/// The same proxy while nothing listens.
+/// Provisions the proxy without listeners.
 pub(crate) fn provisioned(
     provision: Provision,
     folder: &Path,
@@ -86,7 +86,7 @@ fn proxy_in(folder: &Path) -> ListenerConfig {
     ListenerConfig::Socket { folder: folder.to_owned() }
 }
 
-/// These routes and nothing else.
+/// Provisions `yaml` and nothing else.
 pub(crate) fn provision(yaml: &str) -> Provision {
     Provision::of_routes("test".parse().expect("slug"), yaml.to_owned())
 }

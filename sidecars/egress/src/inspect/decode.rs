@@ -1,7 +1,7 @@
-//! Content codings undone, piece by piece and within bounds.
+//! Decodes content codings as a stream, within bounds.
 //!
-//! Nothing that comes in can make more than a fixed buffer of memory, and what comes out is counted: text
-//! that grows beyond all reason is a bomb and nothing of it passes.
+//! No input makes a decoder allocate more than a fixed buffer, and the output is counted: text that grows beyond the
+//! permitted ratio is a decompression bomb and is rejected.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
@@ -9,31 +9,31 @@ use ruzstd::decoding::FrameDecoder;
 
 use super::unreadable::Unreadable;
 
-/// Bytes that come out of a decoder at a time.
+/// Bytes that a decoder outputs at a time.
 const OUT: usize = 32 << 10;
-/// Text may always grow to this size.
+/// Text up to this size is always permitted.
 pub(super) const FREE: u64 = 16 << 20;
-/// Beyond, to so many times of what came in. Logs and generated code reach 40; a bomb 1,000.
+/// Above it, text may be so many times the input's length. Logs and generated code reach 40, a bomb 1,000.
 pub(super) const TIMES: u64 = 100;
-/// The longest head of a gzip member; names and comments are in it.
+/// The longest header of a gzip member, with its name and comment.
 const GZIP_HEAD: usize = 64 << 10;
-/// What RFC 8878 asks every decoder to take, and no more.
+/// The window that RFC 8878 requires every decoder to support.
 const ZSTD_WINDOW: u64 = 8 << 20;
 /// The longest text of one block (RFC 8878, 3.1.1.2.4).
 const ZSTD_BLOCK: u64 = 128 << 10;
 
-/// A content coding that the proxy reads.
+/// A content coding that the proxy decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
-    /// zlib, and the bare stream that some servers send under that name.
+    /// zlib, and the bare deflate stream that some servers send under that name.
     Deflate,
     Brotli,
     Zstd,
 }
 
 impl Coding {
-    /// By its name in `Content-Encoding`.
+    /// The coding with this name in `Content-Encoding`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "gzip" | "x-gzip" => Self::Gzip,
@@ -44,13 +44,13 @@ impl Coding {
         })
     }
 
-    /// Whether its decoder gives all of the text that its input has so far.
+    /// Whether its decoder outputs all text that the input so far contains.
     pub(crate) fn streams(self) -> bool {
         self != Self::Zstd
     }
 }
 
-/// Undoes one coding.
+/// Decodes one coding.
 pub(crate) struct Decoder {
     inner: Inner,
     came: u64,
@@ -67,7 +67,7 @@ enum Inner {
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Takes what was decoded.
+/// Receives decoded text.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> Result<(), Unreadable>;
 
 impl Decoder {
@@ -85,17 +85,17 @@ impl Decoder {
         Self { inner, came: 0, went: 0, out: vec![0; OUT] }
     }
 
-    /// A bare deflate stream, as archives hold them.
+    /// A decoder of a bare deflate stream, as in archives.
     pub(crate) fn bare_deflate() -> Self {
         let stream = Some(Box::new(Decompress::new(false)));
         let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
         Self { inner, came: 0, went: 0, out: vec![0; OUT] }
     }
 
-    /// Decodes the next piece.
+    /// Decodes the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]: it is not in this coding, or grows too much.
+    /// [`Unreadable`]: the input is not in this coding, or grows too much.
     pub(crate) fn feed(&mut self, input: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
         self.came += input.len() as u64;
         let most = FREE.max(self.came.saturating_mul(TIMES));
@@ -137,8 +137,8 @@ impl Decoder {
         }
     }
 
-    /// The same for a bare deflate stream in the midst of other text: bytes used, and whether it ended there.
-    /// Other codings use all.
+    /// As [`feed`](Self::feed), for a bare deflate stream with other data behind it: returns the bytes used, and
+    /// whether the stream ended there. Other codings use all bytes.
     ///
     /// # Errors
     /// As [`feed`](Self::feed).
@@ -159,7 +159,7 @@ impl Decoder {
         })
     }
 
-    /// Bytes of text, at most, that the input has and that were not given yet: of zstd a window and a block.
+    /// The most bytes of text that the decoder may withhold: a window and a block for zstd, else none.
     pub(crate) fn behind(&self) -> u64 {
         match &self.inner {
             Inner::Zstd(zstd) if !zstd.is_whole() => ZSTD_WINDOW + ZSTD_BLOCK,
@@ -167,7 +167,7 @@ impl Decoder {
         }
     }
 
-    /// Whether what was fed is whole.
+    /// Whether the input so far is complete.
     pub(crate) fn is_whole(&self) -> bool {
         match &self.inner {
             Inner::Gzip(gzip) => gzip.is_whole(),
@@ -178,7 +178,7 @@ impl Decoder {
     }
 }
 
-/// Bytes used, and whether the stream has ended.
+/// Returns the bytes used, and whether the stream ended.
 fn inflate(
     stream: &mut Decompress,
     input: &[u8],
@@ -223,15 +223,15 @@ fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> R
     }
 }
 
-/// Members of gzip, one after the other.
+/// Consecutive gzip members.
 #[derive(Default)]
 struct Gzip {
-    /// What of a member's head or tail is there.
+    /// The received part of a member's header or trailer.
     held: Vec<u8>,
     stream: Option<Box<Decompress>>,
-    /// Of the member's text: what its tail has to say.
+    /// Checksum and length of the member's text, which its trailer repeats.
     sum: Crc,
-    /// The eight bytes after a member are awaited.
+    /// The eight bytes of the trailer are next.
     tail: bool,
     members: usize,
 }
@@ -258,7 +258,7 @@ impl Gzip {
                 self.held.extend_from_slice(now);
                 input = later;
                 if self.held.len() == 8 {
-                    // A damaged text may have been read as another one, by how it was cut.
+                    // Corrupt data may decode to different text, depending on how it was split.
                     let said = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
                     if said != self.held {
                         return Err(Unreadable::Broken);
@@ -271,7 +271,7 @@ impl Gzip {
                 continue;
             }
             if self.members > 0 && self.held.is_empty() && input.iter().all(|byte| *byte == 0) {
-                // Padding, as tapes leave it.
+                // Padding, as tapes have it.
                 return Ok(());
             }
             if self.held.is_empty()
@@ -286,7 +286,7 @@ impl Gzip {
             let Some(head) = gzip_head(&self.held)? else {
                 return if self.held.len() >= GZIP_HEAD { Err(Unreadable::Broken) } else { Ok(()) };
             };
-            // What was there before was no whole head.
+            // The bytes before were an incomplete header.
             input = &input[head.saturating_sub(before)..];
             self.held.clear();
             self.stream = Some(Box::new(Decompress::new(false)));
@@ -299,7 +299,7 @@ impl Gzip {
     }
 }
 
-/// The length of a member's head, as RFC 1952 has it; none while it is not all there.
+/// The length of a member's header (RFC 1952); `None` while it is incomplete.
 pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     let mark = &text[..text.len().min(3)];
     if !b"\x1f\x8b\x08".starts_with(mark) {
@@ -325,12 +325,12 @@ pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     Ok((at <= text.len()).then_some(at))
 }
 
-/// Frames of zstd. The library wants whole blocks and decodes all that it gets at once, so that it gets one.
+/// Zstd frames. The library decodes all blocks of its input at once, so it receives them one by one.
 #[derive(Default)]
 struct Zstd {
     held: Vec<u8>,
     frame: Option<Frame>,
-    /// Bytes of a frame that holds no text.
+    /// Remaining bytes of a skippable frame.
     skip: u64,
 }
 
@@ -350,7 +350,7 @@ impl Zstd {
         Ok(())
     }
 
-    /// Decodes what stands whole at `at`; none when more has to come.
+    /// Decodes the complete item at `at`; `None` while it is incomplete.
     fn step(&mut self, at: usize, out: &mut [u8], sink: Sink<'_>) -> Result<Option<usize>, Unreadable> {
         let text = &self.held[at..];
         if text.is_empty() {
@@ -382,7 +382,7 @@ impl Zstd {
         Ok(Some(length))
     }
 
-    /// Reads the head of a frame.
+    /// Reads the header of a frame.
     fn open(&mut self, at: usize) -> Result<Option<usize>, Unreadable> {
         let text = &self.held[at..];
         let Some(mark) = text.first_chunk::<4>() else { return Ok(None) };
@@ -442,7 +442,7 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// `text` as brotli without compression: stored pieces, as RFC 7932 has them.
+    /// `text` as brotli without compression: stored blocks, as in RFC 7932.
     fn brotli(text: &[u8]) -> Vec<u8> {
         assert!((1..=65536).contains(&text.len()));
         let size = text.len() - 1;

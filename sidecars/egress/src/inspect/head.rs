@@ -1,5 +1,5 @@
-//! The head of a request, or its trailers, looked through as one text: two halves of a secret in two
-//! headers are found as if they stood in one.
+//! Scans a request's head, or its trailers, as one text: a secret that is split over two headers is found as if it
+//! were in one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::rewritten::within;
 
-/// Line breaks that are taken out of one part; with more it is refused.
+/// Line breaks that are removed from one part; further ones deny the request.
 const BREAKS: usize = 64;
 
-/// A head, ready to be looked through.
+/// A head, ready to be scanned.
 pub(crate) struct Head {
     text: Vec<u8>,
     parts: Vec<Part>,
@@ -24,33 +24,33 @@ struct Part {
     place: Place,
 }
 
-/// A part of a head.
+/// The location of a part in the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Method,
     Host,
     Path,
     Query,
-    /// The name of the header with this number.
+    /// The name of the header with this index.
     Name(usize),
     /// Its value.
     Value(usize),
 }
 
-/// What leaves of a head. Headers that are taken out on the way are not looked at.
+/// The head as it is sent. Headers that the proxy strips are not scanned.
 pub(crate) struct Leaving<'h> {
     /// Empty for trailers.
     pub(crate) host: &'h str,
     pub(crate) path: &'h str,
     pub(crate) query: Option<&'h str>,
     pub(crate) headers: &'h HeaderMap,
-    /// Whether a header leaves.
+    /// Whether a header is sent.
     pub(crate) leaves: &'h dyn Fn(&HeaderName) -> bool,
 }
 
-/// A head with what was found taken out of it.
+/// A head with the findings redacted.
 pub(crate) struct Rewritten {
-    /// For whoever is told of it: no other method is ever sent.
+    /// For reports only: no other method is ever sent.
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
@@ -58,12 +58,12 @@ pub(crate) struct Rewritten {
 }
 
 impl Head {
-    /// Puts the head together.
+    /// Joins the parts of the head.
     pub(crate) fn of(leaving: &Leaving<'_>) -> Self {
         Self::with_method("", leaving)
     }
 
-    /// The same of a request, whose method leaves as it was written.
+    /// As [`Self::of`], with the method of a request.
     pub(crate) fn with_method(method: &str, leaving: &Leaving<'_>) -> Self {
         let mut head = Self { text: Vec::with_capacity(1024), parts: Vec::new(), structure: Vec::new() };
         head.add(Place::Method, method.as_bytes());
@@ -93,19 +93,19 @@ impl Head {
         self.text.push(if matches!(place, Place::Name(_)) { b':' } else { b'\n' });
     }
 
-    /// What is in it that should not be; line breaks are looked for without a scanner too.
+    /// The findings in the head. Line breaks are found without a scanner too.
     pub(crate) fn look(&self, scanner: Option<&Arc<Scanner>>) -> Vec<Finding> {
         let mut found = scanner.map(|scanner| scanner.scan(&self.text).findings).unwrap_or_default();
         found.extend(self.structure.iter().cloned());
         found
     }
 
-    /// What a finding spans.
+    /// The text that a finding matched.
     pub(crate) fn said(&self, finding: &Finding) -> &[u8] {
         &self.text[finding.span.within(self.text.len())]
     }
 
-    /// Where a finding begins, in words.
+    /// Describes where a finding begins.
     pub(crate) fn place(&self, finding: &Finding, headers: &HeaderMap) -> String {
         let at = finding.span.within(self.text.len()).start;
         let place = self.parts.iter().find(|part| at < part.range.end).map(|part| part.place);
@@ -121,12 +121,13 @@ impl Head {
             Some(Place::Path) => "the path".to_owned(),
             Some(Place::Query) => "the query".to_owned(),
             Some(Place::Value(number)) => header(number),
-            // The name may be what was found.
+            // The name itself may be the secret.
             Some(Place::Name(_)) | None => "a header".to_owned(),
         }
     }
 
-    /// The head without what `found` may not pass. Method and host stay: no other would be asked.
+    /// The head with the blocking findings redacted. Method and host stay, because the request would be a different
+    /// one.
     pub(crate) fn without(&self, found: &[Finding], leaving: &Leaving<'_>) -> Rewritten {
         let mut made = Rewritten {
             method: String::new(),
@@ -163,7 +164,7 @@ impl Head {
         made
     }
 
-    /// The findings that may not pass and touch this part, by their places in it.
+    /// The blocking findings that overlap this part, with spans relative to it.
     fn touching(&self, found: &[Finding], part: &Range<usize>) -> Vec<Finding> {
         let blocks = found.iter().filter(|finding| finding.severity == Severity::Block);
         blocks.filter_map(|finding| within(finding, part.clone())).collect()
@@ -179,7 +180,7 @@ impl Place {
         }
     }
 
-    /// A text of this place without what was found, and without any line break.
+    /// `text` of this location without the findings, and without line breaks.
     fn rewritten(self, text: &[u8], found: &[Finding]) -> Vec<u8> {
         let shape = if matches!(self, Self::Value(_)) { Shape::Text } else { Shape::Url };
         let mut text = rewrite(text, found, shape);
@@ -193,7 +194,7 @@ impl Place {
     }
 }
 
-/// `headers` with some values replaced and, where there is none, left out.
+/// `headers` with some values replaced; `None` removes a header.
 fn replaced(headers: &HeaderMap, values: &[(usize, Option<HeaderValue>)]) -> HeaderMap {
     let mut made = HeaderMap::with_capacity(headers.len());
     for (number, (name, value)) in headers.iter().enumerate() {
@@ -220,7 +221,7 @@ mod tests {
     fn a_secret_is_found_and_taken_out_wherever_it_stands() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
-        // The first holds twelve characters of what is private.
+        // The first half holds twelve characters of the secret part.
         let halves = SECRET.split_at(16);
         let header = |name: &'static str, value: &str| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).expect("value"))

@@ -1,8 +1,8 @@
-//! Compressed files inside a text, wherever they begin: uploads, parts of a form, entries of an archive.
+//! Scans compressed files inside a text, wherever they begin: uploads, form parts, archive entries.
 //!
-//! Found by the marks with which they begin. A mark that begins nothing is text like any other and hides nothing
-//! that comes after it; what does not open (a password, a rare method) is looked at as it is, so that entries'
-//! names are seen in any case. What is more than anybody looks at is refused, never passed unseen.
+//! Files are found by their magic numbers. A magic number without a file is ordinary text and hides nothing behind it.
+//! A file that cannot be decoded (a password, a rare method) is scanned as it is, so entry names are always seen. A
+//! text with more files than the limits is denied, never forwarded unscanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,18 +12,18 @@ use bottle_scan::{Finding, Scanner, Severity, Stream};
 use super::decode::{Coding, Decoder, FREE, TIMES, gzip_head};
 use super::unreadable::Unreadable;
 
-/// Files within files. An archive in an archive in a layer of an image is as deep.
+/// Nesting depth of files. An archive in an archive in an image layer is as deep.
 const DEPTH: usize = 6;
-/// Files in one body, on all levels. What has more is refused: each costs more than its bytes.
+/// Files in one body, on all levels: each costs more than its bytes.
 const FILES: usize = 1 << 16;
-/// Files that are open at once, on all levels: each byte of a text is given to all of them. Bytes that only look
-/// like the beginning of a file are none soon, so that many at once are made to hide one.
+/// Open files at once, on all levels: each receives every byte of the text. Bytes that resemble the beginning of a
+/// file fail soon, so many at once are an attempt to hide one.
 const OPEN: usize = 64;
-/// Bytes that a mark may be long, less one.
+/// The longest magic number, less one byte.
 const LAP: usize = 3;
-/// The longest head between a mark and what is compressed.
+/// The longest header between a magic number and the compressed data.
 const HEAD: usize = 192 << 10;
-/// So many bytes of a head are looked at first, and twice as many each time after.
+/// Bytes of a header at its first parse; doubled for each further one.
 const FIRST: usize = 32;
 
 const GZIP: &[u8] = b"\x1f\x8b\x08";
@@ -31,24 +31,24 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const ZIP: &[u8] = b"PK\x03\x04";
 const MARKS: [&[u8]; 3] = [GZIP, ZSTD, ZIP];
 
-/// Looks for files in a text and into them. Every mark is followed, also one within what an earlier one opened:
-/// which of them begins a file is known only at its end.
+/// Finds and scans files in a text. Every magic number is followed, also inside another file: only a file's end shows
+/// whether it was one.
 pub(super) struct Nested {
     scanner: Arc<Scanner>,
     budget: Arc<Budget>,
     depth: usize,
     candidates: Vec<Candidate>,
-    /// The last bytes of the text so far, where a mark may begin.
+    /// The last bytes of the text, where a magic number may begin.
     lap: Vec<u8>,
     found: Vec<Finding>,
 }
 
-/// What all files of one body may cost together.
+/// The shared limits of all files in one body.
 #[derive(Default)]
 struct Budget {
     files: AtomicUsize,
     open: AtomicUsize,
-    /// Bytes of the body, and bytes that came out of its files.
+    /// Bytes of the body, and bytes decoded from its files.
     came: AtomicU64,
     went: AtomicU64,
 }
@@ -71,10 +71,10 @@ impl Budget {
     }
 }
 
-/// What begins at a mark: a head that is not all there yet, then a file.
+/// A magic number's candidate: an incomplete header, then a file.
 struct Candidate {
     held: Vec<u8>,
-    /// How much has to be there before the head is looked at again.
+    /// Bytes needed before the header is parsed again.
     wanted: usize,
     file: Option<Box<File>>,
 }
@@ -85,13 +85,13 @@ struct File {
     nested: Nested,
 }
 
-/// What a head says.
+/// A parsed header.
 enum Opened {
-    /// More of it has to come.
+    /// The header is incomplete.
     Not,
-    /// It begins no file that can be opened.
+    /// It begins no file that can be decoded.
     Nothing,
-    /// So many bytes of head.
+    /// A decoder, and the header's length.
     File(Box<Decoder>, usize),
 }
 
@@ -115,15 +115,15 @@ impl Nested {
         &self.scanner
     }
 
-    /// Takes the next piece of the text.
+    /// Scans the next chunk of the text.
     ///
     /// # Errors
-    /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: more is packed in it than is looked at.
+    /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: the files exceed the limits.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         if self.depth == 0 {
             self.budget.came.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
-        // A mark may begin in the piece before. Those that do are opened first, and get all of this one.
+        // A magic number may begin in the previous chunk. Its candidate starts first and receives all of this chunk.
         let held = self.lap.len();
         self.lap.extend_from_slice(&piece[..piece.len().min(LAP)]);
         let is_over = |at: &usize| *at < held && !is_mark(&self.lap[*at..held]);
@@ -131,7 +131,7 @@ impl Nested {
         for at in over {
             self.begin(self.lap[at..held].to_vec())?;
         }
-        // All that are open get the same bytes, up to where the next begins.
+        // All open files receive the same bytes, up to the next magic number.
         let mut at = 0;
         for mark in marks(piece) {
             self.give(&piece[at..mark])?;
@@ -154,7 +154,7 @@ impl Nested {
         Ok(())
     }
 
-    /// `piece` to everything that is open.
+    /// Feeds `piece` to all open candidates.
     fn give(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         let mut at = 0;
         while at < self.candidates.len() {
@@ -168,14 +168,14 @@ impl Nested {
                 }
                 Ok(true) => self.close(candidate),
                 Err(why @ (Unreadable::Bomb | Unreadable::Nested)) => return Err(why),
-                // No file after all, or its end.
+                // Not a file, or its end.
                 Err(_) => self.close(candidate),
             }
         }
         Ok(())
     }
 
-    /// A file in which its content is looked at.
+    /// Opens a file and scans its content.
     fn enter(&self, decoder: Decoder) -> Result<Box<File>, Unreadable> {
         if self.depth >= DEPTH {
             return Err(Unreadable::Nested);
@@ -192,16 +192,16 @@ impl Nested {
     }
 
     fn keep(&mut self, found: Vec<Finding>) {
-        // A few of them say enough; the rest would only be memory.
+        // A few findings suffice; the rest would only cost memory.
         let room = 16_usize.saturating_sub(self.found.len());
         let blocks = found.into_iter().filter(|finding| finding.severity == Severity::Block);
         self.found.extend(blocks.take(room));
     }
 
-    /// The text has ended.
+    /// Ends the text.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         for mut candidate in std::mem::take(&mut self.candidates) {
-            // A head that waits for more than there is.
+            // Parse a header that waits for further bytes.
             candidate.wanted = 0;
             let _ = candidate.feed(&[], |decoder| self.enter(decoder));
             self.close(candidate);
@@ -211,7 +211,7 @@ impl Nested {
 }
 
 impl Candidate {
-    /// Takes the next piece; whether it has ended.
+    /// Feeds the next chunk; returns whether the candidate has ended.
     fn feed(
         &mut self,
         piece: &[u8],
@@ -239,7 +239,7 @@ impl Candidate {
 }
 
 impl File {
-    /// Whether it ends in this piece.
+    /// Feeds the next chunk; returns whether the file ends in it.
     fn feed(&mut self, piece: &[u8]) -> Result<bool, Unreadable> {
         let Self { decoder, text, nested } = self;
         let (_, ended) = decoder.feed_until_end(piece, &mut |piece| {
@@ -257,9 +257,9 @@ impl File {
     }
 }
 
-/// Where marks begin, in order.
+/// The positions of magic numbers, in order.
 fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
-    // Each by itself: their first bytes are in every text, together they are in hardly any.
+    // One search each: the first bytes of all three together occur in every text.
     let mut all: Vec<usize> = MARKS.iter().flat_map(|mark| memchr::memmem::find_iter(text, mark)).collect();
     all.sort_unstable();
     all.into_iter()
@@ -269,7 +269,7 @@ fn is_mark(text: &[u8]) -> bool {
     MARKS.iter().any(|mark| text.starts_with(mark))
 }
 
-/// Reads the head that `text` begins with.
+/// Parses the header at the beginning of `text`.
 fn opened(text: &[u8]) -> Opened {
     let whole = |decoder: Decoder, length: usize| Opened::File(Box::new(decoder), length);
     if text.starts_with(ZSTD) {
@@ -317,7 +317,7 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// An archive of one deflated entry.
+    /// An archive with one deflated entry.
     fn zip(text: &[u8]) -> Vec<u8> {
         let deflated = &gzip(text)[10..];
         let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
@@ -328,7 +328,7 @@ mod tests {
         made
     }
 
-    /// The head of a gzip whose content is stored as it is: so many bytes of what follows belong to it.
+    /// The header of a gzip file with a stored block of `length` bytes.
     fn stored(length: u16) -> Vec<u8> {
         let [low, high] = length.to_le_bytes();
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
@@ -353,7 +353,7 @@ mod tests {
             state.to_be_bytes()[0]
         };
         let noise: Vec<u8> = (0..6_000).map(|_| random()).collect();
-        // Whole files with nothing in them, and beginnings of none.
+        // Complete files without a secret, and incomplete ones.
         let gzip_cut = gzip(&noise)[..3000].to_vec();
         let decoys: Vec<(&str, Vec<u8>)> = vec![
             ("a mark alone", GZIP.to_vec()),
@@ -388,7 +388,7 @@ mod tests {
                     let body = [decoy, between, &real, b" and more"].concat();
                     for size in [body.len(), 1000, decoy.len(), 3] {
                         let seen = look(&body, size);
-                        // More of them than anybody makes by chance are refused.
+                        // More candidates than occur by chance are denied.
                         let good = seen == Ok(true) || *name == "many" && seen == Err(Unreadable::Nested);
                         assert!(good, "{name} before {kind}, {} between, in {size}: {seen:?}", between.len());
                     }
@@ -431,7 +431,7 @@ mod tests {
                 let start = std::time::Instant::now();
                 let _ = look(&body, size);
                 let took = start.elapsed();
-                // A debug build on a busy machine; what is quadratic takes minutes.
+                // A debug build on a busy machine; quadratic cost takes minutes.
                 assert!(took.as_secs() < 60, "{name} in {size}: {took:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! A body without what was found in it.
+//! Redacts the findings in a body.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::decode::Coding;
 use super::text::{self, Look};
 use super::unreadable::Unreadable;
 
-/// The longest body that is rewritten: it is in memory twice meanwhile. Models take no longer requests.
+/// The longest body that is rewritten, because it is in memory twice. No model accepts longer requests.
 pub(crate) const LONGEST: usize = 32 << 20;
 
-/// Taking something out may uncover more: what stood apart stands together.
+/// Redaction may join text around a finding into a new one, so it is repeated.
 const ROUNDS: usize = 3;
 
-/// `body` in plain, without anything that may not pass; none when that cannot be done.
+/// The decoded `body` without its blocking findings; `None` when they cannot be redacted.
 ///
 /// # Errors
-/// [`Unreadable`] as when it was looked at first.
+/// [`Unreadable`], as at the first scan.
 pub(crate) fn rewritten(
     scanner: &Arc<Scanner>,
     body: &[u8],
@@ -44,15 +44,15 @@ pub(crate) fn rewritten(
     Ok(None)
 }
 
-/// `body` in plain.
+/// Decodes `body`.
 ///
 /// # Errors
-/// [`Unreadable`], also when it is longer than [`LONGEST`].
+/// [`Unreadable`], also when the text is longer than [`LONGEST`].
 pub(crate) fn decoded(body: &[u8], codings: &[Coding]) -> Result<Vec<u8>, Unreadable> {
     text::decoded(body, codings, LONGEST)
 }
 
-/// How a body is written, as its headers say.
+/// The syntax of a body, by its headers.
 pub(crate) fn shape_of(headers: &HeaderMap) -> Shape {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -65,7 +65,7 @@ pub(crate) fn shape_of(headers: &HeaderMap) -> Shape {
     }
 }
 
-/// `text` without what blocks. JSON that stands line by line, as in event streams, stays JSON in each line.
+/// `text` without the blocking findings. JSON in lines, as in event streams, stays JSON in each line.
 pub(crate) fn without(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     let blocks: Vec<&Finding> = found.iter().filter(|finding| finding.severity == Severity::Block).collect();
     let whole = |shape| {
@@ -93,7 +93,7 @@ pub(crate) fn without(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     made
 }
 
-/// A finding by its place in a part of the text, if it touches it.
+/// A finding relative to a part of the text, if they overlap.
 pub(super) fn within(finding: &Finding, part: Range<usize>) -> Option<Finding> {
     let span = finding.span.within(part.end);
     let (start, end) = (span.start.max(part.start), span.end.min(part.end));

@@ -1,5 +1,5 @@
-//! What is held until its verdict: in memory while it is short, then in a file without a name, encrypted under
-//! a key that only this process has. A disk that is looked at later shows nothing of it.
+//! Buffers a body until its verdict: short ones in memory, longer ones in an unnamed file, encrypted with a key that
+//! exists only in this process. A later look at the disk reveals nothing.
 
 use std::fs::File;
 use std::io;
@@ -16,18 +16,18 @@ use tokio::task::spawn_blocking;
 
 use bottle_contract::session::bundle::Limits;
 
-/// What one body keeps in memory.
+/// Bytes of one body in memory.
 const IN_MEMORY: usize = 1 << 20;
-/// What it keeps there when all together hold much.
+/// The same while all bodies together exceed [`TOGETHER`].
 const IN_MEMORY_WHEN_FULL: usize = BLOCK;
-/// What all bodies together may keep in memory before each keeps less.
+/// Bytes of all bodies in memory above which each buffers less there.
 const TOGETHER: u64 = 64 << 20;
-/// Bytes that are encrypted at a time.
+/// Bytes of an encrypted block.
 const BLOCK: usize = 256 << 10;
-/// Blocks on their way back.
+/// Blocks that are read ahead.
 const AHEAD: usize = 2;
 
-/// Where bodies lie, and how much of them there is.
+/// The folder of buffered bodies, and their total size.
 pub(crate) struct Spools {
     folder: PathBuf,
     limits: Limits,
@@ -35,7 +35,7 @@ pub(crate) struct Spools {
     disk: Arc<AtomicU64>,
 }
 
-/// A body cannot be held.
+/// A body cannot be buffered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
     #[error("bodies over {} are not let through", size(*.0))]
@@ -58,7 +58,7 @@ impl Spools {
         Self { folder: folder.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
     }
 
-    /// Whether a body of so many bytes is let through at all.
+    /// Checks a declared body length against the limit.
     ///
     /// # Errors
     /// [`SpoolError::TooLong`].
@@ -66,7 +66,7 @@ impl Spools {
         if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
     }
 
-    /// An empty one.
+    /// An empty spool.
     pub(crate) fn spool(&self) -> Spool {
         let counted = |of: &Arc<AtomicU64>| Counted { of: Arc::clone(of), held: 0 };
         Spool {
@@ -81,7 +81,7 @@ impl Spools {
     }
 }
 
-/// A share of what all hold together, given back when it is dropped.
+/// One body's share of a shared total, subtracted on drop.
 struct Counted {
     of: Arc<AtomicU64>,
     held: u64,
@@ -104,23 +104,23 @@ impl Drop for Counted {
     }
 }
 
-/// A body that is held.
+/// A buffered body.
 pub(crate) struct Spool {
     folder: PathBuf,
     limits: Limits,
     memory: Counted,
     disk: Counted,
-    /// What is not in the file.
+    /// The part that is not in the file.
     held: BytesMut,
     file: Option<Sealed>,
     length: u64,
 }
 
-/// The file, and the key that is nowhere else.
+/// The encrypted file and its key, which is stored nowhere else.
 struct Sealed {
     file: File,
     key: LessSafeKey,
-    /// Lengths of the sealed blocks are all [`BLOCK`] but the last's.
+    /// All blocks have [`BLOCK`] bytes of text.
     blocks: u64,
 }
 
@@ -130,10 +130,10 @@ impl Spool {
         self.length
     }
 
-    /// Adds the next piece.
+    /// Appends a chunk.
     ///
     /// # Errors
-    /// [`SpoolError`]: then the body does not pass.
+    /// [`SpoolError`]: the body must not be forwarded.
     pub(crate) async fn push(&mut self, piece: &[u8]) -> Result<(), SpoolError> {
         self.length += piece.len() as u64;
         if self.length > self.limits.body {
@@ -172,16 +172,16 @@ impl Spool {
             Ok::<_, io::Error>(sealed)
         });
         self.file = Some(written.await.map_err(io::Error::other)??);
-        // The rest moves into a buffer of its own size.
+        // Moves the rest into a buffer of its own size.
         self.held = BytesMut::from(&self.held[..]);
         self.memory.set(self.held.capacity() as u64);
         Ok(())
     }
 
-    /// All of it, when it is at most `most` bytes.
+    /// The whole body, if it has at most `most` bytes.
     ///
     /// # Errors
-    /// When it cannot be read back.
+    /// I/O errors of the file.
     pub(crate) async fn whole(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
         if self.length > most as u64 {
             return Ok(None);
@@ -196,7 +196,7 @@ impl Spool {
         Ok(Some(text))
     }
 
-    /// Its bytes in order, when its verdict has come.
+    /// Streams the body after its verdict.
     pub(crate) fn read(self) -> Reading {
         let Self { held, file, memory, disk, .. } = self;
         let held = held.freeze();
@@ -217,10 +217,10 @@ impl Spool {
     }
 }
 
-/// A body on its way after its verdict.
+/// A buffered body that is being read.
 pub(crate) struct Reading {
     pub(crate) blocks: Option<mpsc::Receiver<io::Result<Bytes>>>,
-    /// What follows the blocks.
+    /// The bytes after the blocks.
     pub(crate) last: Option<Bytes>,
     _shares: (Counted, Counted),
 }
@@ -235,7 +235,7 @@ impl Sealed {
         Ok(Self { file, key: LessSafeKey::new(key), blocks: 0 })
     }
 
-    /// Every block has a number of its own, and the key serves one file.
+    /// Every block has a unique number, and a key serves one file.
     fn nonce(block: u64) -> Nonce {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&block.to_be_bytes());

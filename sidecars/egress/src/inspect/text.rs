@@ -1,4 +1,4 @@
-//! A body made readable and looked through, piece by piece.
+//! Decodes and scans a body as a stream.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::decode::{Coding, Decoder, Sink};
 use super::nested::Nested;
 use super::unreadable::Unreadable;
 
-/// Codings on top of each other. Servers use one.
+/// Stacked codings of one body. Servers use one.
 const CODINGS: usize = 3;
 
-/// The codings that `headers` name, outermost first.
+/// The codings that `headers` list, outermost first.
 ///
 /// # Errors
-/// [`Unreadable::Coding`] for one that the proxy does not read, or too many.
+/// [`Unreadable::Coding`] for an unsupported coding, or too many.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -26,44 +26,44 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
             codings.push(Coding::named(name).ok_or(Unreadable::Coding)?);
         }
     }
-    // Listed in the order in which they were applied.
+    // The header lists them in the order of application.
     codings.reverse();
     if codings.len() > CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
 }
 
-/// A body while it is looked through.
+/// A scan of a body.
 pub(crate) struct Look {
     codings: Vec<Decoder>,
     text: Stream<Arc<Scanner>>,
-    /// The text without its zeros, where it seems to be in two or four bytes a character.
+    /// The text without its zero bytes, if it seems to have two or four bytes per character.
     narrow: Option<Stream<Arc<Scanner>>>,
     begun: bool,
     nested: Nested,
 }
 
-/// What was found in a body.
+/// The findings in a body.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// In the decoded text, by their places in it.
+    /// In the decoded text, with spans in it.
     pub(crate) plain: Vec<Finding>,
-    /// In what is packed inside it: no place of the text is theirs.
+    /// In packed files, whose spans are not positions in the text.
     pub(crate) packed: Vec<Finding>,
 }
 
 impl Seen {
-    /// Everything.
+    /// All findings.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Finding> {
         self.plain.iter().chain(&self.packed)
     }
 
-    /// Whether something may not pass.
+    /// Whether a finding blocks.
     pub(crate) fn blocks(&self) -> bool {
         self.all().any(|finding| finding.severity == Severity::Block)
     }
 }
 
 impl Look {
-    /// Begins; `codings` are outermost first, `headers` say how the text is written.
+    /// Starts a scan; `codings` are outermost first, `headers` declare the charset.
     pub(crate) fn new(scanner: &Arc<Scanner>, codings: &[Coding], headers: &HeaderMap) -> Self {
         let wide = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             let kind = kind.as_bytes().to_ascii_lowercase();
@@ -80,10 +80,10 @@ impl Look {
         }
     }
 
-    /// Looks at the next piece.
+    /// Scans the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]; then nothing of it may pass.
+    /// [`Unreadable`]: the body must not be forwarded.
     pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         let Self { codings, text, narrow, begun, nested } = self;
         through(codings, piece, &mut |piece| {
@@ -102,10 +102,10 @@ impl Look {
         })
     }
 
-    /// The body has ended.
+    /// Ends the scan.
     ///
     /// # Errors
-    /// [`Unreadable::Broken`] when it is not whole in its coding.
+    /// [`Unreadable::Broken`] when a coding is incomplete.
     pub(crate) fn finish(self) -> Result<Seen, Unreadable> {
         if !self.codings.iter().all(Decoder::is_whole) {
             return Err(Unreadable::Broken);
@@ -117,13 +117,13 @@ impl Look {
     }
 }
 
-/// Two or four bytes a character: text in ASCII then has a zero early, or a mark of its order.
+/// Whether characters have two or four bytes: ASCII text then has an early zero byte, or there is a byte order mark.
 fn is_wide(text: &[u8]) -> bool {
     let start = &text[..text.len().min(4)];
     start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
 }
 
-/// `piece` through all of `codings`.
+/// Decodes `piece` with all of `codings`.
 fn through(codings: &mut [Decoder], piece: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
     match codings.split_first_mut() {
         None => sink(piece),
@@ -131,7 +131,7 @@ fn through(codings: &mut [Decoder], piece: &[u8], sink: Sink<'_>) -> Result<(), 
     }
 }
 
-/// A text without its codings, piece by piece.
+/// A streaming decoder of stacked codings.
 pub(crate) struct Decoding(Vec<Decoder>);
 
 impl Decoding {
@@ -140,7 +140,7 @@ impl Decoding {
         Self(codings.iter().map(|coding| Decoder::new(*coding)).collect())
     }
 
-    /// Decodes the next piece; a `sink` that says false ends it.
+    /// Decodes the next chunk; a `sink` that returns false ends it.
     ///
     /// # Errors
     /// [`Unreadable`].
@@ -152,23 +152,23 @@ impl Decoding {
         through(&mut self.0, piece, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
     }
 
-    /// Bytes of text, at most, that were fed and that `sink` did not get yet.
+    /// The most bytes of text that the decoders may withhold.
     pub(crate) fn behind(&self) -> u64 {
         match &self.0[..] {
             [only] => only.behind(),
-            // What one of them keeps back may be much longer behind the next.
+            // Text that one decoder withholds may be much longer behind the next.
             all if all.iter().any(|decoder| decoder.behind() > 0) => u64::MAX,
             _ => 0,
         }
     }
 
-    /// Whether what was fed is whole.
+    /// Whether the input so far is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.0.iter().all(Decoder::is_whole)
     }
 }
 
-/// `body` without its codings, as long as it stays within `most` bytes.
+/// Decodes `body`, which may have at most `most` bytes of text.
 ///
 /// # Errors
 /// [`Unreadable`], also when it is longer.

@@ -1,4 +1,4 @@
-//! Bytes both ways between two streams, until both have ended or nothing moves any more.
+//! Copies bytes in both directions between two streams, until both end or neither sends.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::bounds;
 
-/// Copies until both sides have ended; returns the bytes from `a` to `b` and from `b` to `a`.
+/// Copies until both sides end; returns the bytes from `a` to `b` and from `b` to `a`.
 ///
 /// # Errors
-/// Either side's, and [`io::ErrorKind::TimedOut`] after [`bounds::TUNNEL_IDLE`] without a byte.
+/// I/O errors of either side, and [`io::ErrorKind::TimedOut`] after [`bounds::TUNNEL_IDLE`] without a byte.
 pub(crate) async fn bridge<A, B>(a: A, b: B) -> io::Result<(u64, u64)>
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -38,7 +38,7 @@ async fn idle(moved: &Mutex<Instant>) {
     }
 }
 
-/// Notes when something was last read.
+/// Records when bytes were last read.
 struct Watched<IO> {
     io: IO,
     moved: Arc<Mutex<Instant>>,

@@ -1,4 +1,4 @@
-//! From a connection to requests: HTTP/1.1 and HTTP/2 servers with their bounds.
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, bounded.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,7 +19,7 @@ use crate::egress::Egress;
 use crate::tls::hello::{self, Opening};
 use crate::{bounds, request};
 
-/// The proxy cannot be opened.
+/// The listeners cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -28,11 +28,10 @@ pub(crate) enum OpenError {
     Resolver(#[from] bottle_resolver::BindError),
 }
 
-/// Opens the whole proxy: every port, and by network the resolver that leads to it. Nobody is served
-/// before all of it is bound.
+/// Opens all listeners, and in network mode the resolver. No connection is accepted before all of them are bound.
 ///
 /// # Errors
-/// [`OpenError`] naming the part that cannot be had; then none is kept.
+/// [`OpenError`] naming the listener that cannot be bound; then none stays open.
 pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result<(), OpenError> {
     let mut listeners = Vec::new();
     for port in EGRESS_PORTS {
@@ -48,13 +47,13 @@ pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result
     Ok(())
 }
 
-/// Accepts for as long as the process lives.
+/// Accepts connections for the life of the process.
 async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
     let port = listener.port();
     while let Some((socket, place)) = listener.accept(&places).await {
         let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, place));
         tokio::spawn(async move {
-            // How it ended is the bottle's affair.
+            // Connection errors concern only the bottle.
             let _ = connection(egress, io, port).await;
         });
     }
@@ -68,7 +67,7 @@ async fn connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<
         (Opening::Http(io), port) if port != HTTPS_PORT => {
             http1(egress, io, ConnectionContext::straight(port)).await
         }
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "not what this port is for")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected protocol on this port")),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Inside a CONNECT, and on the transparent 443: TLS is opened, or passed through unopened.
+//! Handles CONNECT tunnels and the transparent port 443: terminates TLS for inspection, or passes it through.
 //!
-//! CONNECT is always answered 200 and whatever is refused is refused inside, where clients show it.
-//! Only a host with `inspect: false` is decided here, and there the TLS must name the same host.
+//! CONNECT is always answered with 200, and denials are sent inside, where clients show them. Only a host with
+//! `inspect: false` is decided here, and its TLS must name the same host.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ use crate::request::body::{self, Body};
 use crate::tls::hello::{self, Hello, Opening};
 use crate::upstream::Target;
 
-/// Answers a CONNECT that came to the proxy and goes on inside it.
+/// Answers a CONNECT on the explicit proxy and handles the tunnel.
 pub(crate) fn accept(
     egress: Arc<Egress>,
     way: &ConnectionContext,
@@ -34,14 +34,14 @@ pub(crate) fn accept(
 ) -> Response<Body> {
     let authority = request.uri().authority().map_or("", http::uri::Authority::as_str).to_owned();
     if let Tunnel::Deny(refusal) = decide_connect(&egress.live.current().table, &authority) {
-        // It names nothing that a tunnel could be opened for.
+        // The authority names no host that a tunnel could go to.
         let asked = Asked::of_connection(&refusal.host, 0);
         return answer::refused(&egress.reporter, &asked, &refusal);
     }
     let way = ConnectionContext { connect: Some(authority), ..way.clone() };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        // How it ended is the bottle's or the server's affair.
+        // Tunnel errors concern only the bottle or the server.
         let _ = inside(egress, upgrade, way).await;
     });
     Response::new(body::empty())
@@ -56,7 +56,7 @@ fn inside(
     Box::pin(async move {
         let upgraded = upgrade.await.map_err(io::Error::other)?;
         let Ok(Parts { io, read_buf, .. }) = upgraded.downcast::<TokioIo<ClientIo>>() else {
-            return Err(io::Error::other("a CONNECT came by another way than the proxy's port"));
+            return Err(io::Error::other("CONNECT on a connection that is not the explicit proxy's"));
         };
         let mut io = io.into_inner();
         io.put_back(read_buf);
@@ -67,7 +67,7 @@ fn inside(
     })
 }
 
-/// Goes on with a TLS hello: opens the TLS and serves what is inside, or passes it through.
+/// Continues after a `ClientHello`: terminates TLS and serves its requests, or passes it through.
 pub(super) async fn tls(egress: Arc<Egress>, hello: Hello, mut way: ConnectionContext) -> io::Result<()> {
     way.tls = true;
     way.sni.clone_from(&hello.sni);
@@ -86,8 +86,8 @@ pub(super) async fn tls(egress: Arc<Egress>, hello: Hello, mut way: ConnectionCo
     }
 }
 
-/// Serves the requests inside. The certificate is for the name that the client expects; whether that
-/// name agrees with the rest is decided with each request, whose answer is readable only in here.
+/// Serves the requests inside. The certificate is for the name that the client expects; each request's decision checks
+/// whether that name agrees with the rest, because only its response is readable inside TLS.
 async fn opened(egress: Arc<Egress>, hello: Hello, way: ConnectionContext) -> io::Result<()> {
     let connect = match way.way_in() {
         Ingress::Connect { authority } => canonical::authority(authority).ok().map(|at| at.host),
@@ -104,8 +104,8 @@ async fn opened(egress: Arc<Egress>, hello: Hello, way: ConnectionContext) -> io
     }
 }
 
-/// Passes TLS through as it is. Nothing can be answered in there, so that a refusal closes it and is
-/// told to the keeper only.
+/// Passes TLS through unchanged. No response can be sent inside it, so a denial closes the connection and is only
+/// reported to the keeper.
 async fn unopened(egress: &Egress, hello: Hello, target: &Target) -> io::Result<()> {
     let asked = Asked::of_connection(&target.host, target.port);
     if let Some(refusal) = egress.locked_out(&target.host) {

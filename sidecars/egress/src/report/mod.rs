@@ -1,10 +1,10 @@
-//! What the proxy tells about its work, and to whom.
+//! Reports denials to the keeper and writes the log.
 //!
 //! ```text
-//! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     refusals
+//! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     denials
 //!                     └─► journal ─► a ring of files              by `egress.log`
 //! ```
-//! Nothing leaves this module before it passed the redactor, and nothing here makes a request wait.
+//! Everything passes the redactor first, and no request waits for a report.
 
 pub mod backlog;
 mod journal;
@@ -27,18 +27,18 @@ use backlog::Backlog;
 use journal::Journal;
 use record::{Asked, Line, Shown, milliseconds};
 
-/// Tells keeper and log.
+/// Reports to the keeper and the log.
 pub(crate) struct Reporter {
     bottle: String,
     level: LogLevel,
     journal: Option<Journal>,
     backlog: Arc<Backlog>,
     redactor: Arc<Redactor>,
-    /// Bytes in which a secret that was cut at a body's end may hide from the redactor.
+    /// Bytes at a truncated body's end in which a cut secret may escape the redactor.
     margin: usize,
 }
 
-/// Nothing can be told safely, so that nothing may happen.
+/// Reports cannot be written safely, so the proxy must not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     #[error("log: {0}")]
@@ -47,24 +47,24 @@ pub(crate) enum ReportError {
     Redactor(#[from] TooLarge),
 }
 
-/// How many times longer a secret is in its longest spelling (`\u0041` for one letter).
+/// How many times longer a secret's longest spelling is (`\u0041` for one letter).
 const LONGEST_SPELLING: usize = 6;
 
-/// A request that was answered by upstream.
+/// A request that upstream responded to.
 pub(crate) struct Passed {
     pub(crate) asked: Asked,
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
-    /// Names of what was taken out of the request: headers, and keys of the query behind a `?`.
+    /// Names of what was stripped from the request: headers, and query keys prefixed with `?`.
     pub(crate) stripped: Vec<String>,
-    /// Bytes of the answer's body.
+    /// Bytes of the response body.
     pub(crate) bytes: u64,
     pub(crate) request: Seen,
     pub(crate) response: Seen,
 }
 
-/// Headers and the beginning of a body, as seen. The injected credential's header is not among them.
+/// Headers and the beginning of a body. The header of the injected credential is not included.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) headers: Vec<(String, String)>,
@@ -90,10 +90,10 @@ impl Passed {
 }
 
 impl Reporter {
-    /// Writes to `folder` at the levels that write, and to `backlog`.
+    /// Writes to `backlog`, and to `folder` at the levels that log.
     ///
     /// # Errors
-    /// When the log cannot be opened, or the secrets cannot be searched for.
+    /// When the log cannot be opened, or the secrets exceed the redactor's limits.
     pub(crate) fn new(
         bottle: String,
         (level, keep): (LogLevel, u64),
@@ -111,22 +111,22 @@ impl Reporter {
         Ok(Self { bottle, level, journal, backlog, redactor, margin })
     }
 
-    /// For what else this process says.
+    /// The redactor, for this process's other output.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
         Arc::clone(&self.redactor)
     }
 
-    /// How much of a body's beginning to keep for a line.
+    /// Bytes of a body's beginning to capture for a log line.
     pub(crate) fn body_bytes(&self) -> usize {
         bounds::LOG_BODY_BYTES + self.margin
     }
 
-    /// Whether headers and bodies of what passes are wanted.
+    /// Whether the log includes headers and bodies of forwarded requests.
     pub(crate) fn wants_everything(&self) -> bool {
         self.level == LogLevel::Full
     }
 
-    /// Tells of a refusal; the id it returns stands in the answer, the event and the log alike.
+    /// Reports a denial; the response, the event and the log line share the returned id.
     pub(crate) fn refused(&self, asked: &Asked, refusal: &Refusal) -> String {
         let id = id();
         let Refusal { reason, sentence, .. } = refusal;
@@ -149,26 +149,26 @@ impl Reporter {
         id
     }
 
-    /// Tells that a request passes by what was allowed for one.
+    /// Reports that a request used up a one-time grant.
     pub(crate) fn spent(&self, proposal: Id) {
         self.backlog.push(BundleEvent::Spent { proposal });
     }
 
-    /// Tells of something that was taken out of a request or an answer, or only noticed in it.
+    /// Logs a finding that was redacted from a request or a response, or only noticed.
     pub(crate) fn noticed(&self, asked: &Asked, verdict: &'static str, found: &str) {
         if self.journal.is_some() {
             self.write(&Line { found: Some(self.masked(found)), ..self.line(asked, verdict) });
         }
     }
 
-    /// Tells of TLS that goes by unopened.
+    /// Logs a TLS passthrough.
     pub(crate) fn passed_unopened(&self, asked: &Asked) {
         if self.wants_everything() {
             self.write(&self.line(asked, "passed-unopened"));
         }
     }
 
-    /// Tells of a request that passed.
+    /// Logs a forwarded request.
     pub(crate) fn passed(&self, passed: &Passed) {
         if !self.wants_everything() {
             return;
@@ -212,7 +212,7 @@ impl Reporter {
         let Some(journal) = &self.journal else { return };
         match serde_json::to_string(line) {
             Ok(text) => journal.line(text),
-            Err(error) => tracing::warn!(%error, "a log line could not be made"),
+            Err(error) => tracing::warn!(%error, "cannot serialize a log line"),
         }
     }
 
@@ -224,7 +224,7 @@ impl Reporter {
         }
     }
 
-    /// Redacted first and cut afterwards: of a body that went on, the end may hold half a secret.
+    /// Redacts before it truncates: a truncated body may end in half a secret.
     fn body(&self, body: &str, cut: bool) -> String {
         let mut text = self.masked(body).into_owned();
         if cut {
@@ -235,7 +235,7 @@ impl Reporter {
         text
     }
 
-    /// A text as it may be told.
+    /// `text` without secrets.
     pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.redactor.redact(text)
     }
@@ -245,7 +245,7 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Twelve random characters: unique within a bottle's life, short enough to be read out.
+/// Twelve random characters: unique within a bottle's life, short enough to read out.
 fn id() -> String {
     format!("{:012x}", rand::random::<u64>() & 0xffff_ffff_ffff)
 }

@@ -1,7 +1,6 @@
-//! An exchange on its way, and what is told of it when it is over.
+//! Measures a request from its forwarding to the end of its response, for the access log.
 //!
-//! Bodies are looked at as they pass and never held up; only their beginning is kept, and only at log
-//! level `full`.
+//! Bodies are observed without delay. Only their beginning is captured, and only at log level `full`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,21 +14,21 @@ use super::body::{Body, Watch, Watched};
 use crate::egress::Egress;
 use crate::report::{Passed, Seen};
 
-/// Tells of a request when its answer has been read, or given up.
+/// Logs a request when its response was read, or abandoned.
 pub(super) struct AccessLog {
     egress: Arc<Egress>,
     passed: Passed,
     request: Beginning,
     response: Beginning,
-    /// The request's place among those under way.
+    /// The request's slot among those in flight.
     _place: OwnedSemaphorePermit,
 }
 
-/// The beginning of a body, filled as the body passes.
+/// The captured beginning of a body.
 type Beginning = Arc<Mutex<Vec<u8>>>;
 
 impl AccessLog {
-    /// Begins with what was asked; `headers` are the ones that are sent, without the injected one.
+    /// Starts the measurement.
     pub(super) fn begin(egress: &Arc<Egress>, passed: Passed, place: OwnedSemaphorePermit) -> Self {
         Self {
             egress: Arc::clone(egress),
@@ -40,7 +39,8 @@ impl AccessLog {
         }
     }
 
-    /// Watches the request's body, where that is wanted.
+    /// Captures the request's headers and body at log level `full`. `headers` are those sent upstream; `hidden` is the
+    /// injected one.
     pub(super) fn request(&mut self, headers: &HeaderMap, hidden: Option<&HeaderName>, body: Body) -> Body {
         if !self.egress.reporter.wants_everything() {
             return body;
@@ -57,7 +57,7 @@ impl AccessLog {
         Watched::new(body, Keeping { beginning: Arc::clone(beginning), room }).boxed_unsync()
     }
 
-    /// Watches the answer to its end.
+    /// Observes the response to its end.
     pub(super) fn response(mut self, response: Response<Body>) -> Response<Body> {
         let (parts, mut body) = response.into_parts();
         self.passed.status = parts.status.as_u16();
@@ -73,7 +73,7 @@ impl AccessLog {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        // No status: there was no answer, and the refusal was told of.
+        // No status: there was no response, and the denial was reported.
         if self.passed.status != 0 && self.egress.reporter.wants_everything() {
             let room = self.egress.reporter.body_bytes();
             take(&self.request, &mut self.passed.request, room);
@@ -97,7 +97,7 @@ fn shown(headers: &HeaderMap, hidden: Option<&HeaderName>) -> Vec<(String, Strin
     headers.map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
 }
 
-/// Keeps the beginning of a body.
+/// Captures the beginning of a body.
 struct Keeping {
     beginning: Beginning,
     room: usize,
@@ -111,7 +111,7 @@ impl Watch for Keeping {
     }
 }
 
-/// Counts an answer's bytes; what is told is told when it is dropped.
+/// Counts the response's bytes; dropping it writes the log line.
 impl Watch for AccessLog {
     fn piece(&mut self, piece: &Bytes) {
         self.passed.bytes += piece.len() as u64;

@@ -1,4 +1,4 @@
-//! Answers that the proxy gives by itself: refusals, and what it says about itself.
+//! Builds responses that the proxy itself sends: denials, and descriptions of its routes.
 
 use bottle_contract::decide::Refusal;
 use bottle_contract::route::shown;
@@ -12,10 +12,10 @@ use crate::live::Current;
 use crate::report::Reporter;
 use crate::report::record::Asked;
 
-/// Carries the reason code, for programs that do not read bodies.
+/// The reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
-/// Tells of a refusal and makes the answer that says so. Both carry the same id.
+/// Reports a denial and builds its response. Both have the same id.
 pub(crate) fn refused(reporter: &Reporter, asked: &Asked, refusal: &Refusal) -> Response<Body> {
     let id = reporter.refused(asked, refusal);
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
@@ -23,19 +23,19 @@ pub(crate) fn refused(reporter: &Reporter, asked: &Asked, refusal: &Refusal) -> 
     let headers = response.headers_mut();
     headers.insert(REASON, HeaderValue::from_static(refusal.reason.as_str()));
     if status == StatusCode::UPGRADE_REQUIRED {
-        // RFC 9110 wants to hear which protocol would do.
+        // RFC 9110 requires the protocol to upgrade to.
         headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
     response
 }
 
-/// Carries the names of what was taken out of the request.
+/// The names of what was stripped from the request.
 const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
 
-/// The longest that [`STRIPPED`] gets; what is more is left out.
+/// Maximum length of [`STRIPPED`]; further names are omitted.
 const STRIPPED_BYTES: usize = 1024;
 
-/// Says in an answer's headers what was taken out of its request: `authorization, cookie, ?token`.
+/// Lists in a response header what was stripped from its request: `authorization, cookie, ?token`.
 pub(super) fn say_stripped(headers: &mut HeaderMap, names: &[String]) {
     let mut said = String::new();
     for name in names {
@@ -54,13 +54,13 @@ pub(super) fn say_stripped(headers: &mut HeaderMap, names: &[String]) {
     }
 }
 
-/// `/allowlist`: the routes that requests are decided by right now.
+/// `/allowlist`: the current routes.
 pub(super) fn allowlist(current: &Current) -> Response<Body> {
     let routes = current.table.routes().iter().map(shown).collect();
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 
-/// Anything else that is asked of the proxy itself.
+/// Any other request to the proxy itself.
 pub(super) fn unknown() -> Response<Body> {
     let mut response = Response::new(body::full("the proxy answers GET /allowlist\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;

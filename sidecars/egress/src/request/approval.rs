@@ -1,7 +1,7 @@
-//! `supervise`: a user is asked about what was found, and the answer is kept.
+//! Implements `supervise`: asks the user about findings and caches approvals.
 //!
-//! What is approved is one value for one host, for as long as this process lives; of the value only a hash is
-//! kept. The answer is kept even when the client has hung up meanwhile, so that its next try passes.
+//! An approval covers one value for one host, for the life of this process; only a hash of the value is stored. It is
+//! stored even if the client has disconnected meanwhile, so that its next attempt passes.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,23 +17,23 @@ use sha2::{Digest, Sha256};
 use crate::egress::Egress;
 use crate::report::record::Asked;
 
-/// Characters of a user's words that an agent is told.
+/// Characters of a user's notes in the denial.
 const NOTES: usize = 200;
 
-/// Whom to ask, for how long, and what was answered.
+/// The supervise queue, its timeout and the cached approvals.
 pub(crate) struct Approvals {
     questions: Questions,
-    /// None: nobody answers.
+    /// `None`: no user can be asked.
     wait: Option<Duration>,
     approved: Mutex<HashSet<Key>>,
 }
 
-/// A value for a host.
+/// A value for a host, hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key([u8; 32]);
 
 impl Key {
-    /// Of what a finding spans. A known secret is itself in whatever spelling.
+    /// Hashes the matched text. A known secret has one key in every spelling.
     pub(crate) fn of(finding: &Finding, value: &[u8], host: &str) -> Self {
         let value = match finding.secret {
             Some(secret) => Sha256::new().chain_update(b"known").chain_update(secret.to_le_bytes()),
@@ -48,7 +48,7 @@ impl Approvals {
         Self { questions, wait, approved: Mutex::default() }
     }
 
-    /// Whether a user said that this may go.
+    /// Whether a user approved this value for this host.
     pub(crate) fn approves(&self, key: &Key) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
@@ -58,10 +58,10 @@ impl Approvals {
     }
 }
 
-/// Asks about `keys`, which are what was found in the request; `words` say what that is.
+/// Asks the user to approve `keys`, the findings of a request; `words` describes them.
 ///
 /// # Errors
-/// The refusal, unless all of it is approved.
+/// The denial, unless all of them are approved.
 pub(super) async fn ask(
     egress: &Arc<Egress>,
     asked: &Asked,
@@ -79,7 +79,7 @@ pub(super) async fn ask(
     let why = format!("a request to {} holds {words}", asked.host);
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
     let (shared, host, words) = (Arc::clone(egress), asked.host.clone(), words.to_owned());
-    // In a task of its own: a client that hangs up does not take the question back.
+    // A separate task: a client that disconnects does not withdraw the question.
     let decided = tokio::spawn(async move {
         let answer = shared.asking.questions.ask(question).await;
         outcome(&answer, &host, &words).inspect(|()| shared.asking.approve(&keys))

@@ -1,4 +1,4 @@
-//! Bodies on their way, both ways, with a deadline on silence.
+//! Bodies with an idle timeout, and observers of bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,23 +12,23 @@ use tokio::time::{Instant, Sleep};
 
 use crate::upstream::pool::Back;
 
-/// Why a body broke off.
+/// Why a body ended early.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that the pipeline passes on.
+/// A body in the pipeline.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// No bytes.
+/// An empty body.
 pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// These bytes.
+/// A body of these bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that arrives, given up when nothing of it comes for `patience` while somebody waits for it.
+/// A body that fails when no frame arrives for `limit` while it is polled.
 pub(crate) struct Patient<B> {
     body: B,
     patience: Duration,
@@ -36,13 +36,13 @@ pub(crate) struct Patient<B> {
 }
 
 impl<B> Patient<B> {
-    /// Waits at most `patience` for each frame of `body`.
+    /// Waits at most `limit` for each frame of `body`.
     pub(crate) fn new(body: B, patience: Duration) -> Self {
         Self { body, patience, waiting: None }
     }
 }
 
-/// Nothing of a body came for too long.
+/// A body sent nothing for too long.
 #[derive(Debug, thiserror::Error)]
 #[error("a body was silent for {} s", .0.as_secs())]
 struct Silent(Duration);
@@ -79,16 +79,16 @@ where
     }
 }
 
-/// Looks at a body that goes by.
+/// Observes a body.
 pub(crate) trait Watch {
-    /// The next piece of it.
+    /// Called with each chunk.
     fn piece(&mut self, _piece: &Bytes) {}
 
-    /// It is over, or given up: told once. `whole`: all of it came.
+    /// Called once, at the end or when the body is dropped. `whole`: the body was complete.
     fn over(&mut self, _whole: bool) {}
 }
 
-/// A body that goes on as it is while somebody looks at it.
+/// A body that passes unchanged while an observer reads it.
 pub(crate) struct Watched<B: HttpBody, W: Watch> {
     body: B,
     watch: W,
@@ -123,7 +123,7 @@ where
         match &frame {
             Some(Ok(frame)) => match frame.data_ref() {
                 Some(piece) => self.watch.piece(piece),
-                // Nothing comes behind trailers.
+                // Nothing follows trailers.
                 None => self.over(true),
             },
             Some(Err(_)) => self.over(false),
@@ -149,10 +149,10 @@ impl<B: HttpBody, W: Watch> Drop for Watched<B, W> {
     }
 }
 
-/// An answer's body; at its end the connection goes back to the pool.
+/// A response body that returns its connection to the pool at its end.
 pub(crate) type Returned = Watched<Incoming, Returning>;
 
-/// What is given back when the body was read to its end, and dropped (closing the connection) otherwise.
+/// Returns the connection when the body was read to its end, and drops (closes) it otherwise.
 pub(crate) struct Returning(pub(crate) Option<Back>);
 
 impl Watch for Returning {

@@ -1,4 +1,4 @@
-//! A body that waits for its verdict: read to its end, looked through as it comes, kept until it may go.
+//! Buffers a request body until its verdict: reads it to its end and scans it meanwhile.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::inspect::head::{Head, Leaving};
 use crate::inspect::spool::{Reading, Spool, SpoolError, Spools};
 use crate::inspect::{Coding, LONGEST, Look, Seen, Unreadable, codings, decoded};
 
-/// A body as it came.
+/// A request body as received.
 pub(super) struct BufferedBody {
     spool: Spool,
     codings: Vec<Coding>,
     trailers: Option<HeaderMap>,
 }
 
-/// A body cannot be judged, so that it does not leave.
+/// The body cannot be scanned, so it must not be sent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HoldError {
     #[error(transparent)]
@@ -38,7 +38,7 @@ pub(super) enum HoldError {
 }
 
 impl HoldError {
-    /// What the refusal says.
+    /// The denial's reason.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Spool(_) => Reason::BodyTooLarge,
@@ -48,8 +48,7 @@ impl HoldError {
 }
 
 impl BufferedBody {
-    /// Reads `body` to its end. What is found in its trailers counts as found in what is packed inside: it
-    /// cannot be taken out.
+    /// Reads `body` to its end. Findings in its trailers count as packed, because they cannot be redacted.
     pub(super) async fn read(
         spools: &Spools,
         scanner: &Arc<Scanner>,
@@ -86,17 +85,17 @@ impl BufferedBody {
         &self.codings
     }
 
-    /// All of it, when it is short enough to be rewritten.
+    /// The whole body as received, if it is short enough to be rewritten.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
         self.spool.whole(LONGEST).await.ok().flatten()
     }
 
-    /// Its text, when it is short enough to be kept in memory.
+    /// The decoded text, if it is short enough for memory.
     pub(super) async fn text(&self) -> Option<Vec<u8>> {
         decoded(&self.whole().await?, &self.codings).ok()
     }
 
-    /// As it is sent.
+    /// The body to send upstream.
     pub(super) fn under(self, exchange: Exchange) -> Body {
         let left = self.spool.length();
         let mut trailers = self.trailers;
@@ -107,7 +106,7 @@ impl BufferedBody {
     }
 }
 
-/// A held body on its way.
+/// A buffered body that is being sent.
 struct Released {
     reading: Reading,
     trailers: Option<HeaderMap>,
@@ -135,7 +134,7 @@ impl HttpBody for Released {
         }
         if let Some(last) = this.reading.last.take().filter(|last| !last.is_empty()) {
             if this.left != last.len() as u64 {
-                // A block that could not be read ends the stream of them.
+                // A read error ends the stream of blocks early.
                 return Poll::Ready(Some(Err("a held body is not whole any more".into())));
             }
             this.left = 0;
@@ -152,7 +151,7 @@ impl HttpBody for Released {
     }
 
     fn size_hint(&self) -> SizeHint {
-        // With trailers the length must not be told: they would not be sent.
+        // With trailers the length must be unknown: otherwise hyper does not send them.
         if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.left) }
     }
 }

@@ -1,4 +1,4 @@
-//! Step 7, the credentials: what the agent sent goes, what the route adds comes.
+//! Stage 7, credentials: strips the agent's and injects the route's.
 
 use bottle_contract::credential::strip::{self, Taken};
 use bottle_contract::route::Route;
@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::vault::Vault;
 
-/// What happens to the headers of one request that its route decides about.
+/// The changes that a route makes to one request's headers and query.
 #[derive(Clone)]
 pub(crate) struct Exchange {
     taken: Taken,
@@ -15,8 +15,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// As `route` says. `None`: the route wants a credential that is not bound to it, so that nothing
-    /// may be sent.
+    /// The changes for `route`. `None`: the route requires a credential that is not bound to it, so nothing may be
+    /// sent.
     pub(super) fn of(route: &Route, vault: &Vault) -> Option<Self> {
         let inject = match &route.auth {
             Some(_) => Some(vault.header_for(route)?),
@@ -25,12 +25,12 @@ impl Exchange {
         Some(Self { taken: Taken::on(route), inject })
     }
 
-    /// The query as it is sent.
+    /// The query as sent upstream.
     pub(super) fn query(&self, query: &str) -> String {
         if self.taken.credentials() { strip::query(query).into_owned() } else { query.to_owned() }
     }
 
-    /// Keys of what [`Self::query`] takes out.
+    /// The keys that [`Self::query`] strips.
     pub(super) fn stripped_keys(&self, query: &str) -> Vec<String> {
         if self.taken.credentials() {
             strip::query_keys(query).map(str::to_owned).collect()
@@ -39,17 +39,17 @@ impl Exchange {
         }
     }
 
-    /// Whether a header of the agent is sent.
+    /// Whether a header of the agent is sent upstream.
     pub(super) fn lets(&self, name: &HeaderName) -> bool {
         !self.takes(name) && self.inject.as_ref().is_none_or(|(injected, _)| injected != name)
     }
 
-    /// Whether a header is taken out, and nothing put in its place.
+    /// Whether a header is stripped without a replacement.
     fn takes(&self, name: &HeaderName) -> bool {
         self.taken.takes(name.as_str())
     }
 
-    /// The names of what [`Self::headers`] takes out.
+    /// The names of what [`Self::headers`] strips.
     pub(super) fn stripped(&self, headers: &HeaderMap) -> Vec<String> {
         let injected = |name: &HeaderName| self.inject.as_ref().is_some_and(|(injected, _)| injected == name);
         let taken = headers.keys().filter(|name| self.takes(name) && !injected(name));
@@ -60,7 +60,7 @@ impl Exchange {
         names
     }
 
-    /// Changes the headers; returns the name of the one that was added.
+    /// Rewrites the headers; returns the name of the injected one.
     pub(super) fn headers(self, headers: &mut HeaderMap) -> Option<HeaderName> {
         self.take_out(headers);
         let (name, value) = self.inject?;
@@ -68,7 +68,7 @@ impl Exchange {
         Some(name)
     }
 
-    /// Changes the trailers of the body: nothing is ever added there.
+    /// Strips the body's trailers; injects nothing.
     pub(super) fn trailers(&self, trailers: &mut HeaderMap) {
         self.take_out(trailers);
         if let Some((name, _)) = &self.inject {
@@ -97,7 +97,7 @@ fn strip_subprotocols(headers: &mut HeaderMap) {
         .filter(|entry| !entry.is_empty() && !strip::is_credential_subprotocol(entry))
         .collect();
     let kept = kept.join(", ");
-    // What was put together from parts of header values is one itself.
+    // Joined parts of header values are a valid header value.
     match HeaderValue::try_from(kept) {
         Ok(kept) if !kept.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, kept),
         _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),

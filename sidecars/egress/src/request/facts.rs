@@ -1,4 +1,4 @@
-//! What the decision is told of a request.
+//! Collects the facts that a request is decided on.
 
 use bottle_contract::decide::{RequestFacts, UrlScheme, is_websocket_upgrade};
 use bottle_contract::names::INTROSPECTION_HOST;
@@ -7,7 +7,7 @@ use http::{Method, Version};
 
 use crate::listener::ConnectionContext;
 
-/// The facts of a request that came in by `way`, as received.
+/// The facts of a request that arrived by `way`, as received.
 pub(super) fn of<'f>(way: &'f ConnectionContext, parts: &'f Parts) -> RequestFacts<'f> {
     RequestFacts {
         way: way.way_in(),
@@ -21,19 +21,19 @@ pub(super) fn of<'f>(way: &'f ConnectionContext, parts: &'f Parts) -> RequestFac
     }
 }
 
-/// Whether the proxy itself is asked: for its own name, in the clear, by either way in.
+/// Whether the request is for the proxy itself: plain HTTP for its own name, on any listener.
 pub(super) fn asks_the_proxy(way: &ConnectionContext, parts: &Parts) -> bool {
     let named = parts.uri.host().or_else(|| parts.headers.get(http::header::HOST)?.to_str().ok());
     !way.tls && named.is_some_and(|host| host.eq_ignore_ascii_case(INTROSPECTION_HOST))
 }
 
-/// Whether it is asked for the routes.
+/// Whether it requests the routes.
 pub(super) fn asks_for_allowlist(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD) && parts.uri.path() == "/allowlist"
 }
 
-/// Inside TLS everything is https. A client that hands `https://` URLs to the proxy in the clear has
-/// its TLS made by the proxy; the way to the proxy never leaves the machine.
+/// Inside TLS the scheme is https. A client that sends `https://` URLs to the explicit proxy in plain text leaves TLS
+/// to the proxy; the plain text never leaves the machine.
 fn scheme(way: &ConnectionContext, parts: &Parts) -> UrlScheme {
     let absolute = way.is_proxy() && parts.uri.scheme() == Some(&http::uri::Scheme::HTTPS);
     if way.tls || absolute { UrlScheme::Https } else { UrlScheme::Http }

@@ -1,4 +1,4 @@
-//! Step 7, the sending: what was decided on goes upstream and its answer comes back as it flows.
+//! Stage 7, forwarding: sends the decided request upstream and streams the response back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
 use crate::upstream::{Target, UpstreamError};
 
-/// A request as it leaves: nothing of the bottle's spelling is left in it but headers and body.
+/// A request to send: of the bottle's own spelling only headers and body remain.
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     /// Canonical, as decided on.
@@ -31,10 +31,10 @@ pub(crate) struct Outgoing {
     pub(crate) body: Body,
 }
 
-/// Sends a request and returns its answer, whose body follows as it comes.
+/// Sends a request and returns its response, whose body streams.
 ///
 /// # Errors
-/// [`UpstreamError`], saying which step failed.
+/// [`UpstreamError`] naming the failed step.
 pub(crate) async fn send(
     upstream: &Arc<Upstream>,
     target: &Target,
@@ -45,11 +45,11 @@ pub(crate) async fn send(
     Ok(towards_bottle(upstream.send(target, request).await?))
 }
 
-/// Sends a request that asks for a WebSocket. The bottle sees 101 only after upstream said so; from
-/// there on messages go both ways, each judged where the route wants that, until one has ended or the bottle is locked.
+/// Sends a WebSocket upgrade. The bottle receives 101 only after upstream sent it. From then on messages are relayed in
+/// both directions, scanned where the route requires it, until one side ends or the bottle is locked.
 ///
 /// # Errors
-/// [`UpstreamError`], saying which step failed.
+/// [`UpstreamError`] naming the failed step.
 pub(crate) async fn websocket(
     egress: &Arc<Egress>,
     target: &Target,
@@ -60,7 +60,7 @@ pub(crate) async fn websocket(
     headers::towards_upstream(&mut outgoing.headers);
     headers::say_websocket(&mut outgoing.headers);
     if messages.is_some() {
-        // Whatever changes the messages' form (compression, say) is declined.
+        // Declines every extension that changes how messages are encoded, such as compression.
         outgoing.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     let request = outgoing.into_request(target)?;
@@ -74,7 +74,7 @@ pub(crate) async fn websocket(
         let Ok((bottle, other)) = tokio::try_join!(bottle, other) else { return };
         match messages {
             Some(messages) => messages.relay(bottle, other).await,
-            // How it ended is for its two ends to know.
+            // Both ends see how it ended.
             None => tokio::select! {
                 _ = bridge(TokioIo::new(bottle), TokioIo::new(other)) => {}
                 _ = lockout.locked() => {}
@@ -98,15 +98,15 @@ where
 {
     let (mut parts, arriving) = response.into_parts();
     headers::towards_bottle(&mut parts.headers);
-    // Each side has a version of its own; the server writes its own. The reason phrase, which is among the extensions,
-    // is text of upstream's that nothing looks at: the status has its own.
+    // The two sides have HTTP versions of their own, and hyper's server writes its own. The reason phrase, an
+    // extension, is unscanned text from upstream; the status has a standard one.
     parts.version = Version::default();
     parts.extensions.clear();
     let patient = Patient::new(arriving, bounds::RESPONSE_BODY_IDLE);
     Response::from_parts(parts, Disowned(patient).boxed_unsync())
 }
 
-/// An answer's body whose trailers are upstream's own.
+/// A response body whose trailers cannot forge the proxy's own headers.
 struct Disowned<B>(B);
 
 impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Disowned<B> {

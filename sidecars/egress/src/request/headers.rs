@@ -1,4 +1,4 @@
-//! Headers that belong to one connection and not to the request.
+//! Removes headers that belong to one connection and not to the request.
 
 use bottle_contract::credential::strip;
 use http::header::{
@@ -12,10 +12,10 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Removes what `Connection` declares to be for the proxy alone, before anything is decided or added.
+/// Removes the headers that `Connection` lists, before anything is decided or injected.
 ///
-/// Done later it would take away a header that the decision has seen, or the credential that was added.
-/// `Upgrade` and `TE` stay: the proxy reads both.
+/// Later it could remove a header that the decision has read, or the injected credential. `Upgrade` and `TE` stay: the
+/// proxy reads both.
 pub(crate) fn take_declared(headers: &mut HeaderMap) {
     for name in declared(headers) {
         if name != UPGRADE && name != TE {
@@ -24,10 +24,10 @@ pub(crate) fn take_declared(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what the bottle said to the proxy and not to upstream, but for [`take_declared`].
+/// Removes the headers that the bottle sent to the proxy only, except those of [`take_declared`].
 ///
-/// `Host` is written again from what was decided on; `Expect` is answered by the proxy, which reads the
-/// body as upstream takes it; `TE` keeps `trailers`, which gRPC needs.
+/// `Host` is rewritten from the decided host. The proxy answers `Expect` itself when upstream reads the body. `TE`
+/// keeps `trailers`, which gRPC requires.
 pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
     let trailers = headers
         .get_all(TE)
@@ -43,10 +43,10 @@ pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what upstream said to the proxy and not to the bottle.
+/// Removes the headers that upstream sent to the proxy only.
 ///
-/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has. So do the proxy's own headers: by them a
-/// client tells the proxy's word from upstream's.
+/// `Alt-Svc` is removed because it offers paths (QUIC, other ports) that no bottle has. The proxy's own headers are
+/// removed because clients identify the proxy's responses by them.
 pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
     take_own(headers);
     for name in declared(headers) {
@@ -58,7 +58,7 @@ pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes headers that only the proxy may write.
+/// Removes headers that only the proxy may set.
 pub(crate) fn take_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| strip::is_own_header(name.as_str())).cloned().collect();
@@ -67,7 +67,7 @@ pub(crate) fn take_own(headers: &mut HeaderMap) {
     }
 }
 
-/// Leaves of `Accept-Encoding` what can be decoded as it streams, so that answers come in nothing else.
+/// Limits `Accept-Encoding` to codings that decode as they stream, so that responses use no other.
 pub(crate) fn accept_readable(headers: &mut HeaderMap) {
     if !headers.contains_key(ACCEPT_ENCODING) {
         return;
@@ -84,14 +84,13 @@ pub(crate) fn accept_readable(headers: &mut HeaderMap) {
         })
         .collect();
     let kept = if kept.is_empty() { "identity".to_owned() } else { kept.join(", ") };
-    // What was put together from parts of header values is one itself.
+    // Joined parts of header values are a valid header value.
     if let Ok(kept) = HeaderValue::try_from(kept) {
         headers.insert(ACCEPT_ENCODING, kept);
     }
 }
 
-/// Makes a request or an answer speak of the WebSocket again, after the headers of the other connection
-/// were removed.
+/// Sets the headers of a WebSocket upgrade again, after those of the other connection were removed.
 pub(crate) fn say_websocket(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -114,7 +113,7 @@ fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
         .collect()
 }
 
-/// The comma-separated words of a header, lower case.
+/// The comma-separated items of a header, in lower case.
 fn words(value: &str) -> impl Iterator<Item = String> {
     value.split(',').map(|word| word.trim().to_ascii_lowercase()).filter(|word| !word.is_empty())
 }

@@ -1,14 +1,14 @@
-//! Stage 8: what comes back is looked at before the bottle has it.
+//! Stage 8: scans the response before the bottle receives it.
 //!
 //! ```text
-//! head ──► secrets taken out
-//! body ─┬─ whole within a moment ──► judged ─► as it was, without the secret, or refused
-//!       └─ goes on ────────────────► streaming_scan: scanned as it passes, cut where it must not
+//! head ──► credential redacted
+//! body ─┬─ complete within a moment ──► scanned whole ─► forwarded, redacted, or denied
+//!       └─ continues ─────────────────► streaming_scan: scanned as it streams, cut at a finding
 //! ```
-//! The credential that went out with this very request is taken out where the host repeats it. No other secret is
-//! looked for: a host that was not given it cannot repeat it, and could otherwise learn it from what is done. A text that tries to take over its reader is not
-//! handed on, but on a provider's own route it is only told of: a model's stream that is cut is asked for
-//! again, and paid for twice.
+//! The credential that was injected into this very request is redacted where the host echoes it. No other secret is
+//! searched for: a host that never received it cannot echo it, and could otherwise learn it from the proxy's reaction.
+//! A prompt injection denies the response; on a provider route it is only logged, because a client retries a cut model
+//! stream and pays for it twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +31,14 @@ use crate::inspect::head::{Head, Leaving};
 use crate::inspect::{Answers, Coding, Decoding, Unreadable, codings, rewritten};
 use crate::report::record::Asked;
 
-/// An answer that says it is no longer than this is awaited whole.
+/// A response that declares at most this length is read whole.
 const WHOLE: u64 = 1 << 20;
-/// One that does not say is awaited for so many bytes,
+/// A response without a length is read for at most so many bytes,
 const BEGINNING: usize = 256 << 10;
-/// as long as it is not silent for longer than this.
+/// as long as it pauses for no longer than this.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// Media types whose reader wants each piece as it comes.
+/// Media types whose clients need each chunk as it arrives.
 const STREAMS: [&str; 9] = [
     "text/event-stream",
     "application/x-ndjson",
@@ -51,7 +51,7 @@ const STREAMS: [&str; 9] = [
     "multipart/x-mixed-replace",
 ];
 
-/// Whose answer it is, and what is wanted of it.
+/// The scans of one response.
 pub(super) struct Inbound {
     asked: Asked,
     scanner: Arc<Scanner>,
@@ -60,17 +60,17 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    /// None when the route wants nothing of its answers looked at.
+    /// `None` when the route disables all scans of responses.
     pub(super) fn of(egress: &Egress, permit: &Permit) -> Option<Self> {
         let Answers { scanner, credential } =
             egress.inspector.inbound(&permit.dlp, permit.credential.as_ref())?;
         Some(Self { asked: permit.asked.clone(), scanner, credential, provider: permit.provider })
     }
 
-    /// Judges an answer.
+    /// Scans a response.
     ///
     /// # Errors
-    /// The refusal that takes its place.
+    /// The denial that replaces it.
     pub(super) async fn judge(
         self,
         egress: &Arc<Egress>,
@@ -89,7 +89,7 @@ impl Inbound {
         }
     }
 
-    /// A part of a coded text cannot be decoded, and no host makes one of what it was just asked.
+    /// The content codings. A 206 part cannot be decoded; requests that carry a credential cannot ask for one.
     fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
         if parts.status == StatusCode::PARTIAL_CONTENT {
             return Ok(Vec::new());
@@ -113,7 +113,7 @@ impl Inbound {
         }
     }
 
-    /// What of the body comes at once, and the rest if there is more.
+    /// The part of the body that arrives at once, and the rest if there is more.
     async fn beginning(&self, parts: &Parts, mut body: Body) -> Result<(BytesMut, Option<Rest>), Refusal> {
         let mut beginning = BytesMut::new();
         let length = length(&parts.headers);
@@ -142,7 +142,7 @@ impl Inbound {
                         return Ok((beginning, Some(Rest { body, next: None })));
                     }
                 }
-                // Trailers are told when their turn comes.
+                // Trailers follow after the text.
                 Some(other) => return Ok((beginning, Some(Rest { body, next: Some(other) }))),
             }
         }
@@ -215,18 +215,18 @@ impl Inbound {
     }
 }
 
-/// The rest of a body, whose next frame may have been read already.
+/// The rest of a body; its next frame may have been read already.
 struct Rest {
     body: Body,
     next: Option<Result<Frame<Bytes>, body::BodyError>>,
 }
 
-/// Whether it is the credential.
+/// Whether the finding is the injected credential.
 pub(super) fn is_echo(finding: &Finding) -> bool {
     finding.secret.is_some() && finding.severity == Severity::Block
 }
 
-/// `headers` without secrets; none when there are none in them.
+/// `headers` without secrets; `None` when they contain none.
 pub(super) fn without_secrets(headers: &HeaderMap, known: &Arc<Scanner>) -> Option<HeaderMap> {
     let leaving = Leaving { host: "", path: "", query: None, headers, leaves: &|_| true };
     let head = Head::of(&leaving);
@@ -238,7 +238,7 @@ fn length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether its reader wants each piece as it comes.
+/// Whether the client needs each chunk as it arrives.
 fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     STREAMS.iter().any(|stream| kind.starts_with(stream))

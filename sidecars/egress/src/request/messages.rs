@@ -1,8 +1,8 @@
-//! A WebSocket's messages, each judged before it goes on.
+//! Scans WebSocket messages before they are forwarded.
 //!
-//! Nobody can be asked while a message waits, and a part of a conversation cannot be left out, so that a hit
-//! closes the socket. Pings are answered where they arrive. A message is judged together with the end of the
-//! ones before it: what is spread over two is found in the second.
+//! A message cannot wait for a user and a conversation cannot be redacted, so a finding closes the socket. Each side
+//! answers pings itself. A message is scanned together with the end of the preceding ones: a secret that is split over
+//! two messages is found in the second.
 
 use std::sync::Arc;
 
@@ -26,12 +26,12 @@ use crate::egress::Egress;
 use crate::inspect::Look;
 use crate::report::record::Asked;
 
-/// What of earlier messages stays in view.
+/// Bytes of preceding messages that stay in the scan window.
 const VIEW: usize = 2 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// What is wanted of a WebSocket's messages.
+/// The scans of one WebSocket.
 pub(super) struct Messages {
     egress: Arc<Egress>,
     asked: Asked,
@@ -40,7 +40,7 @@ pub(super) struct Messages {
     back: Option<Arc<Scanner>>,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Out,
@@ -48,7 +48,7 @@ enum Direction {
 }
 
 impl Messages {
-    /// None when the route wants nothing looked at.
+    /// `None` when the route disables all scans.
     pub(super) fn of(egress: &Arc<Egress>, permit: &Permit) -> Option<Self> {
         let inspector = &egress.inspector;
         let out = inspector.outbound(&permit.dlp).cloned();
@@ -62,7 +62,7 @@ impl Messages {
         })
     }
 
-    /// Passes messages both ways until either side ends, one is silent for too long, or something is hit.
+    /// Relays messages until either side ends, a side is idle for too long, or a finding closes the socket.
     pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
         let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(bounded()));
         let (to_bottle, from_bottle) = socket(bottle, Role::Server).await.split();
@@ -73,7 +73,7 @@ impl Messages {
             ended = self.pass(Direction::Back, from_upstream, &mut to_bottle) => ended,
             _ = self.egress.lockout.locked() => Some(self.refuse(Reason::LockedOut, "")),
         };
-        // How it ended is for both ends to know; who is gone hears nothing.
+        // A close frame for both ends; one that has disconnected misses it.
         let close = || Message::Close(ended.clone());
         let _ = timeout(bounds::CLOSE_WITHIN, async {
             tokio::join!(to_bottle.send(close()), to_upstream.send(close()))
@@ -81,7 +81,7 @@ impl Messages {
         .await;
     }
 
-    /// One way; returns with what the socket is closed.
+    /// Relays one direction; returns the close frame for both ends.
     async fn pass(
         &self,
         way: Direction,
@@ -109,7 +109,7 @@ impl Messages {
         }
     }
 
-    /// With what the socket is closed, when `text` may not go on.
+    /// Scans `text`; returns the close frame when it must not be forwarded.
     fn judge(&self, way: Direction, view: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
         let scanner = if way == Direction::Out { self.out.as_ref() } else { self.back.as_ref() }?;
         let seen = view.len() as u64;
@@ -163,14 +163,14 @@ impl Messages {
     }
 }
 
-/// How long messages and frames may be.
+/// Limits the length of messages and frames.
 pub(crate) fn bounded() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(bounds::MESSAGE_BYTES))
         .max_frame_size(Some(bounds::MESSAGE_BYTES))
 }
 
-/// What of a message is read by somebody.
+/// The bytes of a message that its receiver can read.
 pub(crate) fn payload(message: &Message) -> Vec<u8> {
     match message {
         Message::Text(text) => text.as_bytes().to_vec(),

@@ -1,13 +1,13 @@
-//! One request, from the bottle's words to an answer.
+//! The request pipeline: from a received request to a response.
 //!
 //! ```text
-//! CONNECT ─► listener::tunnel        _egress.local ─► answer
-//! outbound (facts ─► decide 1–6) ─► credentials (strip, inject) ─► forward ─► inbound 8 ─► record
+//! CONNECT ─► listener::tunnel        _egress.local ─► local_response
+//! outbound (facts ─► decide 1–6) ─► credentials (strip, inject) ─► forward ─► inbound 8 ─► access log
 //!             │                                                     │            │
-//!             └─────────────────────────► refusal ◄─────────────────┴────────────┘
+//!             └─────────────────────────► denial ◄──────────────────┴────────────┘
 //! ```
-//! Owns the order of the stages. Takes the routes once, at the beginning: a request is decided and
-//! forwarded by one state of them.
+//! Owns the order of the stages. A request reads the routes once, at the beginning: one revision decides and forwards
+//! it.
 
 mod access_log;
 pub(crate) mod answer;
@@ -48,7 +48,7 @@ use messages::Messages;
 use outbound::{Judging, OutboundBody, Permit};
 use request_body::RequestBody;
 
-/// Answers one request. Whatever goes wrong becomes an answer; there is nothing else to tell it by.
+/// Responds to one request. Every error becomes a response; there is no other report to the client.
 pub(crate) async fn handle(
     egress: Arc<Egress>,
     way: Arc<ConnectionContext>,
@@ -71,7 +71,7 @@ pub(crate) async fn handle(
     let judging = Judging { egress: &egress, table, way: &way };
     let judged = match judging.locked_out(&parts) {
         Some(refused) => Err(refused),
-        // What is in a request may be what locks the bottle.
+        // The scan of this request may lock the bottle.
         None => match (judging.judge(&mut parts, body).await, judging.locked_out(&parts)) {
             (_, Some(refused)) => Err(refused),
             (judged, None) => judged,
@@ -111,7 +111,7 @@ async fn forwarded(
     let Ok(place) = place else {
         return Err(Refusal::later(Reason::UpstreamUnreachable, &target.host, "the proxy is closing"));
     };
-    // It may have waited for its place for long.
+    // It may have waited for its slot for long.
     if let Some(refusal) = egress.locked_out(&target.host) {
         return Err(refusal);
     }

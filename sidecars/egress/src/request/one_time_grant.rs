@@ -1,4 +1,4 @@
-//! What the routes refuse and a user allowed for one request.
+//! Claims one-time grants for requests that the routes deny.
 
 use bottle_contract::decide::{Findings, Verdict, decide};
 use bottle_contract::route::RouteTable;
@@ -9,8 +9,7 @@ use crate::egress::Egress;
 use crate::listener::ConnectionContext;
 use crate::live::{Current, Turn};
 
-/// The right of this request to pass where the routes refuse it; none when they allow it, or nothing was allowed
-/// that it fits. Of those it fits the oldest.
+/// Claims the oldest grant that allows this request. `None` when the routes allow the request, or no grant does.
 pub(super) fn turn(
     egress: &Egress,
     current: &Current,

@@ -1,11 +1,11 @@
-//! Stages 1 to 6: a request is decided, read, and decided again by what was found in it.
+//! Stages 1 to 6: decides a request, scans it, and decides again with the findings.
 //!
 //! ```text
-//! head ─► decide 1–5 ─► head looked through ─► body held and looked through ─► decide 6 ─┬─► forward
-//!              │                                          ▲                             ├─► refuse
-//!              └─► refuse (nothing is read)               └────── taken out ◄───────────┘
+//! head ─► decide 1–5 ─► head scanned ─► body buffered and scanned ─► decide 6 ─┬─► forward
+//!              │                                  ▲                           ├─► deny
+//!              └─► deny (body unread)             └─────── redact ◄───────────┘
 //! ```
-//! What is refused anyway costs nothing: no body is read for it. A body leaves only after its verdict.
+//! A denial by the head costs nothing: the body stays unread. A body is sent only after its verdict.
 
 use std::sync::Arc;
 
@@ -35,23 +35,23 @@ use crate::live;
 use crate::report::record::Asked;
 use crate::upstream::Target;
 
-/// What was allowed, in the form in which it leaves.
+/// An allowed request, in the form in which it is sent.
 pub(super) struct Permit {
     pub(super) asked: Asked,
     pub(super) target: Target,
     /// Canonical, as decided on, without credentials.
     path: String,
     query: Option<String>,
-    /// Keys of what was taken out of the query.
+    /// Keys of what was stripped from the query.
     pub(super) stripped_keys: Vec<String>,
     pub(super) exchange: Exchange,
-    /// Where the credential is bound that is injected.
+    /// The binding of the injected credential.
     pub(super) credential: Option<Binding>,
     /// Whether the route has `matches`.
     bounded: bool,
     pub(super) websocket: bool,
     pub(super) dlp: Dlp,
-    /// Whether the route is a provider's own.
+    /// Whether the route is a provider route.
     pub(super) provider: bool,
 }
 
@@ -64,21 +64,21 @@ impl Permit {
     }
 }
 
-/// A request that is answered by the proxy, and what it was.
+/// A denied request and its denial.
 pub(super) type Refused = Box<(Asked, Refusal)>;
 
-/// The body of a request that may leave.
+/// The body of a request that may be sent.
 pub(super) enum OutboundBody {
-    /// Nobody wants it looked at, or there is none.
+    /// The route scans no bodies, or there is none.
     RequestBody(RequestBody),
-    /// It was looked at.
+    /// Scanned.
     BufferedBody(Box<BufferedBody>),
-    /// It was rewritten.
+    /// Redacted.
     Whole(Vec<u8>),
 }
 
 impl OutboundBody {
-    /// As it is sent.
+    /// The body to send upstream.
     pub(super) fn under(self, exchange: Exchange) -> Body {
         match self {
             Self::RequestBody(body) => body.under(exchange),
@@ -88,16 +88,16 @@ impl OutboundBody {
     }
 }
 
-/// What is known while a request is judged.
+/// The context in which a request is evaluated.
 pub(super) struct Judging<'r> {
     pub(super) egress: &'r Arc<Egress>,
-    /// The routes, for the whole of the request.
+    /// The routes that decide the whole request.
     pub(super) table: &'r RouteTable,
     pub(super) way: &'r ConnectionContext,
 }
 
 impl Judging<'_> {
-    /// Judges a request; `parts` are changed where something is taken out.
+    /// Evaluates a request; redacts `parts` where the route asks for it.
     pub(super) async fn judge(
         &self,
         parts: &mut Parts,
@@ -122,7 +122,7 @@ impl Judging<'_> {
         self.weighed(permit, parts, found, None).await
     }
 
-    /// The refusal of any request, while the bottle is locked.
+    /// The denial of any request, while the bottle is locked.
     pub(super) fn locked_out(&self, parts: &Parts) -> Option<Refused> {
         if !self.egress.lockout.is_locked() {
             return None;
@@ -135,8 +135,8 @@ impl Judging<'_> {
         Some(Box::new((asked, refusal)))
     }
 
-    /// Refuses a text by which GitLab changes a gated repository, and one that is too long to be read for that. A body
-    /// that nobody wants looked at is not read.
+    /// Denies a text with a GitLab quick action that changes a gated repository, and a text too long to be checked. A
+    /// body that the route does not scan stays unread.
     async fn merges_nothing(
         &self,
         permit: &Permit,
@@ -159,17 +159,18 @@ impl Judging<'_> {
         word.map_or(Ok(()), |word| Err(self.refused(parts, Refusal::quick_action(host, word))))
     }
 
-    /// Refuses a form that says of its request what its route would refuse: some servers take the method from there.
+    /// Denies a form that overrides the method to one that the route denies: some servers read the method from the
+    /// form.
     async fn form_agrees(&self, permit: &Permit, parts: &Parts, held: &BufferedBody) -> Result<(), Refused> {
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
-        // A provider's own routes lead to models, whose long conversations need no second reading.
+        // Provider routes lead to models, whose long conversations need no second pass.
         if !permit.bounded || permit.provider || !is_form {
             return Ok(());
         }
         let Some(text) = held.text().await else { return Ok(()) };
         for word in form_methods(kind, &text) {
-            // Judged as the header that says the same.
+            // Decided like the header of the same meaning.
             let Ok(value) = HeaderValue::try_from(word) else { continue };
             let mut headers = parts.headers.clone();
             headers.append("x-http-method-override", value);
@@ -182,13 +183,13 @@ impl Judging<'_> {
         Ok(())
     }
 
-    /// Stages 1 to 6 by what was found so far.
+    /// Stages 1 to 6 with the findings so far.
     fn decided(&self, parts: &Parts, findings: &Findings) -> Result<Permit, Refused> {
         let facts = facts::of(self.way, parts);
         match self.verdict(&facts, findings) {
             Verdict::Allow(allowed) => self.permit(parts, &allowed, facts.method, facts.websocket),
             Verdict::Deny(refusal) => Err(self.refused(parts, refusal)),
-            // Neither comes of a decision without findings, nor after a redaction.
+            // A decision without findings, or after a redaction, returns neither.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
                 Err(self.refused(parts, Refusal::unasked(&allowed.host, "")))
             }
@@ -213,7 +214,7 @@ impl Judging<'_> {
     ) -> Result<Permit, Refused> {
         let Allowed { route, host, port, target, .. } = allowed;
         let route: &Route = route;
-        // The decision asked whether the slot is loaded; this asks whether it is bound to this very place.
+        // The decision checked that the slot is loaded; this checks that it is bound to this very destination.
         let exchange = Exchange::of(route, &self.egress.vault)
             .ok_or_else(|| self.refused(parts, Refusal::later(Reason::CredentialMissing, host, "")))?;
         let tls = *port != HTTP_PORT;
@@ -238,7 +239,7 @@ impl Judging<'_> {
         })
     }
 
-    /// Refuses what the head alone makes impossible, before its body is read.
+    /// Denies a request by the findings in its head alone, before its body is read.
     fn spare_the_body(
         &self,
         permit: &Permit,
@@ -281,7 +282,7 @@ impl Judging<'_> {
             Verdict::Ask(_) => {
                 let found = Found { head, in_head, held, in_body };
                 self.asked(&permit, parts, &found, &words).await?;
-                // By the rules that hold now: a user may have taken their time.
+                // By the current rules: the user may have taken a while.
                 let permit = self.decided(parts, &Findings::none())?;
                 Ok((permit, cargo(found.held, unread)))
             }
@@ -294,7 +295,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Asks a user about all that was found.
+    /// Asks the user to approve all findings.
     async fn asked(&self, permit: &Permit, parts: &Parts, found: &Found, words: &str) -> Result<(), Refused> {
         let Found { head, in_head, .. } = found;
         let refused = |refusal| told(permit, head, in_head, refusal, &parts.headers);
@@ -308,7 +309,7 @@ impl Judging<'_> {
         approval::ask(self.egress, &shown, keys, words).await.map_err(refused)
     }
 
-    /// Takes out what was found and decides again; what is left then is refused.
+    /// Redacts the findings and decides again; remaining findings deny the request.
     async fn redacted(
         &self,
         permit: Permit,
@@ -343,7 +344,7 @@ impl Judging<'_> {
         Ok((permit, cargo))
     }
 
-    /// The body without what was found; none when that cannot be done.
+    /// The body without the findings; `None` when it cannot be redacted.
     async fn without(&self, permit: &Permit, headers: &HeaderMap, cargo: OutboundBody) -> Option<Vec<u8>> {
         let OutboundBody::BufferedBody(held) = cargo else { return None };
         let scanner = self.egress.inspector.outbound(&permit.dlp)?;
@@ -352,7 +353,7 @@ impl Judging<'_> {
     }
 }
 
-/// Everything that was found in a request.
+/// The findings in a request.
 struct Found {
     head: Head,
     in_head: Vec<Finding>,
@@ -360,7 +361,7 @@ struct Found {
     in_body: Seen,
 }
 
-/// What a user would have to allow; none when a part of it cannot be told from others like it.
+/// The approvals that the request needs; `None` when a finding cannot be identified.
 async fn keys(permit: &Permit, found: &Found) -> Option<Vec<Key>> {
     let blocks = |finding: &&Finding| finding.severity == Severity::Block;
     if found.in_body.packed.iter().any(|finding| blocks(&finding)) {
@@ -402,7 +403,7 @@ fn leaving<'l>(
     Leaving { host: &permit.asked.host, path: &permit.path, query: permit.query.as_deref(), headers, leaves }
 }
 
-/// Whether a header is sent as the agent wrote it. `Host` is written from what was decided on.
+/// Whether a header is sent as the agent wrote it. `Host` is rewritten from the decided host.
 fn leaves(permit: &Permit, name: &HeaderName) -> bool {
     name != HOST && permit.exchange.lets(name)
 }
@@ -418,7 +419,7 @@ fn take_out_of_head(permit: &Permit, parts: &mut Parts, found: &Found) {
         None => made.path,
     };
     let mut uri = parts.uri.clone().into_parts();
-    // What cannot be read again stays as it was, is found again, and refused.
+    // A target that no longer parses stays unchanged, is found again, and denied.
     if let Ok(target) = target.parse() {
         uri.path_and_query = Some(target);
         if let Ok(uri) = http::Uri::from_parts(uri) {
@@ -428,7 +429,7 @@ fn take_out_of_head(permit: &Permit, parts: &mut Parts, found: &Found) {
     parts.headers = made.headers;
 }
 
-/// What was found and where, for a user.
+/// Describes the findings and their locations, for a user.
 fn words(head: &Head, in_head: &[Finding], in_body: &Seen, headers: &HeaderMap) -> String {
     let in_head: Vec<(&Finding, String)> =
         in_head.iter().map(|finding| (finding, head.place(finding, headers))).collect();
@@ -438,7 +439,7 @@ fn words(head: &Head, in_head: &[Finding], in_body: &Seen, headers: &HeaderMap) 
     described(in_head.chain(plain).chain(packed))
 }
 
-/// A refusal whose path and method may hold what was found: it is told without it.
+/// A denial whose reported path and method are redacted.
 fn told(permit: &Permit, head: &Head, in_head: &[Finding], refusal: Refusal, headers: &HeaderMap) -> Refused {
     let all = |name: &HeaderName| leaves(permit, name);
     let made = head.without(in_head, &leaving(permit, headers, &all));
@@ -451,7 +452,7 @@ fn unheld(permit: &Permit, error: &HoldError) -> Refused {
     Box::new((permit.asked.clone(), refusal))
 }
 
-/// The headers of a body that was rewritten: it is plain now, and so long.
+/// Sets the headers of a rewritten body: no content coding, and its new length.
 fn say_whole(headers: &mut HeaderMap, length: usize) {
     headers.remove(CONTENT_ENCODING);
     headers.remove(TRANSFER_ENCODING);

@@ -1,4 +1,4 @@
-//! The body of a request, as the bottle sends it.
+//! The request body as the bottle sends it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,10 +13,10 @@ use super::body::{Body, BodyError, Patient};
 use super::credentials::Exchange;
 use crate::bounds;
 
-/// A body that nobody has begun to read.
+/// An unread request body.
 ///
-/// Given up, it is still read for a while ([`drain`]): a client that is busy sending does not read, and
-/// closing on it would take the answer away with the connection.
+/// A dropped body is still read for a while ([`drain`]): a client that is sending does not read, and closing the
+/// connection would lose the response.
 pub(super) struct RequestBody {
     body: Option<Patient<Incoming>>,
     exchange: Option<Exchange>,
@@ -26,13 +26,14 @@ pub(super) struct RequestBody {
 impl RequestBody {
     /// The body of the request with these headers.
     pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
-        // Who waits for 100 sends nothing unless it is read; HTTP/2 resets one stream, no connection.
+        // A client that waits for 100 sends nothing until the body is read; HTTP/2 resets one stream, not the
+        // connection.
         let drains = version < Version::HTTP_2 && !headers.contains_key(header::EXPECT);
         let body = Some(Patient::new(body, bounds::REQUEST_BODY_IDLE));
         Self { body, exchange: None, drains }
     }
 
-    /// The same for upstream: its trailers are held to the same rules as the headers.
+    /// The body to send upstream; its trailers are stripped like the headers.
     pub(super) fn under(mut self, exchange: Exchange) -> Body {
         self.exchange = Some(exchange);
         self.boxed_unsync()
@@ -77,7 +78,7 @@ impl Drop for RequestBody {
     }
 }
 
-/// Reads and forgets up to [`bounds::DRAIN_BYTES`].
+/// Reads and discards up to [`bounds::DRAIN_BYTES`].
 async fn drain(mut body: Patient<Incoming>) {
     let mut left = bounds::DRAIN_BYTES;
     while let Some(Ok(frame)) = body.frame().await {

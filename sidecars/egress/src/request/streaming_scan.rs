@@ -1,15 +1,15 @@
-//! An answer that is scanned as it streams.
+//! Scans a response as it streams.
 //!
 //! ```text
-//! upstream ─► pieces ─► text (decoded) ─► scan ─► release ─► bottle
+//! upstream ─► chunks ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
-//!                   whole lines at once; the rest after HOLD, or when two TAILs have come
+//!                whole lines at once; the rest after HOLD, or when two TAILs have arrived
 //! ```
-//! When a byte is released depends on line ends, lengths and time alone, never on what a scan made of it so far:
-//! otherwise the time at which it arrives would tell how much of a secret it is. What was released stays in view,
-//! so that a secret is found however it is cut. One that is whole before it is released is masked; one that is
-//! completed by what comes later ends the stream. Text is scanned when some of it is about to be released: an answer in
-//! single bytes costs a scan for each millisecond or line, not for each byte.
+//! The release time of a byte depends on line ends, lengths and time alone, never on a scan's state: otherwise the
+//! arrival time would reveal how much of a secret the byte completes. Released text stays in the scan window, so a
+//! secret is found however it is split. A secret that is complete before its release is masked; one that later text
+//! completes ends the stream. Text is scanned when some of it is about to be released: a response in single bytes
+//! costs a scan per millisecond or line, not per byte.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -30,26 +30,26 @@ use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
 use crate::report::record::Asked;
 
-/// Bytes of released text that stay in view; no phrase is longer.
+/// Bytes of released text in the scan window; no phrase is longer.
 const VIEW: u64 = 2 << 10;
-/// Bytes behind the last line end that wait, while more comes.
+/// Bytes behind the last line end that are withheld while more arrives.
 const TAIL: u64 = 2 << 10;
-/// How long they wait at most. The segments of an answer that was written at once arrive within it.
+/// The longest delay of a byte. The segments of a response that was written at once arrive within it.
 const HOLD: Duration = Duration::from_millis(10);
-/// Pieces that come within this time are released together.
+/// Chunks that arrive within this time are released together.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Coded bytes that may wait for their decoder: zstd's keeps a window of 8 MiB of text back.
+/// Encoded bytes that may wait for their decoder: zstd withholds a window of 8 MiB of text.
 const MOST_WAITING: usize = 16 << 20;
-/// Bytes of text that are scanned at a time at most; one coded piece may decode to many thousand times its length.
+/// Text bytes of one scan; one encoded chunk may decode to many thousand times its length.
 const SCANNED_AT_ONCE: u64 = 16 << 10;
-/// Findings that are reported for one answer.
+/// Findings that are logged for one response.
 const NOTICES: usize = 16;
 
-/// What is wanted of an answer, and where findings are reported.
+/// The scanners of a response and the log of its findings.
 pub(super) struct Judge {
     pub(super) asked: Asked,
     pub(super) scanner: Arc<Scanner>,
-    /// Finds the credential of this exchange; none when nothing was injected, or nobody wants it found.
+    /// Finds the credential of this exchange; `None` when none was injected, or the route disables the search.
     pub(super) credential: Option<Arc<Scanner>>,
     pub(super) provider: bool,
     pub(super) reporter: Arc<Reporter>,
@@ -57,7 +57,7 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Reports findings that are no secrets.
+    /// Logs findings that are not secrets.
     pub(super) fn notice(&mut self, found: &[Finding]) {
         for finding in found.iter().filter(|finding| finding.secret.is_none()) {
             self.noticed += 1;
@@ -68,13 +68,13 @@ impl Judge {
         }
     }
 
-    /// The first finding that denies the answer, other than a secret.
+    /// The first finding other than a secret that denies the response.
     pub(super) fn stops<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block && finding.secret.is_none();
         found.iter().find(blocks).filter(|_| !self.provider)
     }
 
-    /// Whether there is something that a scan may keep from the bottle.
+    /// Whether a scan may withhold anything from the bottle.
     fn holds(&self) -> bool {
         self.credential.is_some() || !self.provider
     }
@@ -86,22 +86,22 @@ impl Judge {
     }
 }
 
-/// The text of an answer as far as it is in view: the end of what was released, and what waits. Nothing can be masked in
-/// a coded body, so that of its text only what later scans look at is kept.
+/// The scan window over a response's text: the end of the released text, and the withheld text. An encoded body cannot
+/// be masked, so its window contains only the text that later scans need.
 struct Window {
     judge: Judge,
     coded: bool,
-    /// Place in the text of the first byte in view.
+    /// Offset in the text of the window's first byte.
     base: u64,
     /// As upstream sent it.
     came: Vec<u8>,
-    /// As it is released: the same, with secrets masked. Empty where the body is coded.
+    /// As it is released: the same with secrets masked. Empty for an encoded body.
     goes: Vec<u8>,
-    /// Place behind the last line end.
+    /// Offset behind the last line end.
     line: u64,
-    /// Place behind the last scanned byte.
+    /// Offset behind the last scanned byte.
     scanned: u64,
-    /// Place behind the last released byte.
+    /// Offset behind the last released byte.
     released: u64,
 }
 
@@ -111,7 +111,7 @@ impl Window {
         Self { judge, coded, base: 0, came, goes, line: 0, scanned: 0, released: 0 }
     }
 
-    /// Place behind all that came.
+    /// Offset behind the last received byte.
     fn end(&self) -> u64 {
         self.base + self.came.len() as u64
     }
@@ -120,7 +120,7 @@ impl Window {
         usize::try_from(place.saturating_sub(self.base)).map_or(self.came.len(), |at| at.min(self.came.len()))
     }
 
-    /// Takes the next text in.
+    /// Appends text.
     fn push(&mut self, text: &[u8]) -> Result<(), BodyError> {
         if let Some(at) = memchr::memrchr(b'\n', text) {
             self.line = self.end() + at as u64 + 1;
@@ -135,7 +135,7 @@ impl Window {
         self.scan()
     }
 
-    /// Scans what was not scanned yet, together with the end of what was.
+    /// Scans the new text, together with the end of the old.
     fn scan(&mut self) -> Result<(), BodyError> {
         let from = self.index(self.scanned.saturating_sub(VIEW));
         let seen = (self.index(self.scanned) - from) as u64;
@@ -161,7 +161,7 @@ impl Window {
         Ok(())
     }
 
-    /// Masks what waits of a secret; false when some of the rest was released as it came.
+    /// Masks the withheld part of a secret; false when some of the rest was released unmasked.
     fn mask(&mut self, secret: Range<usize>) -> bool {
         let out = self.index(self.released).clamp(secret.start, secret.end);
         let plain = |at: usize| self.came[at].is_ascii_alphanumeric() && self.came[at] == self.goes[at];
@@ -172,7 +172,7 @@ impl Window {
         true
     }
 
-    /// Place before which everything is released: the last line end, or the tail when more than two of it wait.
+    /// The offset up to which text is released: the last line end, or all but one tail when two tails are withheld.
     fn line_end(&self) -> u64 {
         if !self.judge.holds() {
             return self.end();
@@ -181,7 +181,7 @@ impl Window {
         if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// Everything before `place` that was not released yet, as it goes; nothing where the body is coded.
+    /// The unreleased text before `place`, masked; empty for an encoded body.
     fn release(&mut self, place: u64) -> Result<Bytes, BodyError> {
         if place > self.scanned && self.judge.holds() {
             self.scan()?;
@@ -195,7 +195,7 @@ impl Window {
         Ok(piece)
     }
 
-    /// Drops what no later scan or release looks at.
+    /// Drops text that no later scan or release needs.
     fn forget(&mut self) {
         let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
         let unneeded = self.index(needed.saturating_sub(VIEW));
@@ -205,13 +205,13 @@ impl Window {
     }
 }
 
-/// Pieces of the body that came within [`TOGETHER`] and wait.
+/// Withheld chunks of the body that arrived within [`TOGETHER`].
 struct Piece {
-    /// Place in the text behind all that it decodes to.
+    /// Offset behind the decoded text of the chunk.
     end: u64,
-    /// When it is released at the latest.
+    /// The latest time of its release.
     due: Instant,
-    /// What goes out in its place where the body is coded: it itself.
+    /// The encoded bytes, for an encoded body.
     coded: BytesMut,
 }
 
@@ -219,18 +219,18 @@ struct Piece {
 pub(super) struct StreamingScan {
     window: Window,
     body: Option<Body>,
-    /// Read already.
+    /// A frame that was already read.
     next: Option<Result<Frame<Bytes>, BodyError>>,
     decoding: Option<Decoding>,
-    /// In the order in which they came, which is that of their places and times.
+    /// In order of arrival, which is the order of offsets and times.
     waiting: VecDeque<Piece>,
     timer: Pin<Box<Sleep>>,
-    /// Passed on when everything before it was.
+    /// Forwarded after everything before it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
 }
 
 impl StreamingScan {
-    /// Begins with what of the body was read already: `beginning`, and the frame behind it.
+    /// Starts with the part of the body that was already read: `beginning`, and the frame after it.
     pub(super) fn new(
         judge: Judge,
         beginning: BytesMut,
@@ -238,12 +238,12 @@ impl StreamingScan {
         body: Body,
         codings: &[Coding],
     ) -> Self {
-        // The beginning is scanned like any other piece.
+        // The beginning is scanned like any other chunk.
         let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning.freeze())));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
         Self {
             window: Window::new(judge, !codings.is_empty()),
-            // A frame that is not data was its last.
+            // A frame that is not data is the last one.
             body: last.is_none().then_some(body),
             next,
             decoding: (!codings.is_empty()).then(|| Decoding::new(codings)),
@@ -253,7 +253,7 @@ impl StreamingScan {
         }
     }
 
-    /// Takes a piece and returns what may go out now.
+    /// Appends a chunk and returns the bytes that may be released now.
     fn take(&mut self, piece: Bytes) -> Result<Option<Bytes>, BodyError> {
         let Some(decoding) = &mut self.decoding else {
             self.window.push(&piece)?;
@@ -277,7 +277,7 @@ impl StreamingScan {
         self.release()
     }
 
-    /// A piece whose text ends at `end` waits from now on.
+    /// Queues a chunk whose text ends at `end`.
     fn wait(&mut self, end: u64, coded: Bytes) {
         let due = Instant::now() + HOLD;
         match self.waiting.back_mut() {
@@ -289,13 +289,13 @@ impl StreamingScan {
         }
     }
 
-    /// Place behind the text of a piece, as far as it is known by now.
+    /// Offset behind the text of a chunk, as far as it is known.
     fn end_of(&self, piece: &Piece) -> u64 {
         let decoded = self.decoding.as_ref().is_none_or(|decoding| decoding.behind() == 0);
         if decoded { piece.end.min(self.window.end()) } else { piece.end }
     }
 
-    /// What may go out now: whole lines, and what has waited for its time.
+    /// Releases whole lines, and chunks whose delay is over.
     fn release(&mut self) -> Result<Option<Bytes>, BodyError> {
         let now = Instant::now();
         let in_time = self.waiting.iter().take_while(|piece| piece.due <= now);
@@ -313,13 +313,13 @@ impl StreamingScan {
         Ok((!piece.is_empty()).then_some(piece))
     }
 
-    /// When the next piece goes out though nothing more comes; none while its text is still in the decoder.
+    /// The next release time if nothing more arrives; `None` while the chunk's text is still in the decoder.
     fn due(&self) -> Option<Instant> {
         let first = self.waiting.front()?;
         (self.end_of(first) <= self.window.end()).then_some(first.due)
     }
 
-    /// All of the body came: the rest of it.
+    /// Scans and releases the rest after the last chunk.
     fn rest(&mut self) -> Result<Option<Bytes>, BodyError> {
         if self.decoding.as_ref().is_some_and(|decoding| decoding.behind() > 0) {
             return Err("the answer broke off".into());
@@ -328,7 +328,7 @@ impl StreamingScan {
         self.release_to(self.window.end())
     }
 
-    /// The last frame: trailers lose secrets as headers do.
+    /// The last frame; trailers are redacted like headers.
     fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
@@ -348,7 +348,7 @@ impl StreamingScan {
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Bytes that came and did not go out yet.
+    /// Bytes that were received and not released.
     fn waiting_bytes(&self) -> u64 {
         match self.decoding {
             Some(_) => self.waiting.iter().map(|piece| piece.coded.len() as u64).sum(),
@@ -414,10 +414,10 @@ impl HttpBody for StreamingScan {
 
     fn size_hint(&self) -> SizeHint {
         if self.last.is_some() {
-            // Trailers or an error follow, which a length would hide.
+            // Trailers or an error follow, which an exact length would hide.
             return SizeHint::default();
         }
-        // Masks are as long as what they hide: a length that upstream named stays true.
+        // A mask is as long as the secret, so upstream's Content-Length stays true.
         let waiting = self.waiting_bytes() + self.next.as_ref().map_or(0, data_length);
         let rest = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint);
         let mut hint = SizeHint::new();
@@ -433,7 +433,7 @@ fn data_length(frame: &Result<Frame<Bytes>, BodyError>) -> u64 {
     frame.as_ref().ok().and_then(|frame| Some(frame.data_ref()?.len() as u64)).unwrap_or(0)
 }
 
-/// Stars in place of a secret, as many bytes. What JSON is built of stays, so that it stays JSON.
+/// Replaces a secret with as many asterisks. JSON punctuation stays, so that the text stays JSON.
 fn mask(secret: &mut [u8]) {
     let mut escaped = false;
     for byte in secret {

@@ -1,4 +1,4 @@
-//! `supervise`: a request waits for a user, whose answer counts for that value and that host alone.
+//! `supervise`: a request waits for the user, whose approval covers that value and that host only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,12 +18,12 @@ use super::fixture::{ProxyFixture, REAL, SITE, Wanted};
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 const OTHER_TOKEN: &str = "glpat-Qm8Ht4WxD1sUf6KjGv3z";
 
-/// A user who answers every question at once with `status`; counts them.
+/// Answers every question at once with `status`; returns the number of questions.
 async fn user(proxy: &ProxyFixture, status: Status) -> Arc<AtomicUsize> {
     user_after(proxy, status, watch::channel(true).1).await
 }
 
-/// The same, who answers nothing before `ready` says so.
+/// As [`user`], but answers only after `ready`.
 pub(super) async fn user_after(
     proxy: &ProxyFixture,
     status: Status,
@@ -54,7 +54,7 @@ pub(super) async fn user_after(
             }
             let mut ready = ready.clone();
             async move {
-                // One that can never come any more is as good.
+                // A dropped sender counts as ready.
                 let _ = ready.wait_for(|ready| *ready).await;
                 Answer::Decided(Box::new(Response {
                     proposal_id: question.id,
@@ -85,11 +85,11 @@ async fn an_approval_counts_for_that_value_and_host() {
     let said = format!("token = {TOKEN}");
     for (url, said, expected, questions) in [
         ("https://api.example.com/a", said.as_str(), 200, 1),
-        // Remembered, wherever in a request it stands.
+        // Cached, wherever in a request the value is.
         ("https://api.example.com/a", &format!("{{\"x\":\"{TOKEN}\"}}"), 200, 1),
         ("https://other.example.com/a", &said, 200, 2),
         ("https://api.example.com/a", OTHER_TOKEN, 200, 3),
-        // Nobody is asked about what the proxy itself puts in.
+        // No user is asked about the injected credential.
         ("https://api.example.com/a", REAL, 403, 3),
     ] {
         let answer = proxy.curl(&["-d", said, url]).await;

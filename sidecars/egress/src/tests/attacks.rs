@@ -1,5 +1,5 @@
-//! Ways around the decision: requests that two readers take for different ones, other methods, other names, other
-//! hosts' certificates. What must not arrive is looked for at the site.
+//! Attempts to bypass the policy: requests that two parsers read differently, other methods, other names, other hosts'
+//! certificates. The tests check what arrives at the site.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +30,7 @@ use crate::upstream::{Target, UpstreamError};
 
 const URL: &str = "https://api.example.com/ok";
 
-/// The one request that is allowed.
+/// The only allowed request.
 const ONE: &str = "matches: [{paths: [{type: exact, value: /ok}]}]";
 
 fn assert_untouched(proxy: &ProxyFixture, what: &str) {
@@ -82,7 +82,7 @@ async fn no_request_is_smuggled_in_another() {
     for port in [80, 9099] {
         for head in &heads {
             let mut socket = proxy.connect(port).await;
-            // The proxy may close before it has taken everything.
+            // The proxy may close before it has read everything.
             let _ = socket.write_all(format!("{head}{smuggled}").as_bytes()).await;
             let _ = socket.shutdown().await;
             let mut answer = Vec::new();
@@ -102,7 +102,7 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Headers as they stand, none of them in a table.
+/// Literal header fields (HPACK), not indexed.
 fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
     headers.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
@@ -110,7 +110,7 @@ fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_by_what_http2_can_say_and_http1_cannot() {
-    // What the site is told is HTTP/1.1, where a line break would begin something.
+    // Upstream has HTTP/1.1, where a line break would start a new header or request.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
     let get: [(&str, &str); 4] =
@@ -148,7 +148,7 @@ async fn nor_by_what_http2_can_say_and_http1_cannot() {
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b"")].concat();
         // END_HEADERS and END_STREAM.
         tls.write_all(&[hello, frame(1, 5, 1, &literal(&headers))].concat()).await.expect("write");
-        // To an answer's headers, the stream's reset or the connection's end.
+        // Until the response headers, the stream's reset or the end of the connection.
         let answered = async {
             loop {
                 let mut head = [0; 9];
@@ -189,24 +189,24 @@ async fn no_method_or_protocol_leads_around_the_decision() {
         assert_eq!((answer.status(), reason.as_deref()), (403, Some("method-refused")), "{arguments:?}");
     }
     assert!(proxy.site.visits().is_empty());
-    // An upgrade to HTTP/2 in plain is not made, and nothing of it goes on.
+    // An h2c upgrade is not made, and its headers are not forwarded.
     let answer = proxy.curl(&["--http2", "http://plain.example.com/ok"]).await;
     assert_eq!(answer.status(), 200);
     assert!(!answer.text().contains("101 Switching"), "{}", answer.text());
     let visit = proxy.site.visits().pop().expect("a visit");
     assert_eq!((visit.header("upgrade"), visit.header("http2-settings")), (None, None));
-    // Nor begun at once.
+    // Nor HTTP/2 with prior knowledge.
     let headers =
         [(":method", "GET"), (":scheme", "http"), (":authority", "plain.example.com"), (":path", "/evil")];
     let ask =
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b""), &frame(1, 5, 1, &literal(&headers))];
     let mut socket = proxy.connect(80).await;
-    // The proxy may close before it has taken everything.
+    // The proxy may close before it has read everything.
     let _ = socket.write_all(&ask.concat()).await;
     let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "it is still open");
     assert!(!proxy.site.visits().iter().any(|visit| visit.path == "/evil"));
-    // The agent's own credential goes over port 80 no more than anywhere, and a route's cannot be asked for.
+    // The agent's own credential is stripped on port 80 too, and no route can inject one there.
     assert_eq!(
         proxy.curl(&["-H", "Authorization: Bearer evil", "http://plain.example.com/ok"]).await.status(),
         200
@@ -231,7 +231,7 @@ async fn an_address_is_no_way_to_a_host() {
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert!(answer.status() == 403 && reasons.contains(&reason.as_str()), "{url}: {reason}");
     }
-    // Written in ways that some readers take for an address.
+    // Spellings that some parsers read as an address.
     for host in ["3221225985", "0x7f000001", "0177.0.0.1", "127.1", "2130706433"] {
         let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
         let mut socket = proxy.connect(9099).await;
@@ -272,7 +272,7 @@ async fn the_attackers_own_key_does_not_leave_with_a_request() {
             assert_untouched(&proxy, header);
         }
     }
-    // By `key` alone go Google's, which have a shape.
+    // Of parameters named `key`, only those with the shape of a Google key are stripped.
     for key in ["api_key=", "access_token=", "key=AIza", "token=", "API_KEY=", "api%5Fkey="] {
         let answer = proxy.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
         assert_eq!(answer.status(), 200, "{key}");
@@ -297,13 +297,13 @@ async fn a_redirect_is_the_clients_to_follow() {
     let url = "http://plain.example.com/ok";
     assert_eq!(proxy.curl(&[url]).await.status(), 302);
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    // The client that does follow is refused there.
+    // A client that follows the redirect is denied there.
     let followed = proxy.curl(&["--location", url]).await;
     assert_eq!((followed.status(), asked.load(Ordering::SeqCst)), (403, 2));
     assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
 }
 
-/// `{"a":"CANARY","filler":"some words, …"}` in brotli: not one of its bytes stands there as it is.
+/// `{"a":"CANARY","filler":"some words, …"}` in brotli: no byte of it is stored as it is.
 const BROTLI: &str = "G30AIIzTpTZUuVgjVPrUulK92XxyVKIagGeIgENOwO8nitsC4cLTi4pq5f/NxHTjtFKg7vhZfXKS+LdX0XrLuDVuFs5DqDvpv6mgowHMyGoH4rFM1WxEyULhPKdl14A/";
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
@@ -317,7 +317,7 @@ async fn a_secret_in_brotli_does_not_leave() {
     let data = format!("@{}", file.display());
     let answer = proxy.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("secret-found"), "{}", answer.text());
-    // Cut short, or called something else, it cannot be read and does not pass either.
+    // Truncated, or declared as another coding, it cannot be decoded and is denied.
     std::fs::write(&file, &STANDARD.decode(BROTLI).expect("base64")[..60]).expect("file");
     for coding in ["br", "gzip", "br, br"] {
         let coding = format!("Content-Encoding: {coding}");
@@ -339,7 +339,7 @@ async fn certificates_that_are_put_together_wrongly_are_502() {
     }
 }
 
-/// A name server: every question is answered with the next of `answers`, the last one again and again.
+/// A name server that answers each query with the next of `answers`, then repeats the last one.
 async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let address = socket.local_addr().expect("address");
@@ -349,7 +349,7 @@ async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
         let mut question = [0; 512];
         while let Ok((length, peer)) = socket.recv_from(&mut question).await {
             let end = 12 + question[12..length].iter().position(|byte| *byte == 0).expect("a name") + 5;
-            // IPv6: there is none.
+            // No AAAA record.
             let records = if question[end - 3] == 28 {
                 Vec::new()
             } else {
@@ -365,12 +365,12 @@ async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-/// How many records, then they: an address for the name that was asked for.
+/// The number of records, then the records: an address for the queried name.
 fn leads_to(address: [u8; 4]) -> Vec<u8> {
     [&[1, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4][..], &address].concat()
 }
 
-/// Another name for it, and that one's address.
+/// A CNAME for the queried name, and its address.
 fn is_called(name: &str, address: [u8; 4]) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).expect("short");
     let label = |label: &str| [&[short(label.len())], label.as_bytes()].concat();
@@ -410,7 +410,7 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
         let names = Names::asking(server);
         let dialer = Dialer { names, host_addresses: vec![own], machine: None, proxy: None };
         if rebinds {
-            // What was looked up is what is dialled: the second answer is not asked for on the way.
+            // The resolved address is the one that is dialled: there is no second query in between.
             let addresses = dialer.names.look_up(&target.host).await.expect("addresses");
             assert_eq!(
                 (addresses, asked.load(Ordering::SeqCst)),
@@ -450,13 +450,13 @@ async fn a_listed_name_that_leads_inside_is_refused_at_the_proxy() {
     }
 }
 
-/// Has OpenSSL make what this program's own libraries refuse to make.
+/// Runs OpenSSL for certificates that this program's own libraries do not make.
 fn openssl(folder: &Path, arguments: &[&str]) {
     let made = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
     assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// The files of a certificate: a key of so many bits, signed by the folder's authority with this digest.
+/// Writes a certificate: a key of `bits` bits, signed by the folder's authority with `digest`.
 fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
     let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
     let subject = format!("/CN={SITE}");
@@ -468,7 +468,7 @@ fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
     openssl(folder, &signed);
 }
 
-/// OpenSSL's own server with that certificate, and its port.
+/// Starts OpenSSL's own server with that certificate; returns its port.
 fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
     let mut server = Command::new("openssl")
@@ -500,7 +500,7 @@ async fn weak_certificates_are_502() {
     openssl(folder.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
     let roots = std::fs::read_to_string(folder.path().join("ca.pem")).expect("root");
     for (name, bits, digest, holds) in [
-        // The control: the same server, and nothing weak.
+        // The control: the same server with a sound certificate.
         ("sound", "2048", "-sha256", true),
         ("short-key", "1024", "-sha256", false),
         ("sha1", "2048", "-sha1", false),

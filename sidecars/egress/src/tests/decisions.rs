@@ -1,4 +1,4 @@
-//! What passes, what is refused, and what the refused one is told; by curl, as an agent's tools would.
+//! Which requests are forwarded and which are denied, and what the client receives; with curl, like an agent's tools.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::session::bundle::LogLevel;
@@ -142,7 +142,7 @@ async fn the_log_shows_everything_but_the_credential() {
     assert_eq!((&line["verdict"], &line["status"]), (&"passed".into(), &200.into()));
     let request = line["request"].to_string();
     assert!(request.contains("hello") && request.contains("leak") && !request.contains("authorization"));
-    // The fake site echoes what it was sent, the injected header among it.
+    // The fake site echoes the request, including the injected header.
     assert!(line["response"]["body"].as_str().expect("body").contains("api.example.com"));
 }
 

@@ -1,4 +1,4 @@
-//! A provisioned proxy in a folder of its own, and clients that find their way to it.
+//! A provisioned proxy in a temporary folder, and clients that connect to it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,34 +19,34 @@ use crate::egress::Egress;
 use crate::report::backlog::Backlog;
 use crate::test_proxy::{self, Opened};
 
-/// The host that tests ask for; nothing resolves it, every route to it says where to dial.
+/// The host of most tests; no name server resolves it, every route to it sets `connect_to`.
 pub(super) const SITE: &str = "api.example.com";
 
-/// The real value behind the slot `key`.
+/// The real value of the slot `key`.
 pub(super) const REAL: &str = "k7Qm2vXw9Tz4Lp8Rb3Ycd";
 
-/// A running proxy and one fake site behind it.
+/// A running proxy with one fake site upstream.
 pub(super) struct ProxyFixture {
     pub(super) egress: Arc<Egress>,
     pub(super) backlog: Arc<Backlog>,
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) folder: TempDir,
-    /// Loopback TCP in front of the proxy's sockets, for clients that speak no unix sockets.
+    /// Loopback TCP in front of the proxy's sockets, for clients without Unix sockets.
     pub(super) proxy: SocketAddr,
     pub(super) plain: SocketAddr,
     pub(super) tls: SocketAddr,
 }
 
-/// What a test wants to be different.
+/// Options of a fixture.
 pub(super) struct Wanted {
     pub(super) site: Site,
-    /// More of the one route, as YAML keys; `{site}` is the fake site's port.
+    /// Further keys of the first route, as YAML.
     pub(super) route: &'static str,
     pub(super) more_routes: &'static str,
     pub(super) log: LogLevel,
     pub(super) change: fn(&mut Provision),
-    /// Hits that lock it; none: it is never locked.
+    /// Hits that lock it; `None`: it is never locked.
     pub(super) lock_after: Option<usize>,
 }
 
@@ -64,12 +64,12 @@ impl Default for Wanted {
 }
 
 impl ProxyFixture {
-    /// A proxy with one route to the fake site, with a credential.
+    /// A proxy with one route to the fake site, which injects a credential.
     pub(super) async fn open() -> Self {
         Self::with(Wanted { route: AUTH, ..Wanted::default() }).await
     }
 
-    /// A proxy as wanted.
+    /// A proxy with these options.
     pub(super) async fn with(wanted: Wanted) -> Self {
         let site = Upstream::start_site(&wanted.site).expect("fake site");
         let port = site.address().port();
@@ -79,12 +79,12 @@ impl ProxyFixture {
         Self::around(Opened::locking(provision, wanted.lock_after).await, site).await
     }
 
-    /// A proxy with these routes alone, to sites under these roots.
+    /// A proxy with these routes only, to sites that `roots` certify.
     pub(super) async fn of_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
         Self::of_routes_locking(roots, yaml, change, None).await
     }
 
-    /// The same, and so many hits lock it.
+    /// As [`Self::of_routes`], with a lockout after `lock_after` hits.
     pub(super) async fn of_routes_locking(
         roots: &str,
         yaml: String,
@@ -101,7 +101,7 @@ impl ProxyFixture {
         Self::provisioned(provision, self.site).await
     }
 
-    /// A proxy with these routes whose bundle asks this name server, and nobody else.
+    /// A proxy with these routes that resolves names with `server` only.
     pub(super) async fn resolving(yaml: String, server: SocketAddr, change: fn(&mut Provision)) -> Self {
         let site = Upstream::start(&[SITE]).expect("fake site");
         let mut provision = provision(yaml, site.ca_pem(), LogLevel::Off);
@@ -129,12 +129,12 @@ impl ProxyFixture {
         proxy.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
-    /// The same with that route's other keys, and everything logged that is noticed.
+    /// As [`Self::reopened`], with further keys of the route, and with the log on.
     pub(super) async fn watched(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
         proxy.over(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
     }
 
-    /// The lines of the log, when there are so many.
+    /// The lines of the log, once there are at least `lines`.
     pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
         let path = self.folder.path().join("egress.jsonl");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -148,7 +148,7 @@ impl ProxyFixture {
         }
     }
 
-    /// The same proxy with a company's proxy, which alone knows the way to the site.
+    /// The same proxy behind a corporate proxy, the only path to the site.
     pub(super) async fn behind(proxy: Self, corporate: &str) -> Self {
         let yaml = format!("routes:\n- host: {SITE}\n");
         let mut provision = provision(yaml, proxy.site.ca_pem(), LogLevel::Off);
@@ -156,7 +156,7 @@ impl ProxyFixture {
         proxy.over(provision).await
     }
 
-    /// The certificate file that clients trust.
+    /// The file of the CA certificate that clients trust.
     pub(super) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
@@ -166,20 +166,20 @@ impl ProxyFixture {
         UnixStream::connect(self.folder.path().join(port.to_string())).await.expect("connect")
     }
 
-    /// Runs curl by the proxy.
+    /// Runs curl through the explicit proxy.
     pub(super) async fn curl(&self, arguments: &[&str]) -> Curl {
         let proxy = format!("http://{}", self.proxy);
         self.run_curl(&["--proxy", &proxy], arguments).await
     }
 
-    /// Runs curl without a proxy: the site's name leads to the proxy, as the bottle's resolver has it.
+    /// Runs curl without `--proxy`: the site's name resolves to the proxy, as with the bottle's resolver.
     pub(super) async fn curl_transparent(&self, arguments: &[&str]) -> Curl {
         let to_plain = format!("{SITE}:80:127.0.0.1:{}", self.plain.port());
         let to_tls = format!("{SITE}:443:127.0.0.1:{}", self.tls.port());
         self.run_curl(&["--connect-to", &to_plain, "--connect-to", &to_tls], arguments).await
     }
 
-    /// Runs curl `way`.
+    /// Runs curl with the connection options `way`.
     pub(super) async fn run_curl(&self, way: &[&str], arguments: &[&str]) -> Curl {
         let output = tokio::process::Command::new("curl")
             .env_clear()
@@ -193,7 +193,7 @@ impl ProxyFixture {
         Curl(output)
     }
 
-    /// The next refusal that the keeper would hear of.
+    /// The next denial that the keeper would receive.
     pub(super) async fn refusal(&self) -> Refused {
         match self.backlog.next().await {
             BundleEvent::Refused(refused) => refused,
@@ -201,12 +201,12 @@ impl ProxyFixture {
         }
     }
 
-    /// New routes under `revision`.
+    /// Reloads the routes as `revision`.
     pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
         self.replace(revision, routes(self.site.address().port(), route, more))
     }
 
-    /// The same, with what may pass once: names of questions, and what their answers allowed.
+    /// As [`Self::reload`], with one-time grants: numbers of proposals, and the routes that they allow.
     pub(super) fn allow_once(
         &self,
         revision: u64,
@@ -221,13 +221,13 @@ impl ProxyFixture {
         self.egress.live.replace(&Routes { revision, yaml, once: once.collect() })
     }
 
-    /// These routes under `revision`.
+    /// Replaces all routes as `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
         self.egress.live.replace(&Routes { revision, ..Routes::first(yaml) })
     }
 }
 
-/// Keys of a route whose credential is `key`.
+/// Keys of a route that injects the credential of the slot `key`.
 pub(super) const AUTH: &str = "auth: {scheme: Bearer, slot: key}";
 
 fn routes(port: u16, route: &str, more: &str) -> String {
@@ -255,7 +255,7 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
     }
 }
 
-/// Copies between a loopback port of its own and a unix socket.
+/// Relays a loopback port to a Unix socket.
 async fn relay(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("relay");
     let address = listener.local_addr().expect("relay address");
@@ -265,7 +265,7 @@ async fn relay(socket: PathBuf) -> SocketAddr {
             let socket = socket.clone();
             tokio::spawn(async move {
                 let mut proxy = UnixStream::connect(socket).await.expect("the proxy");
-                // Either side's end is the test's business.
+                // The tests check how either side ends.
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
             });
         }
@@ -273,7 +273,7 @@ async fn relay(socket: PathBuf) -> SocketAddr {
     address
 }
 
-/// What curl said: the heads of all answers, then the body.
+/// curl's output: the heads of all responses, then the body.
 pub(super) struct Curl(Output);
 
 impl Curl {
@@ -284,21 +284,21 @@ impl Curl {
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }
 
-    /// The status of the last answer.
+    /// The status of the last response.
     pub(super) fn status(&self) -> u16 {
         let text = self.text();
         let line = text.lines().rfind(|line| line.starts_with("HTTP/")).expect("a status line");
         line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
     }
 
-    /// The JSON body of the last answer.
+    /// The JSON body of the last response.
     pub(super) fn json(&self) -> serde_json::Value {
         let text = self.text();
         let body = text.rsplit("\r\n\r\n").next().expect("a body");
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// A header of the last answer.
+    /// A header of the last response.
     pub(super) fn header(&self, name: &str) -> Option<String> {
         let text = self.text();
         let prefix = format!("{name}: ");
@@ -308,13 +308,13 @@ impl Curl {
         })
     }
 
-    /// What curl complained of.
+    /// curl's error output.
     pub(super) fn error(&self) -> String {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 }
 
-/// TLS towards the proxy, as a client that trusts the bottle's authority.
+/// A TLS client that trusts the bottle's authority.
 pub(super) fn trusting(egress: &Egress, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
     let trust = crate::upstream::trust::Trust::in_roots(&egress.leaves.authority_certificate());
     let mut config = (*trust.expect("trust").http1).clone();

@@ -1,4 +1,4 @@
-//! Upstreams that speak as the proxy does, and requests that would have a server take them for other ones.
+//! Upstreams that imitate the proxy's own responses, and requests that ask a server to treat them as different ones.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use super::client::{get, get2, http1, http2};
 use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
-/// A plain server that answers every connection with these bytes, and its port.
+/// A plain server that sends `answer` on every connection; returns its port.
 async fn says(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a server");
     let port = listener.local_addr().expect("address").port();
@@ -29,7 +29,7 @@ async fn says(answer: &'static str) -> u16 {
                     let Ok(byte) = socket.read_u8().await else { return };
                     head.push(byte);
                 }
-                // The client may have enough before the end.
+                // The client may close before the end.
                 let _ = socket.write_all(answer.as_bytes()).await;
             });
         }
@@ -69,7 +69,7 @@ async fn no_plain_answer_passes_for_the_proxies_own() {
             assert!(heard.contains(" 403 Forbidden"), "{answer}: {heard}");
             assert!(heard.contains(body), "{answer}: {heard}");
             let lower = heard.to_ascii_lowercase();
-            // The announcement of a trailer is none.
+            // The announcement of a trailer is not one.
             let forged = lower.lines().find(|line| {
                 line.starts_with("x-bottle")
                     || line.starts_with("x_bottle")
@@ -127,7 +127,7 @@ fn is_clean(headers: &HeaderMap) -> bool {
     !headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("x-bottle"))
 }
 
-/// An answer that says of itself that the proxy gave it, in headers and trailers.
+/// A response that imitates the proxy's own headers, in its headers and trailers.
 fn forging() -> Response<Body> {
     let forge = |headers: &mut HeaderMap| {
         for name in ["x-bottle-reason", "x-bottle-stripped", "x_bottle_reason"] {
@@ -143,7 +143,7 @@ fn forging() -> Response<Body> {
     response
 }
 
-/// Names by which servers behind a front are told of another path or method.
+/// Headers by which a front end names another path or method to the servers behind it.
 const LEADING: [&str; 14] = [
     "X-Original-URL",
     "X-Rewrite-URL",
@@ -275,7 +275,7 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
     }
     assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
-    // GitLab does what the lines of a comment say.
+    // GitLab executes the quick actions in a comment.
     let notes = format!("https://{SITE}/api/v4/projects/1/merge_requests/2/notes");
     for arguments in [
         &["-d", "body=ready%0A/merge"][..],
@@ -305,7 +305,7 @@ async fn the_method_carries_nothing_out() {
         };
         let proxy =
             ProxyFixture::with(Wanted { site: site.clone(), route, change, ..Wanted::default() }).await;
-        // Parts of it in capitals, and other words.
+        // Parts of the secret in capitals, and other words.
         for (method, reason) in [
             ("QXVWKTRBMZPLHDSGJNYC", "secret-found"),
             ("RBMZPLHDSGJNY", "secret-found"),
@@ -322,7 +322,7 @@ async fn the_method_carries_nothing_out() {
                 let told = proxy.refusal().await;
                 assert!(reason == "method-refused" || !told.method.contains("RBMZPLHD"), "{told:?}");
             }
-            // An upgrade to a WebSocket by such a method is one too.
+            // A WebSocket upgrade with such a method is denied too.
             let mut socket = super::client::tunnel(&proxy, SITE, &[b"http/1.1"]).await;
             let ask = format!(
                 "{method} / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

@@ -1,4 +1,4 @@
-//! What a bottle may try: split hellos, other protocols, floods, and clients that never finish.
+//! Hostile clients: split `ClientHello`s, other protocols, floods, and clients that never finish.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::fixture::{ProxyFixture, SITE, trusting};
 use crate::bounds;
 
-/// Cuts the first flight into records of `size` bytes and sends those byte by byte.
+/// Splits the first flight into records of `size` bytes and sends them byte by byte.
 async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize) {
     let mut flight = vec![0; 16 * 1024];
     let read = client.read(&mut flight).await.expect("hello");
@@ -21,7 +21,7 @@ async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize)
             proxy.write_all(&[*byte]).await.expect("byte");
         }
     }
-    // Either side's end is the test's business.
+    // The test checks how either side ends.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
 }
 
@@ -39,7 +39,7 @@ async fn a_hello_is_read_whole_however_it_is_split() {
             let ask = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             tls.write_all(ask.as_bytes()).await.expect("ask");
             let mut answer = String::new();
-            // A server may close without a TLS goodbye; what was said counts.
+            // A server may close without a TLS close_notify; the received bytes count.
             let _ = tls.read_to_string(&mut answer).await;
             let expected = if host == SITE { "HTTP/1.1 200" } else { "HTTP/1.1 403" };
             assert!(answer.starts_with(expected), "{size} {host}: {answer}");
@@ -47,10 +47,10 @@ async fn a_hello_is_read_whole_however_it_is_split() {
     }
 }
 
-/// What the proxy says to `bytes` on `port` until it closes.
+/// The proxy's response to `bytes` on `port`, until it closes.
 async fn say(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = proxy.connect(port).await;
-    // The proxy may close before it has taken everything.
+    // The proxy may close before it has read everything.
     let _ = socket.write_all(bytes).await;
     let mut answer = Vec::new();
     let closed = timeout(Duration::from_secs(5), socket.read_to_end(&mut answer)).await;
@@ -72,7 +72,7 @@ async fn what_is_neither_tls_nor_http_is_closed() {
         (443, &endless_hello),
     ] {
         let answer = say(&proxy, port, bytes).await;
-        // A TLS alert is the most that is said.
+        // A TLS alert is the longest response.
         assert!(answer.is_empty() || answer.first() == Some(&0x15), "{port}: {answer:?}");
     }
     let inside = b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nSSH-2.0-x\r\n";
@@ -133,7 +133,7 @@ async fn whoever_never_finishes_is_given_up() {
 async fn a_flood_of_connections_waits_its_turn() {
     bottle_harden::process::allow_files(4096).expect("file limit");
     let proxy = ProxyFixture::open().await;
-    // Each listener holds one place for the connection it is waiting for.
+    // Each listener takes one permit for the connection that it accepts next.
     let mut held = Vec::new();
     for _ in 0..bounds::CONNECTIONS {
         let mut socket = proxy.connect(80).await;

@@ -1,4 +1,4 @@
-//! The lock-out: a bottle that guesses at a credential is stopped after a few hits, on every kind of route.
+//! The lockout: a few hits stop a bottle that guesses at a credential, on every kind of route.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use tokio_tungstenite::tungstenite::Message;
 use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
 use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
-/// The credential of the route, which the agent does not hold.
+/// The credential of the route, which the agent does not have.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A secret of the bottle's variables, which it does.
+/// A secret in the bottle's environment, which the agent has.
 const HELD: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
 
-/// A secret that opens nothing.
+/// A secret that grants no access.
 const CANARY: &str = "Vb6Nm4Qw2Er8Ty0Ui7Op5As3Df1Gh9Jk6Lz4Xc2Vb0";
 
-/// The route's ways with what is found.
+/// Routes with different `outbound_on_match`.
 const BLOCK: &str = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: block}";
 const REDACT: &str = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: redact}";
 
@@ -44,7 +44,7 @@ async fn proxy(route: &'static str, lock_after: Option<usize>) -> ProxyFixture {
         .await
 }
 
-/// A guess that is right; each number is another part of the secret.
+/// A right guess; each number is another part of the secret.
 fn part(secret: &str, number: usize) -> &str {
     &secret[number..number + 16]
 }
@@ -54,7 +54,7 @@ fn post(host: &str, body: String) -> Request<TestBody> {
     Request::post(format!("https://{host}/v1")).header("host", host).body(body).expect("request")
 }
 
-/// What becomes of a request on a connection of its own.
+/// Sends a request on a new connection; returns its status and reason.
 async fn sent(proxy: &ProxyFixture, host: &str, request: Request<TestBody>) -> (StatusCode, Option<String>) {
     let answer = http1(proxy, host).await.send_request(request).await.expect("answer");
     let reason =
@@ -89,7 +89,7 @@ async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
             let proxy = proxy(route, Some(HITS)).await;
             for number in 0..HITS {
                 assert!(!proxy.egress.lockout.is_locked(), "{route} {number}");
-                // Elsewhere, on another connection, in another part: no counter of its own.
+                // On another host, connection and part of the request: there is one counter.
                 let host = if number % 2 == 0 { SITE } else { OTHER };
                 let guess = part(KEY, number);
                 let request = if in_head {
@@ -126,7 +126,7 @@ async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
     let (_, reason) = sent(&one, SITE, post(SITE, parts.join("\n--\n"))).await;
     assert_eq!(reason.as_deref(), Some("locked-out"));
     assert!(one.site.visits().is_empty());
-    // What is packed inside a body has no place in it.
+    // A secret in a packed file has no position in the body.
     let proxy = proxy(BLOCK, Some(HITS)).await;
     for part in parts {
         assert!(!proxy.egress.lockout.is_locked());
@@ -174,7 +174,7 @@ async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_repeated_and_what_the_agent_holds_locks_nothing() {
     let proxy = proxy(REDACT, Some(HITS)).await;
-    // A conversation that goes on about one pasted key.
+    // A conversation that repeats one pasted key.
     let mut said = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
     for turn in 0..4 * HITS {
         said.push_str(&format!(",{{\"turn\":{turn}}}"));

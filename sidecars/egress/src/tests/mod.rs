@@ -1,4 +1,4 @@
-//! The proxy as a whole, over real sockets: real clients on one side, fake sites on the other.
+//! Tests of the whole proxy over real sockets, with real clients and fake sites.
 
 mod client;
 mod fixture;

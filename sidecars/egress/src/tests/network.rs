@@ -1,4 +1,4 @@
-//! The proxy by network: real clients over TCP on an address of its own, and nobody but the bottle.
+//! The proxy in network mode: real clients over TCP to its own address, which serves only the bottle.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -14,14 +14,14 @@ use crate::bounds::HELLO_WITHIN;
 use crate::listener::serve;
 use bottle_daemon::ListenerConfig;
 
-/// Where the bottle is in these tests.
+/// The bottle's address in these tests.
 const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
 
-/// A question for `api.example.com`, type A.
+/// A query for `api.example.com`, type A.
 const ASK: &[u8] =
     b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A proxy at `address` as well, or `None` where this user may not bind its ports.
+/// A proxy that listens at `address` too, or `None` where this user may not bind its ports.
 async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     let wanted = Wanted { route: AUTH, ..Wanted::default() };
     let fixture = ProxyFixture::with(wanted).await;
@@ -35,7 +35,7 @@ async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     }
 }
 
-/// Runs curl from the bottle's address, or from another.
+/// Runs curl from the address `from`.
 async fn curl(fixture: &ProxyFixture, from: Ipv4Addr, arguments: &[&str]) -> Curl {
     let from = from.to_string();
     fixture.run_curl(&["--interface", &from], arguments).await
@@ -56,7 +56,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
     let answer = curl(&proxy, BOTTLE, &["--proxy", &proxy_url, &url]).await;
     assert_eq!(answer.status(), 200);
 
-    // As the resolver has it: the name is the proxy.
+    // As with the resolver: the name resolves to the proxy.
     let url = format!("https://{SITE}/transparent");
     let resolved = format!("{SITE}:443:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &resolved, &url]).await;
@@ -67,7 +67,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
     let injected = format!("Bearer {REAL}");
     assert!(seen.iter().all(|visit| visit.header("authorization") == Some(&injected)), "{seen:?}");
 
-    // Nothing that is not listed, on any of the three ways.
+    // An unlisted host is denied.
     let plain = format!("elsewhere.example.org:80:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &plain, "http://elsewhere.example.org/"]).await;
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What a user allowed for one request: one passes, whoever else tries.
+//! One-time grants: exactly one request passes.
 
 use bottle_contract::queue::Id;
 use bottle_contract::session::bundle::BundleEvent;
@@ -24,7 +24,7 @@ async fn post(proxy: &ProxyFixture, body: &str) -> u16 {
     proxy.curl(&["-X", "POST", "-d", body, URL]).await.status()
 }
 
-/// Which question's answer was used up; every refusal before is passed over.
+/// The id of the next spent grant; skips denials.
 async fn spent(proxy: &ProxyFixture) -> Id {
     loop {
         if let BundleEvent::Spent { proposal } = proxy.backlog.next().await {
@@ -43,7 +43,7 @@ async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::of([7; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
-    // Sent again beside another one, it is still used up; the other one counts for itself.
+    // Sent again beside another grant, it stays spent; the other one is separate.
     proxy.allow_once(3, READS, &[(7, JOBS), (8, JOBS)]).expect("live");
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::of([8; 16]));

@@ -1,4 +1,4 @@
-//! What a user describes does not leave either, and what stands in place of credentials may.
+//! A user's own scan rules are applied, and placeholders of credentials pass.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ async fn rules_of_a_users_own_hold_at_the_proxy() {
         assert!(said.contains("secret-found") && said.contains("your rule"), "{body}: {said}");
         assert!(!said.contains("12345678"), "{said}");
     }
-    // What the agent holds in place of a credential is none, by whatever rule it looks like one.
+    // A placeholder that the agent has instead of a credential passes, whichever rule it matches.
     for body in ["acme-1234", "acme-00000000", TOKEN, &STANDARD.encode(format!("somebody:{TOKEN}"))] {
         let (status, said) = sent(&proxy, body).await;
         assert_eq!(status, 200, "{body}: {said}");
@@ -66,7 +66,7 @@ async fn a_token_in_base64_does_not_leave() {
     assert_eq!(answer.status(), 403);
     let answer = proxy.curl(&["--header", &format!("X-Note: {said}"), &format!("https://{SITE}/v1")]).await;
     assert_eq!(answer.status(), 403);
-    // Redacted where the route says so; what stands around it arrives.
+    // Redacted where the route says so; the text around it arrives.
     let route = "dlp: {outbound_on_match: redact}";
     let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let body = format!("{{\"before\":1,\"file\":\"{said}\",\"after\":2}}");

@@ -1,4 +1,4 @@
-//! Answers in parts and in other forms: an honest server that repeats the credential, asked for it a few bytes at a time.
+//! Partial and alternative responses: a site that echoes the credential, asked for it a few bytes at a time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 
 use super::fixture::{AUTH, ProxyFixture, REAL, SITE};
 
-/// A site that repeats the credential, gives out any part of that, and says what it was asked with.
+/// A site that echoes the credential, serves any range of that, and lists the request's header names.
 fn answer(request: &Request<Incoming>) -> Response<Body> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let text = format!("you are {}, welcome", header("authorization").unwrap_or("nobody"));
@@ -94,7 +94,7 @@ async fn nor_as_a_digest_a_difference_or_in_another_form() {
         assert!(!asked.split(' ').any(|sent| sent == name), "{name}: {asked}");
         assert!(stripped.split(", ").any(|taken| taken == name), "{name}: {stripped}");
     }
-    // Without a credential there is nothing to come back in slices: downloads go on where they stopped.
+    // Without a credential nothing can leak in slices: downloads can resume.
     let (proxy, _site) = stand("websocket: allow").await;
     let answer = proxy.curl(&["-H", "Range: bytes=0-6", URL]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (206, None));
@@ -113,11 +113,11 @@ async fn what_is_taken_out_of_a_request_is_said_by_its_name() {
         names.sort();
         assert_eq!(names, ["?api_key", "cookie", "x-figma-token"]);
         assert!(!answer.text().contains("secret-of-mine"));
-        // The placeholder of the credential that the proxy puts in is no loss to anybody.
+        // Stripping the placeholder of the injected credential loses nothing.
         let answer = proxy.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
         assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (200, None));
     }
-    // However much there is.
+    // The header is bounded.
     let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
     let answer = proxy.curl(&arguments).await;

@@ -1,4 +1,4 @@
-//! Every pair of protocols, kept connections, WebSockets, and what HTTP does rarely.
+//! Every pair of protocols, kept-alive connections, WebSockets, and rare features of HTTP.
 
 use std::sync::Arc;
 
@@ -109,13 +109,13 @@ async fn a_websocket_begins_only_when_upstream_says_so() {
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
     assert!(proxy.site.visits().is_empty());
-    // Nobody is told: the next refusal is the first one heard of.
+    // The fallback is not reported: the next denial is the first event.
     proxy.curl(&["https://other.example.com/"]).await;
     assert_eq!(proxy.refusal().await.host, "other.example.com");
 }
 
-/// The route that comes with codex names its POSTs alone; the attempt that it begins with gets the answer on which
-/// it asks again over plain HTTP.
+/// The route for codex allows POSTs only; its initial WebSocket attempt receives the response on which codex falls
+/// back to plain HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
     let route =
@@ -160,7 +160,7 @@ async fn trailers_pass_both_ways() {
     let site = Server::start(0, Some(tls), answer).expect("server");
     let pem = authority.pem().to_owned();
     let proxy = ProxyFixture::open().await;
-    // The fixture's own site is not asked: the roots and the route are replaced.
+    // The fixture's own site is unused: roots and route are replaced.
     let port = site.address().port();
     let proxy = ProxyFixture::reopened(proxy, &pem, port).await;
     let trailers = HeaderMap::from_iter([

@@ -1,9 +1,9 @@
-//! A day's work of several bottles in a few minutes: 200,000 requests of every kind, fifty that wait for a user
-//! all the while, new routes every second. No verdict is wrong, no secret arrives, every answer of a model is
-//! counted once, and nothing grows.
+//! Soak test: a day's work of several bottles in a few minutes. 200,000 requests of every kind, fifty that wait for a
+//! user all the time, new routes every second. No verdict is wrong, no secret leaks, every model response is counted
+//! once, and neither memory nor descriptors grow.
 //!
-//! `.ci/run soak` runs all of it, `.ci/run` a shorter day of `BOTTLE_SOAK_REQUESTS`. In a process of its own, whose
-//! memory is looked at.
+//! `.ci/run soak` runs all of it, `.ci/run` fewer requests (`BOTTLE_SOAK_REQUESTS`). It needs a process of its own,
+//! because it measures that process's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use super::fixture::{ProxyFixture, SITE};
 use super::usage::keeper_of;
 
 const BOTTLES: usize = 3;
-/// Agents of a bottle that ask at the same time.
+/// Concurrent agents of a bottle.
 const AGENTS: usize = 4;
-/// Unless `BOTTLE_SOAK_REQUESTS` says another number.
+/// Default of `BOTTLE_SOAK_REQUESTS`.
 const REQUESTS: usize = 200_000;
 /// Requests that wait for a user, over all bottles.
 const HELD: usize = 50;
-/// What the process may have grown by, from when everything was warm to the end.
+/// Bytes that the process may grow by, from the warm state to the end.
 const GROWTH: u64 = 48 << 20;
 
 const BLOCKING: &str = "block.example.com";
@@ -47,7 +47,7 @@ const ASKING: &str = "ask.example.com";
 /// A secret of the launch.
 const KNOWN: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
-/// What the site saw that it must not see.
+/// Whether the site received a secret.
 static LEAKED: AtomicBool = AtomicBool::new(false);
 
 struct Bottle {
@@ -124,7 +124,7 @@ fn wanted() -> usize {
     said.map_or(REQUESTS, |said| said.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
-/// On the real standard error, which a test that passes shows too.
+/// Prints to the real standard error, which passing tests show too.
 #[allow(clippy::print_stderr, reason = "what was measured is told")]
 fn say(line: &str) {
     use std::io::Write;
@@ -189,7 +189,7 @@ async fn answer(request: Request<Incoming>) -> Response<SiteBody> {
     response
 }
 
-/// One of fifty, with a token of its own.
+/// One of the fifty waiting requests, with a token of its own.
 async fn held_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     let mut client = client::http1(&bottle.proxy, ASKING).await;
     let token = format!("glpat-Xk3Vw9QzR7tYp2LmN{at:03}");
@@ -197,7 +197,7 @@ async fn held_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     read(client.send_request(request).await.expect("answered")).await.0
 }
 
-/// New routes every second, for as long as the test lives.
+/// New routes every second, for the life of the test.
 async fn reload(bottle: Arc<Bottle>, port: u16) {
     for revision in 2.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -206,7 +206,7 @@ async fn reload(bottle: Arc<Bottle>, port: u16) {
     }
 }
 
-/// The keeper: takes records and says that they are written.
+/// The keeper: receives records and acknowledges them.
 async fn keep(bottle: Arc<Bottle>) {
     let mut stream: Stream = keeper_of(&bottle.proxy).await;
     while let Ok(BundleEvent::Used { records }) = stream.receive().await {
@@ -224,7 +224,7 @@ async fn keep(bottle: Arc<Bottle>) {
 }
 
 impl Bottle {
-    /// Every answer of a model has its record, whole, and no other has one.
+    /// Every model response has one complete record, and there are no others.
     async fn counted_once(&self) {
         let answered = self.answered.load(Ordering::SeqCst);
         let until = Instant::now() + Duration::from_secs(60);
@@ -238,7 +238,7 @@ impl Bottle {
     }
 }
 
-/// What an agent asks with: connections that stay.
+/// An agent's kept-alive connections.
 struct Agent {
     site: http2::SendRequest<TestBody>,
     blocking: http2::SendRequest<TestBody>,
@@ -326,7 +326,7 @@ fn full(text: String) -> TestBody {
     Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Resident bytes of this process, clients and site included (proc(5)).
+/// Resident bytes of this process, including clients and site (proc(5)).
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");

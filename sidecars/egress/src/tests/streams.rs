@@ -1,4 +1,4 @@
-//! Bodies flow: what upstream says is heard when it says it, and size does not matter.
+//! Bodies stream: chunks arrive when upstream sends them, at any size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,18 +24,18 @@ async fn server_sent_events_arrive_one_by_one() {
     let mut answer = http2(&proxy, SITE).await.send_request(request).await.expect("answer");
     let mut arrived = Vec::new();
     while let Some(frame) = answer.frame().await {
-        // The end of a stream may come as an empty frame.
+        // The end of a stream may arrive as an empty frame.
         if frame.expect("frame").data_ref().is_some_and(|data| !data.is_empty()) {
             arrived.push(started.elapsed());
         }
     }
     assert_eq!(arrived.len(), 4, "{arrived:?}");
-    // BufferedBody back they would come at once; a busy machine makes single gaps of any size.
+    // If buffered, they would arrive at once; on a busy machine single gaps have any length.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
-/// A scan looks at what was before its text too, and there is one for each release at most.
+/// A scan also covers the text before the new one, and there is at most one per release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
     const LENGTH: usize = 30_000;
@@ -79,7 +79,7 @@ async fn big_bodies_pass_whole() {
 async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
-    // The first is refused before a byte is sent on, the second breaks off upstream.
+    // The first is denied before a byte is forwarded, the second fails upstream.
     for (host, path, expected) in [("evil.example.org", "/", 403), (SITE, "/close", 502)] {
         let chunk = Bytes::from(vec![b'u'; 64 << 10]);
         let frames = (0..24).map(move |_| Ok(Frame::data(chunk.clone())));
@@ -96,10 +96,10 @@ async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
-    // Over HTTP/2 a reset may overtake what was sent before it.
+    // Over HTTP/2 a reset may overtake data that was sent before it.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
-    // Nothing of a short one is out yet, so that there is an answer that says so.
+    // Nothing of a short response is released yet, so it can be replaced by an error.
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
     assert_eq!(answer.status(), 502);
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/60000")).await.expect("answer");

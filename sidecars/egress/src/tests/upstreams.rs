@@ -1,4 +1,4 @@
-//! The world's side: which addresses and certificates are accepted, and which connections are kept.
+//! The upstream side: which addresses and certificates are accepted, and which connections are pooled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +47,7 @@ async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forbidden_addresses_are_refused_whatever_leads_there() {
-    // One that only the host's owning it forbids.
+    // Forbidden only because the host owns it.
     let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
     let change: fn(&mut Provision) =
         |provision| provision.host_addresses = vec!["9.9.9.77".parse().expect("address")];
@@ -58,7 +58,7 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
             skip::aloud("addresses that are forbidden", &"this machine's /etc/hosts names no ip6-localhost");
             continue;
         }
-        // The name in the tunnel is the client's; whether its own checks pass is not the point here.
+        // TLS in the tunnel uses the client's name; whether the client's own checks pass is irrelevant here.
         let answer = proxy.curl(&["--insecure", url]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),

@@ -1,4 +1,4 @@
-//! What answers cost: counted as they pass, in whatever coding, and handed over until somebody has it.
+//! Token usage of responses: counted in every coding, and kept until a keeper acknowledges it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const COMPLETION: &str =
 
 async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::body::Body> {
     let path = request.uri().path().to_owned();
-    // The answer to a request that is read, as servers do.
+    // Read the request before responding, as servers do.
     let _ = request.into_body().collect().await;
     let events = [START, DELTA, STOP].map(|text| Bytes::from_static(text.as_bytes()));
     let slow = |cut_after| Pace { delay: Duration::from_millis(30), cut_after };
@@ -88,7 +88,7 @@ async fn stand(route: &str) -> Stand {
     Stand { proxy: ProxyFixture::watched(proxy, authority.pem(), port, route).await, _site: site }
 }
 
-/// The stream of a proxy's keeper, which it has to answer.
+/// The usage stream between a proxy and its keeper.
 pub(super) async fn keeper_of(proxy: &ProxyFixture) -> bottle_channel::Stream {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let outbox = Arc::clone(&proxy.egress.outbox);
@@ -113,12 +113,12 @@ impl Stand {
         answer.text()
     }
 
-    /// A keeper's stream, which it has to answer.
+    /// A stream as a keeper opens it.
     async fn keeper(&self) -> bottle_channel::Stream {
         keeper_of(&self.proxy).await
     }
 
-    /// Everything that waits, taken.
+    /// Receives and acknowledges all pending records.
     async fn taken(&self, count: usize) -> Vec<Usage> {
         let mut stream = self.keeper().await;
         let mut all = Vec::new();
@@ -126,7 +126,7 @@ impl Stand {
             all.extend(handed(&mut stream).await);
             stream.message(&Written {}).await.expect("said");
         }
-        // A stream that is dropped takes back what was not read yet.
+        // A dropped stream returns records that were not acknowledged.
         let until = std::time::Instant::now() + Duration::from_secs(10);
         while self.waits() > 0 {
             assert!(std::time::Instant::now() < until, "the file is emptied");
@@ -135,7 +135,7 @@ impl Stand {
         all
     }
 
-    /// Lines of the file of what waits.
+    /// Lines in the file of pending records.
     fn waits(&self) -> usize {
         let path = self.proxy.folder.path().join(WAITING_FILE);
         std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
@@ -156,7 +156,7 @@ fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
-    // With every detector, and with none that looks at answers.
+    // With every detector, and with none for responses.
     for route in [AUTH, "dlp: {inbound_detectors: []}"] {
         let stand = stand(route).await;
         let streamed = [START, DELTA, STOP].concat();
@@ -167,7 +167,7 @@ async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
             ("/zstd/v1/chat/completions", COMPLETION, false, tokens(3, 4, None)),
         ] {
             if path.starts_with("/zstd") {
-                // Not every curl reads it.
+                // Not every curl decodes it.
                 let url = format!("https://{SITE}{path}");
                 stand.proxy.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
             } else {
@@ -191,7 +191,7 @@ async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
     let url = format!("https://{SITE}/cut/v1/messages");
     let answer = stand.proxy.curl(&["--data", "{}", &url]).await;
     assert!(!answer.error().is_empty(), "the client sees it break off");
-    // The client goes away.
+    // The client disconnects.
     let url = format!("https://{SITE}/forever/v1/messages");
     let answer = stand.proxy.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
     assert!(answer.error().contains("timed out"), "{}", answer.error());
@@ -223,7 +223,7 @@ async fn records_wait_on_disk_until_somebody_says_that_they_are_written() {
     let mut first = stand.keeper().await;
     let told: Vec<String> = handed(&mut first).await.into_iter().map(|usage| usage.id).collect();
     assert_eq!(told.len(), 3);
-    // It dies before it says that it has them.
+    // It disconnects before it acknowledges them.
     drop(first);
     assert_eq!(stand.waits(), 3);
     let again: Vec<String> = stand.taken(3).await.into_iter().map(|usage| usage.id).collect();

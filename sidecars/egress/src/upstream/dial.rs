@@ -1,7 +1,6 @@
-//! One new connection to a target: address, TCP, TLS.
+//! Opens upstream connections: address, TCP, TLS.
 //!
-//! The address is decided here and pinned: what was checked is what is dialled, the name is not asked
-//! for again.
+//! The address that was checked is the address that is dialled; the name is not resolved a second time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,26 +20,26 @@ use super::names::Names;
 use super::{Target, UpstreamError};
 use crate::bounds;
 
-/// A connection to upstream, plain or TLS.
+/// An upstream connection, plain or TLS.
 pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// Makes connections.
+/// Opens connections to targets.
 pub(crate) struct Dialer {
-    /// How names become addresses.
+    /// Resolves names.
     pub(crate) names: Names,
-    /// Every address the host owns.
+    /// Every address of the host.
     pub(crate) host_addresses: Vec<IpAddr>,
-    /// Where the user's machine is, seen from here; none: this is it.
+    /// The address of the user's machine as seen from this process; `None` means loopback.
     pub(crate) machine: Option<IpAddr>,
     /// `egress.upstream_proxy`.
     pub(crate) proxy: Option<CorporateProxy>,
 }
 
 impl Dialer {
-    /// Connects to `target`, and opens TLS with `tls` where the target is TLS.
+    /// Connects to `target` and opens TLS if the target requires it.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
+    /// [`UpstreamError`] naming the failed step.
     pub(crate) async fn dial(
         &self,
         target: &Target,
@@ -63,10 +62,10 @@ impl Dialer {
         }
     }
 
-    /// Connects to `target` without TLS: for plain HTTP, and for TLS that is passed through unopened.
+    /// Connects to `target` without TLS, for plain HTTP and for TLS passthrough.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
+    /// [`UpstreamError`] naming the failed step.
     pub(crate) async fn tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
         if let Some((place, port)) = &target.connect_to {
@@ -98,7 +97,7 @@ impl Dialer {
         Ok(tcp)
     }
 
-    /// The addresses of a place that a user named on purpose: nothing is forbidden there.
+    /// Resolves a host that the user configured as a destination: no address is forbidden.
     async fn explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
@@ -110,8 +109,7 @@ impl Dialer {
         }
     }
 
-    /// Refuses when any of the addresses is forbidden: a name that leads to both a public and a private
-    /// place is up to something.
+    /// Denies the target if any address is forbidden: a name with a public and a private address is suspicious.
     fn permit(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
         if target.private {
             return Ok(());
@@ -127,7 +125,7 @@ impl Dialer {
     }
 }
 
-/// The address that a canonical host is, where it is one; IPv6 stands in brackets.
+/// Parses a canonical host as an address; IPv6 has brackets.
 fn literal(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     bare.parse().ok()
@@ -139,7 +137,7 @@ async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStrea
         let dialled = TcpStream::connect(SocketAddr::new(*address, port));
         match timeout(bounds::CONNECT_WITHIN, dialled).await {
             Ok(Ok(tcp)) => {
-                // A failure costs latency, nothing else.
+                // Without it the connection is only slower.
                 let _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }

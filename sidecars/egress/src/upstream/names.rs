@@ -1,8 +1,8 @@
-//! Names to addresses, by the host's own configuration.
+//! Resolves names to addresses with the host's own configuration.
 //!
-//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`; a laptop that changes its network
-//! changes that file, so it is read again when it changed. A name with a dot is asked for as it is: no
-//! search domain may turn one name into another after the decision.
+//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`. A laptop that changes its network changes that
+//! file, so it is read again after a change. A name with a dot is resolved as fully qualified: no search domain may
+//! turn one name into another after the decision.
 
 use std::fs;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use tokio::time::timeout;
 
 use crate::bounds;
 
-/// How often the configuration's age is looked at.
+/// How often the files' modification times are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Answers kept.
+/// Cached answers.
 const CACHED: u64 = 512;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -40,12 +40,12 @@ struct System {
 type Stamp = [Option<SystemTime>; 2];
 
 impl Names {
-    /// Reads the host's configuration. Without one only `/etc/hosts` answers.
+    /// Reads the host's configuration. Without a name server only `/etc/hosts` answers.
     pub(crate) fn of_this_host() -> Self {
         Self { system: Mutex::new(System::read(stamp())) }
     }
 
-    /// Asks one name server, and no file.
+    /// Queries `server` and no file.
     #[cfg(test)]
     pub(crate) fn asking(server: std::net::SocketAddr) -> Self {
         use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
@@ -66,7 +66,7 @@ impl Names {
     /// The addresses of `name`, in the order to try them.
     ///
     /// # Errors
-    /// A fragment saying why there are none.
+    /// A message saying why there are none.
     pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, String> {
         let (resolver, hosts) = {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl Names {
         let question = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
         let answer = timeout(bounds::RESOLVE_WITHIN, resolver.lookup_ip(question))
             .await
-            .map_err(|_| format!("{name} was not resolved in time"))?
+            .map_err(|_| format!("{name} did not resolve in time"))?
             .map_err(|error| format!("{name} does not resolve: {error}"))?;
         Ok(answer.iter().collect())
     }
@@ -91,7 +91,7 @@ impl System {
         let resolver = match resolver() {
             Ok(resolver) => Some(Arc::new(resolver)),
             Err(error) => {
-                tracing::warn!(%error, "{RESOLV_CONF} gives no name server");
+                tracing::warn!(%error, "{RESOLV_CONF} names no name server");
                 None
             }
         };
@@ -99,7 +99,7 @@ impl System {
         Self { resolver, hosts, stamp, looked: Instant::now() }
     }
 
-    /// Reads again what changed; what cannot be read any more stays as it was.
+    /// Reads changed files again; a file that is no longer readable keeps its old content.
     fn refresh(&mut self) {
         if self.looked.elapsed() < LOOK_EVERY {
             return;
@@ -141,7 +141,7 @@ impl StaticHosts {
         Self(lines.collect())
     }
 
-    /// The addresses of `name`, IPv4 first; `None` when the file does not name it.
+    /// The addresses of `name`, IPv4 first; `None` when the file does not list it.
     fn get(&self, name: &str) -> Option<Vec<IpAddr>> {
         let mut addresses: Vec<IpAddr> = self
             .0

@@ -1,9 +1,8 @@
-//! Upstream connections, kept while they last.
+//! Pools upstream connections.
 //!
-//! A connection is found again only by an equal [`Target`], so that a route that changes `connect_to` or
-//! `private` never meets a connection made under the old one. HTTP/2 connections are shared by all
-//! requests of their target; HTTP/1.1 ones serve one request at a time and come back when its answer was
-//! read to the end.
+//! Connections are pooled by [`Target`], so a route that changes `connect_to` or `private` never reuses a connection
+//! opened under the old one. All requests of a target share one HTTP/2 connection. An HTTP/1.1 connection serves one
+//! request at a time and returns to the pool when its response body was read to the end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,61 +22,60 @@ use super::{Target, UpstreamError};
 use crate::bounds;
 use crate::request::body::{Body, Returned, Returning};
 
-/// Connections that may turn out to be closed before one request fails.
+/// Attempts of one request, each on a pooled connection that turns out to be closed.
 const TRIES: usize = 8;
 
-/// The way to the world: dials, verifies, sends, keeps.
+/// Sends requests upstream: dials, verifies, sends, pools.
 pub(crate) struct Upstream {
     dialer: Dialer,
     trust: Trust,
     kept: Mutex<HashMap<Target, Kept>>,
 }
 
-/// What is kept for one target.
+/// The pooled connections of one target.
 #[derive(Default)]
 struct Kept {
     /// Idle HTTP/1.1 connections and since when, the latest last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
-    /// The shared HTTP/2 connection, dialled once however many requests wait for it.
+    /// The shared HTTP/2 connection, dialled once for all waiting requests.
     shared: Option<Arc<Shared>>,
 }
 
-/// An HTTP/2 connection in the making or made; `None` inside: the target does not speak HTTP/2.
+/// A pending or open HTTP/2 connection; `None` inside: the target has no HTTP/2.
 struct Shared {
     dialled: OnceCell<Option<http2::SendRequest<Body>>>,
     used: Mutex<Instant>,
 }
 
-/// A connection that can take one request, as ALPN left it.
+/// A connection that is ready for a request, by its ALPN protocol.
 enum Sender {
     Alone(http1::SendRequest<Body>),
     Shared(http2::SendRequest<Body>),
 }
 
 impl Upstream {
-    /// Nothing is dialled before it is needed.
+    /// Connects lazily.
     pub(crate) fn new(dialer: Dialer, trust: Trust) -> Arc<Self> {
         Arc::new(Self { dialer, trust, kept: Mutex::default() })
     }
 
-    /// The dialer, for connections that carry no HTTP of ours.
+    /// The dialer, for connections that carry something other than HTTP.
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    /// Has another name server asked.
+    /// Replaces the resolver.
     #[cfg(test)]
     pub(crate) fn set_names(&mut self, names: super::names::Names) {
         self.dialer.names = names;
     }
 
-    /// Sends `request` to `target` and returns when the head of its answer is there.
+    /// Sends `request` to `target` and returns the head of the response.
     ///
-    /// A kept connection that turns out to be closed before anything was sent costs another try, never
-    /// an error.
+    /// A pooled connection that was closed before anything was sent costs another attempt, never an error.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
+    /// [`UpstreamError`] naming the failed step.
     pub(crate) async fn send(
         self: &Arc<Self>,
         target: &Target,
@@ -87,7 +85,7 @@ impl Upstream {
             let (sender, kept) = self.sender(target).await?;
             match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
-                // A kept connection that was closed meanwhile.
+                // The server closed a pooled connection meanwhile.
                 Err((_, Some(unsent))) if kept => request = unsent,
                 Err((error, _)) => return Err(UpstreamError::unreachable(&target.host, error)),
             }
@@ -95,11 +93,10 @@ impl Upstream {
         Err(UpstreamError::unreachable(&target.host, "it closes every connection"))
     }
 
-    /// Sends `request` over a connection of its own that speaks HTTP/1.1, which an answer of 101 turns
-    /// into a tunnel.
+    /// Sends `request` over a new HTTP/1.1 connection, which a 101 response turns into a tunnel.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
+    /// [`UpstreamError`] naming the failed step.
     pub(crate) async fn send_alone(
         self: &Arc<Self>,
         target: &Target,
@@ -118,7 +115,7 @@ impl Upstream {
         }
     }
 
-    /// Drops what has been idle for too long; called now and then.
+    /// Drops connections that were idle for too long; a timer calls it.
     pub(crate) fn sweep(&self) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|_, kept| {
@@ -131,7 +128,7 @@ impl Upstream {
         });
     }
 
-    /// A way to send, and whether it was kept from before.
+    /// A connection for a request, and whether it was pooled.
     async fn sender(self: &Arc<Self>, target: &Target) -> Result<(Sender, bool), UpstreamError> {
         loop {
             let shared = {
@@ -144,7 +141,7 @@ impl Upstream {
                 }
                 Arc::clone(kept.shared.get_or_insert_with(Shared::undialled))
             };
-            // Everyone who comes while the first connection is made waits for what it speaks.
+            // Concurrent requests wait for the first connection's ALPN protocol.
             let mut own = None;
             let dialled = shared
                 .dialled
@@ -230,14 +227,14 @@ impl Shared {
         Arc::new(Self { dialled: OnceCell::new(), used: Mutex::new(Instant::now()) })
     }
 
-    /// Dialled, and unused for long; what it speaks is asked again after that, too.
+    /// Whether it was unused for so long that the ALPN protocol must be negotiated again.
     fn is_idle(self: &Arc<Self>) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::strong_count(self) == 1 && used.elapsed() >= bounds::UPSTREAM_IDLE
     }
 }
 
-/// Brings an HTTP/1.1 connection back when its answer was read to the end.
+/// An HTTP/1.1 connection in use, which returns to the pool when its response was read to the end.
 pub(crate) struct Back {
     upstream: Arc<Upstream>,
     target: Target,
@@ -245,13 +242,13 @@ pub(crate) struct Back {
 }
 
 impl Back {
-    /// Keeps the connection for the next request.
+    /// Returns the connection to the pool.
     pub(crate) fn give(mut self) {
         if self.sender.is_ready() {
             self.upstream.keep(self.target, self.sender);
             return;
         }
-        // The connection's task has the last word on whether another request may follow.
+        // The connection's task decides whether another request may follow.
         tokio::spawn(async move {
             if self.sender.ready().await.is_ok() {
                 self.upstream.keep(self.target, self.sender);

@@ -1,4 +1,4 @@
-//! An answer that is counted as it passes.
+//! Counts the tokens of a response body as it streams.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,26 +16,26 @@ use crate::report::Reporter;
 use crate::report::record::Asked;
 use crate::request::body::{Body, Watch, Watched};
 
-/// A request whose answer may say what it cost.
+/// A request to a model, whose response may report token usage.
 pub(crate) struct Counting {
     api: Api,
     host: String,
 }
 
 impl Counting {
-    /// None when it is no request to a model.
+    /// `None` for a request to anything but a model.
     pub(crate) fn of(asked: &Asked) -> Option<Self> {
         let api = Api::of(&asked.method, &asked.path)?;
         Some(Self { api, host: asked.host.clone() })
     }
 
-    /// Counts the answer while it goes on as it is; one that says no is none.
+    /// Observes the response without changing it. Responses without a success status are not counted.
     pub(crate) fn watch(self, egress: &Egress, response: Response<Body>) -> Response<Body> {
         if !response.status().is_success() {
             return response;
         }
         let (parts, body) = response.into_parts();
-        // What the proxy cannot decode does not reach the bottle either.
+        // The proxy does not forward codings that it cannot decode.
         let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
         let open = Arc::new(Open {
             meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),
@@ -54,9 +54,9 @@ fn streams(headers: &HeaderMap) -> bool {
     kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
 }
 
-/// An answer of which there is no record yet.
+/// A response without a usage record so far.
 pub(super) struct Open {
-    /// Taken by whoever makes the record.
+    /// Taken when the record is made.
     meter: Mutex<Option<Meter>>,
     counting: Counting,
     reporter: Arc<Reporter>,
@@ -64,7 +64,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Reads the next piece; the record is made when nothing more can change it.
+    /// Reads the next chunk; makes the record as soon as nothing can change it.
     fn feed(&self, text: &[u8]) {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(open) = meter.as_mut() else { return };
@@ -74,7 +74,7 @@ impl Open {
         }
     }
 
-    /// Makes the record, unless there is one. `whole`: all of the answer came.
+    /// Makes the record if there is none yet. `whole`: the response was complete.
     pub(super) fn end(&self, whole: bool) {
         let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.record(meter, whole);
@@ -97,9 +97,9 @@ impl Open {
     }
 }
 
-/// See the module.
+/// Feeds a response body to the meter.
 struct Counted {
-    /// None: it is in plain.
+    /// `None` for a body without content coding.
     decoding: Option<Decoding>,
     open: Arc<Open>,
 }
@@ -109,7 +109,7 @@ impl Watch for Counted {
         let open = &self.open;
         match &mut self.decoding {
             None => open.feed(piece),
-            // Where it cannot be decoded the reading ends there; the judge who comes next cuts it.
+            // After a decoding error counting ends; the inbound scan cuts the response.
             Some(decoding) => drop(decoding.feed(piece, &mut |text| {
                 open.feed(text);
                 true

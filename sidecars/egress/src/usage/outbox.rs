@@ -1,8 +1,8 @@
-//! Records on their way to the keeper.
+//! Queues usage records for the keeper.
 //!
-//! A record leaves when the keeper says that it is written. Until then it stands in a file too, in the folder of
-//! the logs: should this process be killed, whoever looks after the bottle's folder finds it there. The file is
-//! emptied when nothing waits.
+//! A record stays queued until the keeper acknowledges that it is written. Until then it is also in a file in the log
+//! folder, where the bottle's cleanup finds it if this process is killed. The file is truncated when the queue is
+//! empty.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -21,23 +21,23 @@ use super::counted::Open;
 use crate::bounds;
 use crate::report::backlog::Backlog;
 
-/// See the module.
+/// The pending usage records, in memory and on disk.
 pub(crate) struct Outbox {
     path: PathBuf,
     waiting: Mutex<Waiting>,
-    /// How many wait.
+    /// Number of pending records.
     count: watch::Sender<usize>,
-    /// Keepers that listen now.
+    /// Number of connected keepers.
     listeners: watch::Sender<usize>,
-    /// Answers under way.
+    /// Responses in flight.
     open: Mutex<Vec<Weak<Open>>>,
-    /// Is told what could not be kept.
+    /// Receives the count of dropped records.
     backlog: Arc<Backlog>,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Each with its number, which counts up.
+    /// Records with their numbers, which count up.
     records: VecDeque<(u64, Usage)>,
     next: u64,
     file: Option<File>,
@@ -46,7 +46,7 @@ struct Waiting {
 }
 
 impl Outbox {
-    /// Keeps what waits in a file in `folder`, which is made with the first record.
+    /// Stores pending records in a file in `folder`, which the first record creates.
     pub(crate) fn new(folder: &Path, backlog: Arc<Backlog>) -> Self {
         Self {
             path: folder.join(WAITING_FILE),
@@ -58,14 +58,14 @@ impl Outbox {
         }
     }
 
-    /// An answer of which there will be a record, when the proxy ends at the latest.
+    /// Registers a response that will make a record, at shutdown at the latest.
     pub(super) fn watch(&self, answer: &Arc<Open>) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|answer| answer.strong_count() > 0);
         open.push(Arc::downgrade(answer));
     }
 
-    /// Keeps a record until it is handed over. Writes to a file, and waits for nothing else.
+    /// Queues a record. Writes to a file, and blocks on nothing else.
     pub(super) fn put(&self, usage: Usage) {
         let mut waiting = self.waiting();
         if waiting.records.len() >= bounds::USAGE_RECORDS {
@@ -74,8 +74,8 @@ impl Outbox {
             return;
         }
         if let Err(error) = waiting.note(&self.path, &usage) {
-            // It still waits in memory.
-            tracing::warn!(%error, "a record of usage could not be noted");
+            // It is still in memory.
+            tracing::warn!(%error, "cannot write a usage record to its file");
         }
         let number = waiting.next;
         waiting.next += 1;
@@ -83,8 +83,7 @@ impl Outbox {
         self.count.send_replace(waiting.records.len());
     }
 
-    /// Hands records over for as long as the stream lasts. Several at a time may: a record that goes twice is
-    /// known by its id.
+    /// Sends records until the stream breaks. Streams may overlap: the keeper recognizes a duplicate by its id.
     pub(crate) async fn serve(&self, mut stream: Stream) {
         let _listening = Listening::new(&self.listeners);
         let mut count = self.count.subscribe();
@@ -92,7 +91,7 @@ impl Outbox {
             let Some((last, records)) = self.first() else {
                 tokio::select! {
                     more = count.wait_for(|count| *count > 0) => if more.is_err() { return },
-                    // Nothing is said while nothing waits.
+                    // Nothing is sent while the queue is empty.
                     _ = stream.next() => return,
                 }
                 continue;
@@ -107,7 +106,7 @@ impl Outbox {
         }
     }
 
-    /// The proxy ends: answers under way have broken off, and a keeper that listens gets what waits.
+    /// Shuts down: ends the responses in flight and waits for a connected keeper to receive the pending records.
     pub(crate) async fn settle(&self) {
         let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
         open.iter().filter_map(Weak::upgrade).for_each(|answer| answer.end(false));
@@ -119,11 +118,11 @@ impl Outbox {
                 _ = listeners.wait_for(|listeners| *listeners == 0) => {}
             }
         };
-        // What is not taken by then stands in the file.
+        // The file contains the rest.
         let _ = timeout(bounds::USAGE_TAKEN_WITHIN, settled).await;
     }
 
-    /// The first records and the last one's number.
+    /// The first batch of records, and the number of its last one.
     fn first(&self) -> Option<(u64, Vec<Usage>)> {
         let waiting = self.waiting();
         let batch = waiting.records.iter().take(bounds::USAGE_BATCH);
@@ -131,12 +130,12 @@ impl Outbox {
         Some((*last, batch.map(|(_, usage)| usage.clone()).collect()))
     }
 
-    /// All up to this number are on the keeper's disk.
+    /// Removes all records up to number `last`, which the keeper has on disk.
     fn written(&self, last: u64) {
         let mut waiting = self.waiting();
         while waiting.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
         if let Err(error) = waiting.forget(&self.path) {
-            tracing::warn!(%error, "the file of waiting records could not be shortened");
+            tracing::warn!(%error, "cannot shorten the file of pending usage records");
         }
         self.count.send_replace(waiting.records.len());
     }
@@ -147,7 +146,7 @@ impl Outbox {
 }
 
 impl Waiting {
-    /// Adds a line to the file. It survives this process at once and a loss of power in a moment.
+    /// Appends a line to the file. It survives a crash of this process at once and a power failure after the sync.
     fn note(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -155,7 +154,7 @@ impl Waiting {
         };
         let line = line(usage)?;
         if let Err(error) = file.write_all(&line) {
-            // A line that was begun would spoil the next one.
+            // A partial line would corrupt the next one.
             file.set_len(self.written)?;
             return Err(error);
         }
@@ -167,7 +166,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Empties the file when nothing waits, and shortens it when most of it waits no more.
+    /// Truncates the file when nothing is pending, and rewrites it when most of it was delivered.
     fn forget(&mut self, path: &Path) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.records.is_empty() {
@@ -189,7 +188,7 @@ impl Waiting {
     }
 }
 
-/// An empty file: what was in it was fetched before this process began.
+/// Creates an empty file: the old content was collected before this process started.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -204,7 +203,7 @@ fn line(usage: &Usage) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Counts a keeper while it listens.
+/// Counts a keeper while it is connected.
 struct Listening<'l>(&'l watch::Sender<usize>);
 
 impl<'l> Listening<'l> {
