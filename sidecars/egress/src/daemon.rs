@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_that_is_replaced_stays_readable() {
+    fn keeps_a_replaced_configuration_file_readable() {
         let folder = tempfile::tempdir().expect("folder");
         let (path, new) = (folder.path().join("hosts"), folder.path().join("new"));
         fs::write(&path, "old").expect("written");

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fuzzers_have_found_and_were_given_holds() {
+    fn corpora_satisfy_the_fuzzed_properties() {
         for (target, run) in [
             ("client_hello", client_hello as fn(&[u8])),
             ("connection", connection),

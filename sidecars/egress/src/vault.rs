@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_login_only_the_password_is_looked_for() {
+    fn searches_only_for_the_password_of_a_login() {
         let binding = Binding {
             slot: "login".into(),
             host: "api.example.com".into(),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_out_at_its_own_place_only() {
+    fn returns_a_value_only_for_its_binding() {
         let vault = vault();
         let bound = route("api.example.com", "{scheme: header, header: x-api-key, slot: key}");
         let (name, value) = vault.header_for(&bound).expect("header");

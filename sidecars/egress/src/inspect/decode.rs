@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gzip_text_that_is_not_what_its_tail_says_is_refused_however_it_is_cut() {
+    fn rejects_gzip_with_a_wrong_checksum_in_any_chunks() {
         let mut coded = [gzip(b"one"), gzip(b"another")].concat();
         let read = |coded: &[u8], size: usize| {
             let mut decoder = Decoder::new(Coding::Gzip);
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn every_coding_is_read_in_one_piece_and_in_bytes() {
+    fn decodes_every_coding_in_any_chunks() {
         let text: Vec<u8> = (0..60_000_u32).flat_map(|n| format!("{n} ").into_bytes()).take(60_000).collect();
         for (coding, encoded) in [
             (Coding::Gzip, gzip(&text)),
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_noticed_before_it_is_large() {
+    fn detects_a_decompression_bomb_early() {
         let zeros = vec![0; 64 << 20];
         for (coding, bomb) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
             let mut decoder = Decoder::new(coding);
@@ -524,7 +524,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0_usize..400, with in any::<u8>()) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0_usize..400, with in any::<u8>()) {
             for (coding, mut good) in [
                 (Coding::Gzip, gzip(&bytes)),
                 (Coding::Deflate, zlib(&bytes)),

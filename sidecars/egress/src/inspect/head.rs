@@ -218,7 +218,7 @@ mod tests {
     const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
     #[test]
-    fn a_secret_is_found_and_taken_out_wherever_it_stands() {
+    fn finds_and_redacts_a_secret_anywhere_in_the_head() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
         // The first half holds twelve characters of the secret part.

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoy_hides_nothing_that_comes_after_it() {
+    fn a_decoy_hides_no_file_behind_it() {
         let mut state = 88_172_645_463_325_252_u64;
         let mut random = || {
             state ^= state << 13;
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_files_are_found_or_refused() {
+    fn finds_or_denies_nested_files() {
         let mut body = SECRET.as_bytes().to_vec();
         for depth in 1..10 {
             body = if depth % 2 == 0 { zip(&body) } else { gzip(&body) };
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_of_marks_costs_no_more_than_its_bytes() {
+    fn many_magic_numbers_cost_linear_time() {
         let bomb = gzip(&vec![0; 8 << 20]);
         for (name, piece) in [
             ("marks", GZIP.to_vec()),

@@ -114,7 +114,7 @@ mod tests {
     const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
     #[test]
-    fn a_body_is_what_it_was_but_for_the_secret() {
+    fn rewrites_only_the_secret() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
         let json = "application/json; charset=utf-8";

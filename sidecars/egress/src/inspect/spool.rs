@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_held_comes_back_and_its_place_is_free_again() {
+    async fn returns_buffered_bytes_and_frees_their_space() {
         let folder = tempfile::tempdir().expect("folder");
         let spools = Spools::new(folder.path(), Limits { body: 8 << 20, spool: 8 << 20 });
         for length in [0, 1, IN_MEMORY, IN_MEMORY + 1, (5 << 20) + 77] {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn limits_hold_for_one_and_for_all_together() {
+    async fn enforces_limits_per_body_and_in_total() {
         let folder = tempfile::tempdir().expect("folder");
         let spools = Spools::new(folder.path(), Limits { body: 4 << 20, spool: 5 << 20 });
         let piece = vec![b'x'; 1 << 20];
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_disk_shows_nothing() {
+    async fn encrypts_the_file() {
         let folder = tempfile::tempdir().expect("folder");
         let mut sealed = Sealed::create(folder.path()).expect("file");
         let text = vec![b'S'; BLOCK];

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_found_however_it_is_packed() {
+    fn finds_a_secret_in_every_coding_and_file() {
         let said = format!("{{\"note\":\"here it is: {SECRET}, keep it\"}}");
         let said = said.as_bytes();
         let wide: Vec<u8> = said.iter().flat_map(|byte| [*byte, 0]).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_does_not_pass() {
+    fn rejects_unreadable_bodies() {
         for (body, coding) in [
             (&b"plain"[..], "gzip"),
             (&gzip(b"some text that is cut off")[..20], "gzip"),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_tunnel_is_given_up_only_when_nothing_moves() {
+    async fn closes_a_tunnel_only_when_it_is_idle() {
         let (mut client, inner) = duplex(64);
         let (outer, mut server) = duplex(64);
         let bridged = tokio::spawn(bridge(inner, outer));

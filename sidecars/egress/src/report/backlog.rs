@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_go_first_and_are_counted() {
+    async fn drops_and_counts_the_oldest_events() {
         let backlog = Backlog::new(2);
         for revision in 1..=4 {
             backlog.push(live(revision));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_waits_for_what_comes() {
+    async fn a_listener_waits_for_the_next_event() {
         let backlog = std::sync::Arc::new(Backlog::new(2));
         let listener = tokio::spawn({
             let backlog = std::sync::Arc::clone(&backlog);

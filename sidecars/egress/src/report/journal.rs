@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_arrive_without_being_waited_for() {
+    fn writes_lines_in_the_background() {
         let folder = tempfile::tempdir().expect("folder");
         let journal = Journal::start(folder.path(), 4096).expect("journal");
         journal.line("{\"a\":1}".into());

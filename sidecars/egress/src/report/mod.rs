@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_a_cut_goes_through_is_not_shown() {
+    fn hides_a_truncated_secret() {
         let secret = Secret::new("known-secret-value".to_owned());
         let folder = tempfile::tempdir().expect("folder");
         let backlog = Arc::new(Backlog::new(1));

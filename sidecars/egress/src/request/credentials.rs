@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_sent_goes_and_the_real_one_comes() {
+    fn strips_the_agents_credentials_and_injects_the_real_one() {
         let mut headers = sent();
         headers.append("x-api-key", HeaderValue::from_static("second"));
         let added = exchange(true, true).headers(&mut headers);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_pass_where_the_route_says_so() {
+    fn forwards_credentials_with_pass_credentials() {
         let mut headers = sent();
         assert_eq!(exchange(false, false).headers(&mut headers), None);
         assert_eq!(headers, sent());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_elsewhere_or_asks_for_parts_is_taken_out_where_it_matters() {
+    fn strips_override_and_range_headers_where_they_matter() {
         let names = ["range", "x-rewrite-url", "x-bottle-reason", "destination", "accept", "x-csrf-token"];
         let of = |exchange: &Exchange| {
             exchange.stripped(
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_carry_no_credential_either() {
+    fn strips_credentials_from_trailers() {
         let mut trailers = sent();
         exchange(true, true).trailers(&mut trailers);
         assert!(!trailers.contains_key("x-api-key") && trailers.contains_key("accept"));

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_what_can_be_read() {
+    fn limits_accept_encoding_to_streaming_codings() {
         for (said, kept) in [
             ("gzip, deflate, br, zstd", "gzip, deflate, br"),
             ("compress, GZIP;q=0.5, *;q=0.1", "GZIP;q=0.5"),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_connection_stays_on_it() {
+    fn removes_hop_by_hop_headers() {
         let mut map = headers(&[
             ("connection", "keep-alive, X-Hop"),
             ("keep-alive", "300"),

@@ -451,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masked_json_is_json() {
+    fn masked_json_stays_valid() {
         for (text, masked) in [
             (&b"real-value"[..], &b"**********"[..]),
             (br#"re\u0041l\"x"#, b"************"),

@@ -129,7 +129,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_echo_does_not_hand_the_credential_over() {
+async fn redacts_an_echoed_credential_in_every_form() {
     let stand = stand(AUTH).await;
     let clean = "{\"seen\":\"Bearer [redacted]\",\"n\":[1,2]}";
     for version in ["--http1.1", "--http2"] {
@@ -153,7 +153,7 @@ async fn an_echo_does_not_hand_the_credential_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_are_not_delayed_and_lose_it_one_by_one() {
+async fn redacts_the_credential_in_each_event_without_delay() {
     let stand = stand(AUTH).await;
     let mut answer =
         http2(&stand.proxy, SITE).await.send_request(get2(SITE, "/events")).await.expect("answer");
@@ -186,20 +186,20 @@ async fn what_came(stand: &Stand, path: &str) -> (Vec<u8>, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_credential_that_is_completed_after_a_pause_ends_the_stream() {
+async fn ends_a_stream_that_completes_a_credential_after_a_pause() {
     let (came, broken) = what_came(&stand(AUTH).await, "/halves").await;
     let text = String::from_utf8_lossy(&came);
     assert!(broken && !text.contains(&REAL[8..20]), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_decoder_keeps_back_is_not_released() {
+async fn releases_no_encoded_bytes_before_their_text_is_scanned() {
     let (came, broken) = what_came(&stand(AUTH).await, "/zstd-words").await;
     assert!(broken && memchr::memmem::find(&came, &REAL.as_bytes()[..12]).is_none(), "{came:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn text_without_line_ends_arrives_as_it_comes() {
+async fn streams_text_without_line_ends() {
     let stand = stand(AUTH).await;
     let answer = http1(&stand.proxy, SITE).await.send_request(get(SITE, "/words")).await.expect("answer");
     let (mut answer, mut arrived) = (answer.into_body(), Vec::new());
@@ -213,7 +213,7 @@ async fn text_without_line_ends_arrives_as_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_coded_answer_breaks_off_before_it() {
+async fn cuts_a_long_encoded_response_before_the_credential() {
     let stand = stand(AUTH).await;
     let mut answer = http1(&stand.proxy, SITE)
         .await
@@ -237,7 +237,7 @@ async fn a_long_coded_answer_breaks_off_before_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_takeover_is_refused_cut_or_only_told_of() {
+async fn denies_cuts_or_logs_a_prompt_injection_by_route() {
     let stand = self::stand("dlp: {inbound_detectors: [naive_injection_detection]}").await;
     let answer = stand.proxy.curl(&[&format!("https://{SITE}/takeover")]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-reason")), (403, Some("injection-found".into())));
@@ -261,14 +261,14 @@ async fn a_takeover_is_refused_cut_or_only_told_of() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_cannot_be_read_is_held_back() {
+async fn denies_a_response_that_cannot_be_decoded() {
     let stand = stand(AUTH).await;
     let answer = stand.proxy.curl(&[&format!("https://{SITE}/unreadable")]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-reason")), (403, Some("structure-refused".into())));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn websocket_messages_are_read_both_ways() {
+async fn scans_websocket_messages_in_both_directions() {
     let route = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: redact}";
     for (first, second) in [
         (format!("here it is: {REAL}"), None),

@@ -79,7 +79,7 @@ async fn proxy(change: fn(&mut Provision)) -> ProxyFixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_approval_counts_for_that_value_and_host() {
+async fn an_approval_covers_one_value_and_host() {
     let proxy = proxy(|provision| provision.ask_seconds = Some(60)).await;
     let asked = user(&proxy, Status::Approved).await;
     let said = format!("token = {TOKEN}");
@@ -101,7 +101,7 @@ async fn an_approval_counts_for_that_value_and_host() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_no_and_no_answer_are_no() {
+async fn denies_after_a_rejection_or_a_timeout() {
     let no = proxy(|provision| provision.ask_seconds = Some(60)).await;
     user(&no, Status::Rejected).await;
     let answer = no.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
@@ -116,7 +116,7 @@ async fn a_no_and_no_answer_are_no() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_one_waits_others_pass_and_a_client_that_hung_up_is_answered_next_time() {
+async fn a_waiting_approval_blocks_no_other_request_and_survives_a_disconnect() {
     let proxy = proxy(|provision| provision.ask_seconds = Some(60)).await;
     let gave_up = proxy.curl(&["--max-time", "1", "-d", TOKEN, "https://api.example.com/a"]).await;
     assert!(gave_up.error().contains("timed out"), "{}", gave_up.error());

@@ -42,7 +42,7 @@ fn assert_untouched(proxy: &ProxyFixture, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_is_smuggled_in_another() {
+async fn forwards_no_smuggled_http1_request() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
     let route = "ports: [80]\n  matches: [{paths: [{type: exact, value: /ok}]}]";
     let proxy = ProxyFixture::with(Wanted { site, route, ..Wanted::default() }).await;
@@ -109,7 +109,7 @@ fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_by_what_http2_can_say_and_http1_cannot() {
+async fn forwards_no_request_smuggled_through_http2_headers() {
     // Upstream has HTTP/1.1, where a line break would start a new header or request.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
@@ -173,7 +173,7 @@ async fn nor_by_what_http2_can_say_and_http1_cannot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_method_or_protocol_leads_around_the_decision() {
+async fn denies_bypasses_by_method_or_protocol() {
     let more = "- host: plain.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:{site}'\n";
     let site = Site { tls: false, ..Site::named(&["plain.example.com"]) };
     let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
@@ -218,7 +218,7 @@ async fn no_method_or_protocol_leads_around_the_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_no_way_to_a_host() {
+async fn denies_literal_addresses() {
     let proxy = ProxyFixture::open().await;
     for (url, reasons) in [
         ("https://192.0.2.1/", &["host-not-allowed"][..]),
@@ -247,7 +247,7 @@ async fn an_address_is_no_way_to_a_host() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_attackers_own_key_does_not_leave_with_a_request() {
+async fn strips_credentials_of_the_agent() {
     let proxy = ProxyFixture::with(Wanted::default()).await;
     for header in [
         "Authorization: Bearer evil-key",
@@ -282,7 +282,7 @@ async fn the_attackers_own_key_does_not_leave_with_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redirect_is_the_clients_to_follow() {
+async fn forwards_redirects_without_following_them() {
     let asked = Arc::new(AtomicUsize::new(0));
     let answer = handler(Arc::clone(&asked), |asked: Arc<AtomicUsize>, _: Request<Incoming>| async move {
         asked.fetch_add(1, Ordering::SeqCst);
@@ -308,7 +308,7 @@ const BROTLI: &str = "G30AIIzTpTZUuVgjVPrUulK92XxyVKIagGeIgENOwO8nitsC4cLTi4pq5f
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_in_brotli_does_not_leave() {
+async fn finds_a_secret_in_a_brotli_body() {
     let change = |provision: &mut Provision| provision.canary = Some(CANARY.into());
     let route = "dlp: {outbound_on_match: block}";
     let proxy = ProxyFixture::with(Wanted { route, change, ..Wanted::default() }).await;
@@ -328,7 +328,7 @@ async fn a_secret_in_brotli_does_not_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_that_are_put_together_wrongly_are_502() {
+async fn answers_malformed_certificate_chains_with_502() {
     for leaf in [Leaf::SelfSigned, Leaf::WrongOrder] {
         let site = Site { leaf, ..Site::named(&[SITE]) };
         let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
@@ -382,7 +382,7 @@ fn is_called(name: &str, address: [u8; 4]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_lead_inside_are_refused_whenever_they_do() {
+async fn denies_names_that_resolve_to_internal_addresses() {
     let own: IpAddr = "192.0.2.77".parse().expect("address");
     let target = Target {
         host: "rebinding.example.com".into(),
@@ -427,7 +427,7 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_name_that_leads_inside_is_refused_at_the_proxy() {
+async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
     const NAME: &str = "rebinding.example.com";
     for answer in [
         leads_to([127, 0, 0, 1]),
@@ -487,7 +487,7 @@ fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weak_certificates_are_502() {
+async fn answers_weak_certificates_with_502() {
     if Command::new("openssl").arg("version").output().is_err() {
         skip::aloud(
             "weak certificates",

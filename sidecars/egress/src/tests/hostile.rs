@@ -26,7 +26,7 @@ async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hello_is_read_whole_however_it_is_split() {
+async fn reads_a_split_client_hello_whole() {
     let proxy = ProxyFixture::open().await;
     for size in [1, 3, 60, 4096] {
         for host in [SITE, "evil.example.org"] {
@@ -59,7 +59,7 @@ async fn say(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_neither_tls_nor_http_is_closed() {
+async fn closes_connections_that_are_neither_tls_nor_http() {
     let proxy = ProxyFixture::open().await;
     let endless_hello = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 70_000]].concat();
     for (port, bytes) in [
@@ -82,7 +82,7 @@ async fn what_is_neither_tls_nor_http_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_two_parsers_read_in_two_ways_do_not_pass() {
+async fn denies_ambiguous_requests() {
     let proxy = ProxyFixture::open().await;
     for head in [
         "POST / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
@@ -99,7 +99,7 @@ async fn requests_that_two_parsers_read_in_two_ways_do_not_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_are_bounded_in_number_and_size() {
+async fn bounds_the_number_and_size_of_headers() {
     let proxy = ProxyFixture::open().await;
     let many = "A: b\r\n".repeat(bounds::HEADERS + 1);
     let long = format!("A: {}\r\n", "b".repeat(bounds::HEADER_BYTES));
@@ -111,7 +111,7 @@ async fn headers_are_bounded_in_number_and_size() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_never_finishes_is_given_up() {
+async fn closes_connections_that_never_finish() {
     let proxy = ProxyFixture::open().await;
     for (port, bytes, within) in [
         (443, b"".as_slice(), bounds::HELLO_WITHIN),
@@ -130,7 +130,7 @@ async fn whoever_never_finishes_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_connections_waits_its_turn() {
+async fn queues_a_flood_of_connections() {
     bottle_harden::process::allow_files(4096).expect("file limit");
     let proxy = ProxyFixture::open().await;
     // Each listener takes one permit for the connection that it accepts next.

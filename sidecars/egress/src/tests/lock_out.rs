@@ -83,7 +83,7 @@ async fn is_locked(proxy: &ProxyFixture) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
+async fn locks_after_the_bound_on_every_kind_of_route() {
     for route in [AUTH, BLOCK, REDACT] {
         for in_head in [true, false] {
             let proxy = proxy(route, Some(HITS)).await;
@@ -114,7 +114,7 @@ async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
+async fn counts_all_hits_in_one_body_and_in_packed_files() {
     let packed = |text: &str| {
         use std::io::Write;
         let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -138,7 +138,7 @@ async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hits_behind_a_heap_of_something_else_count() {
+async fn counts_hits_behind_many_other_findings() {
     let proxy = proxy(REDACT, Some(HITS)).await;
     let junk: String = (0..1100).map(|number| format!("ghp_{number:036}\n")).collect();
     let parts: Vec<&str> = (0..HITS).map(|number| part(KEY, number * 8)).collect();
@@ -148,7 +148,7 @@ async fn hits_behind_a_heap_of_something_else_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
+async fn a_denial_is_the_same_for_any_number_and_location_of_hits() {
     let proxy = proxy(BLOCK, None).await;
     let mut said = Vec::new();
     for request in [
@@ -172,7 +172,7 @@ async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_repeated_and_what_the_agent_holds_locks_nothing() {
+async fn repeated_hits_and_secrets_of_the_agent_do_not_lock() {
     let proxy = proxy(REDACT, Some(HITS)).await;
     // A conversation that repeats one pasted key.
     let mut said = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
@@ -190,7 +190,7 @@ async fn what_is_repeated_and_what_the_agent_holds_locks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_the_lock_out_off_a_walk_goes_on() {
+async fn does_not_lock_when_the_lockout_is_off() {
     let proxy = proxy(BLOCK, None).await;
     for number in 0..4 * HITS {
         let (_, reason) = sent(&proxy, SITE, post(SITE, part(KEY, number).to_owned())).await;
@@ -199,7 +199,7 @@ async fn with_the_lock_out_off_a_walk_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_websockets_count_and_running_ones_are_closed() {
+async fn counts_websocket_hits_and_closes_open_sockets() {
     let proxy = proxy(REDACT, Some(HITS)).await;
     let open = async || {
         let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
@@ -225,7 +225,7 @@ async fn messages_of_websockets_count_and_running_ones_are_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_daemon_says_locks_it_and_ends_what_passes_unread() {
+async fn a_lock_from_another_daemon_ends_unscanned_tunnels() {
     let unread = "dlp: {outbound_detectors: false, inbound_detectors: false}";
     let proxy = ProxyFixture::with(Wanted { route: unread, ..Wanted::default() }).await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
@@ -252,7 +252,7 @@ async fn what_another_daemon_says_locks_it_and_ends_what_passes_unread() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn requests_at_once_learn_no_more_than_the_bound() {
+async fn concurrent_guesses_stay_within_the_bound() {
     let proxy = proxy(BLOCK, Some(HITS)).await;
     let sends = (0..40).map(|number| {
         let proxy = &proxy;

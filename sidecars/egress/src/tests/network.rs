@@ -48,7 +48,7 @@ async fn connect(from: Ipv4Addr, to: (Ipv4Addr, u16)) -> TcpStream {
 }
 
 #[tokio::test]
-async fn a_client_gets_through_by_proxy_and_transparently() {
+async fn serves_explicit_and_transparent_clients() {
     let address = Ipv4Addr::new(127, 77, 1, 2);
     let Some(proxy) = at(address).await else { return };
     let url = format!("https://{SITE}/by-proxy");
@@ -77,7 +77,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_bottle_is_served() {
+async fn serves_only_the_bottle() {
     let address = Ipv4Addr::new(127, 77, 2, 2);
     let Some(_proxy) = at(address).await else { return };
     let stranger = Ipv4Addr::new(127, 77, 2, 9);
@@ -107,7 +107,7 @@ async fn nobody_but_the_bottle_is_served() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_cannot_be_opened_whole_is_not_opened() {
+async fn opens_no_listener_unless_all_can_be_bound() {
     let address = Ipv4Addr::new(127, 77, 3, 2);
     let Ok(_taken) = UdpSocket::bind((address, DNS_PORT)).await else {
         return skip::aloud("the proxy by network", &"this user may not bind the resolver's port");

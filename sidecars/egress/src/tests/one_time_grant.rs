@@ -34,7 +34,7 @@ async fn spent(proxy: &ProxyFixture) -> Id {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
+async fn one_request_spends_the_grant_and_allowed_requests_do_not() {
     let proxy = proxy().await;
     assert_eq!(post(&proxy, "x").await, 403);
     proxy.allow_once(2, READS, &[(7, JOBS)]).expect("live");
@@ -52,7 +52,7 @@ async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_once_one_passes() {
+async fn one_of_many_concurrent_requests_passes() {
     let proxy = proxy().await;
     proxy
         .allow_once(
@@ -77,7 +77,7 @@ async fn of_many_at_once_one_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_refused_for_what_it_holds_does_not_use_it_up() {
+async fn a_request_denied_by_a_finding_does_not_spend_the_grant() {
     let proxy = proxy().await;
     proxy.allow_once(2, READS, &[(7, JOBS)]).expect("live");
     assert_eq!(post(&proxy, CANARY).await, 403);
@@ -86,7 +86,7 @@ async fn a_request_that_is_refused_for_what_it_holds_does_not_use_it_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_the_agents_to_ask_for_is_refused_whole() {
+async fn rejects_a_grant_on_a_route_with_a_credential() {
     let proxy = ProxyFixture::open().await;
     let error = proxy.allow_once(2, super::fixture::AUTH, &[(7, JOBS)]);
     // A route without `matches` allows it already.

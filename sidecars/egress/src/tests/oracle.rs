@@ -263,7 +263,7 @@ fn silent(attack: &str, observed: &[(bool, f64)]) {
 }
 
 #[test]
-fn information_is_what_tells_guesses_apart() {
+fn estimates_the_information_in_distinguishable_guesses() {
     let told: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from(n % 2) * 20.0)).collect();
     assert!(information(&told) > 0.9);
     let untold: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from((n / 2) % 50))).collect();
@@ -271,7 +271,7 @@ fn information_is_what_tells_guesses_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
+async fn arrival_times_of_streams_reveal_no_credential() {
     let stand = stand().await;
     for host in [LISTED, SITE] {
         for kind in Kind::ALL {
@@ -285,7 +285,7 @@ async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
+async fn arrival_times_of_websocket_messages_reveal_no_credential() {
     let change: fn(&mut Provision) = |provision| hold(provision, "key", Scheme::Bearer, SECRET);
     let proxy = Arc::new(ProxyFixture::with(Wanted { route: AUTH, change, ..Wanted::default() }).await);
     let observed = observe(|right| {
@@ -307,7 +307,7 @@ async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
 /// Which requests are denied when the public end of a value precedes the guess: together they are as long as a part of
 /// a secret that the scanner finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn which_requests_pass_tells_nothing_of_a_credential() {
+async fn verdicts_reveal_no_credential() {
     const LOGIN: &str = "deployment-robot:";
     const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
     let basic: fn(&mut Provision) =
@@ -343,7 +343,7 @@ async fn which_requests_pass_tells_nothing_of_a_credential() {
 
 /// How long a request takes whose body repeats the guess, so that the cost of a right one adds up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_long_a_request_takes_tells_nothing_of_a_credential() {
+async fn request_durations_reveal_no_credential() {
     const REPEATS: usize = 8 << 10;
     /// The fastest of so many requests counts.
     const TRIES: usize = 4;

@@ -140,7 +140,7 @@ async fn refused(sender: &mut SendRequest<TestBody>, request: Request<TestBody>,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_spelling_leaves_from_any_place() {
+async fn finds_every_encoding_in_every_location() {
     let proxy = proxy("dlp: {outbound_on_match: block}").await;
     let mut sender = http1(&proxy, SITE).await;
     for secret in [CANARY, REAL] {
@@ -155,7 +155,7 @@ async fn no_spelling_leaves_from_any_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_from_a_host_label_trailers_split_frames_or_tokens_of_others() {
+async fn finds_secrets_in_host_labels_trailers_and_split_frames() {
     let more = "- host: '*.wild.example.com'\n  connect_to: '127.0.0.1:{site}'\n  dlp: {outbound_on_match: redact}\n";
     let site = Site::named(&[SITE, "*.wild.example.com"]);
     let route = "dlp: {outbound_on_match: block}";
@@ -195,7 +195,7 @@ async fn nor_from_a_host_label_trailers_split_frames_or_tokens_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn line_breaks_in_the_head_do_not_pass() {
+async fn denies_line_breaks_in_the_head() {
     let proxy = proxy("dlp: {outbound_on_match: block, outbound_detectors: false}").await;
     let mut sender = http1(&proxy, SITE).await;
     for path in ["/a%0d%0aX-Evil:%201", "/a?b=c%0d%0aX-Evil:%201", "/%E5%98%8A%E5%98%8DX"] {
@@ -210,7 +210,7 @@ async fn line_breaks_in_the_head_do_not_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redacted_requests_go_on_without_it() {
+async fn forwards_redacted_requests() {
     let proxy = proxy("dlp: {outbound_on_match: redact}").await;
     let mut sender = http1(&proxy, SITE).await;
     let json = format!("{{\"a\":\"keep {CANARY} this\",\"n\":[1,2]}}");
@@ -245,7 +245,7 @@ async fn redacted_requests_go_on_without_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_to_ask_means_no() {
+async fn denies_when_no_user_can_be_asked() {
     let proxy = proxy(AUTH).await;
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
     let answer = proxy.curl(&["-d", token, "https://api.example.com/v1"]).await;
@@ -257,7 +257,7 @@ async fn nobody_to_ask_means_no() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_bodies_pass_whole_up_to_the_limit_and_no_further() {
+async fn forwards_long_bodies_up_to_the_limit() {
     let change = |provision: &mut Provision| {
         provision.limits = Limits { body: 4 << 20, spool: 64 << 20 };
         with_canary(provision);
@@ -293,7 +293,7 @@ async fn long_bodies_pass_whole_up_to_the_limit_and_no_further() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_says_what_was_found_and_never_its_value() {
+async fn logs_findings_without_values() {
     let wanted = Wanted {
         route: "dlp: {outbound_on_match: redact}",
         more_routes: "- host: strict.example.com\n  dlp: {outbound_on_match: block}\n",

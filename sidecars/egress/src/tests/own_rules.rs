@@ -31,7 +31,7 @@ async fn sent(proxy: &ProxyFixture, body: &str) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_of_a_users_own_hold_at_the_proxy() {
+async fn applies_the_users_own_rules() {
     let route = "dlp: {outbound_on_match: block}";
     let proxy = ProxyFixture::with(Wanted { route, change: rules, ..Wanted::default() }).await;
     let packed = STANDARD.encode("this is for acme-12345678 and nobody else");
@@ -52,7 +52,7 @@ async fn rules_of_a_users_own_hold_at_the_proxy() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_in_base64_does_not_leave() {
+async fn finds_a_token_in_base64() {
     let route = "dlp: {outbound_on_match: block}";
     let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
     let said = STANDARD.encode(format!("token for somebody: {TOKEN}"));
@@ -75,7 +75,7 @@ async fn a_token_in_base64_does_not_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_takes_no_rules_that_it_cannot_read() {
+async fn rejects_rules_that_do_not_parse() {
     let rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
     let provision = Provision { rules, ..test_proxy::provision("routes: []\n") };
     let folder = tempfile::tempdir().expect("folder");

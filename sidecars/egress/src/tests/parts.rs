@@ -50,7 +50,7 @@ async fn stand(route: &str) -> (ProxyFixture, Server) {
 const URL: &str = "https://api.example.com/whoami";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeated_credential_is_not_to_be_had_in_slices() {
+async fn serves_no_slices_of_an_echoed_credential() {
     let (proxy, _site) = stand(AUTH).await;
     for version in ["--http1.1", "--http2"] {
         for name in ["Range", "Request-Range", "X-Range", "x-ms-range", "RANGE"] {
@@ -74,7 +74,7 @@ async fn a_repeated_credential_is_not_to_be_had_in_slices() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_as_a_digest_a_difference_or_in_another_form() {
+async fn strips_requests_for_digests_deltas_and_other_encodings() {
     let asking = [
         "a-im: vcdiff",
         "accept-charset: utf-16",
@@ -101,7 +101,7 @@ async fn nor_as_a_digest_a_difference_or_in_another_form() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_taken_out_of_a_request_is_said_by_its_name() {
+async fn lists_stripped_names_in_the_response() {
     let (proxy, _site) = stand(AUTH).await;
     for version in ["--http1.1", "--http2"] {
         let sent =

@@ -16,7 +16,7 @@ use super::client::{get, get2, http1, http2, no_body, read, tunnel};
 use super::fixture::{ProxyFixture, REAL, SITE, Wanted};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_side_speaks_its_own_version() {
+async fn each_side_uses_its_own_http_version() {
     for (alpn, upstream) in [(Alpn::Both, "HTTP/2.0"), (Alpn::Http1, "HTTP/1.1")] {
         let site = Site { alpn, ..Site::named(&[SITE]) };
         let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
@@ -30,7 +30,7 @@ async fn each_side_speaks_its_own_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_of_a_kept_connection_is_decided_by_itself() {
+async fn decides_each_request_of_a_kept_alive_connection() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}]}]";
     let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
     let mut sender = http1(&proxy, SITE).await;
@@ -64,7 +64,7 @@ async fn many_requests_share_one_http2_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connect_inside_a_tunnel_is_refused() {
+async fn denies_connect_inside_a_tunnel() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http2(&proxy, SITE).await;
     let connect = Request::builder().method(Method::CONNECT).uri("evil.example.org:443");
@@ -83,7 +83,7 @@ async fn connect_inside_a_tunnel_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_is_bridged_with_the_real_credential() {
+async fn relays_a_websocket_with_the_real_credential() {
     let proxy = ProxyFixture::open().await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let (mut socket, answer) =
@@ -99,7 +99,7 @@ async fn a_websocket_is_bridged_with_the_real_credential() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_begins_only_when_upstream_says_so() {
+async fn upgrades_only_after_upstream_does() {
     let proxy = ProxyFixture::open().await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/status/404"), tls).await;
@@ -117,7 +117,7 @@ async fn a_websocket_begins_only_when_upstream_says_so() {
 /// The route for codex allows POSTs only; its initial WebSocket attempt receives the response on which codex falls
 /// back to plain HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
+async fn answers_an_unmatched_websocket_with_426() {
     let route =
         "websocket: refuse\n  matches: [{methods: [POST], paths: [{type: exact, value: /v1/responses}]}]";
     let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
@@ -128,7 +128,7 @@ async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_waits_for_100_continue_arrives_whole() {
+async fn forwards_a_body_after_100_continue() {
     let proxy = ProxyFixture::open().await;
     let big = "x".repeat(200_000);
     let file = proxy.folder.path().join("body");
@@ -142,7 +142,7 @@ async fn a_body_that_waits_for_100_continue_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_pass_both_ways() {
+async fn forwards_trailers_in_both_directions() {
     let authority = Authority::new("trailers").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Http2).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<hyper::body::Incoming>| async move {

@@ -16,7 +16,7 @@ use super::client::{get, get2, http1, http2, read};
 use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_sent_events_arrive_one_by_one() {
+async fn streams_server_sent_events_one_by_one() {
     let proxy = ProxyFixture::open().await;
     let pause = Duration::from_millis(150);
     let started = Instant::now();
@@ -37,7 +37,7 @@ async fn server_sent_events_arrive_one_by_one() {
 
 /// A scan also covers the text before the new one, and there is at most one per release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
+async fn scans_a_response_in_single_bytes_in_batches() {
     const LENGTH: usize = 30_000;
     let authority = Authority::new("bytes").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Http1).expect("config");
@@ -60,7 +60,7 @@ async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn big_bodies_pass_whole() {
+async fn forwards_large_bodies_whole() {
     let proxy = ProxyFixture::open().await;
     let size = 24 << 20;
     let request = get(SITE, &format!("/bytes/{size}"));
@@ -76,7 +76,7 @@ async fn big_bodies_pass_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
+async fn a_denied_upload_receives_the_response_on_a_live_connection() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
     // The first is denied before a byte is forwarded, the second fails upstream.
@@ -95,7 +95,7 @@ async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
+async fn reports_a_truncated_response() {
     // Over HTTP/2 a reset may overtake data that was sent before it.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
     let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
@@ -107,7 +107,7 @@ async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
+async fn new_routes_apply_from_the_next_request() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
     let under_way = sender.send_request(get(SITE, "/drip/5/60")).await.expect("answer");
@@ -126,7 +126,7 @@ async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn routes_that_are_bad_or_old_or_move_a_credential_change_nothing() {
+async fn rejects_invalid_stale_or_credential_moving_routes() {
     let proxy = ProxyFixture::open().await;
     for (revision, route, more, word) in [
         (2, "portz: [443]", "", "portz"),

@@ -16,7 +16,7 @@ use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
 const URL: &str = "https://api.example.com/a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_that_do_not_hold_are_502() {
+async fn answers_untrusted_certificates_with_502() {
     for site in [Site { leaf: Leaf::Expired, ..Site::named(&[SITE]) }, Site::named(&["other.example.com"])] {
         let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
         let answer = proxy.curl(&[URL]).await;
@@ -32,7 +32,7 @@ async fn certificates_that_do_not_hold_are_502() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
+async fn answers_a_failed_upstream_with_502_and_recovers() {
     let more = "- host: down.example.com\n  connect_to: '127.0.0.1:1'\n";
     let proxy = ProxyFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
     for url in ["https://down.example.com/", "https://api.example.com/close"] {
@@ -46,7 +46,7 @@ async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forbidden_addresses_are_refused_whatever_leads_there() {
+async fn denies_forbidden_addresses_from_every_source() {
     // Forbidden only because the host owns it.
     let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
     let change: fn(&mut Provision) =
@@ -69,7 +69,7 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_users_own_machine_is_reached_by_its_word() {
+async fn connects_to_the_users_machine_as_host() {
     let more = "- host: own.example.com\n  connect_to: 'host:{site}'\n";
     let site = Site::named(&[SITE, "own.example.com"]);
     let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
@@ -97,7 +97,7 @@ async fn counting(to: std::net::SocketAddr) -> (u16, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_are_kept_for_their_target_and_no_other() {
+async fn pools_connections_by_target() {
     use bottle_test_support::upstream::Alpn;
     for alpn in [Alpn::Both, Alpn::Http1] {
         let site = Site { alpn, ..Site::named(&[SITE, "relayed.example.com"]) };
@@ -121,7 +121,7 @@ async fn connections_are_kept_for_their_target_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_company_proxy_is_gone_through_with_its_password() {
+async fn dials_through_the_corporate_proxy_with_its_password() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("address").port();
     let proxy = ProxyFixture::open().await;
@@ -145,7 +145,7 @@ async fn a_company_proxy_is_gone_through_with_its_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unopened_host_shows_its_own_certificate_and_must_be_named_alike() {
+async fn a_passthrough_host_shows_its_own_certificate_and_must_match_the_sni() {
     let proxy = ProxyFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
     let ca = proxy.folder.path().join("site.pem");
     proxy.site.write_ca(&ca).expect("ca");

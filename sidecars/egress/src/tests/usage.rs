@@ -155,7 +155,7 @@ fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
+async fn records_each_model_response_once_and_forwards_it_unchanged() {
     // With every detector, and with none for responses.
     for route in [AUTH, "dlp: {inbound_detectors: []}"] {
         let stand = stand(route).await;
@@ -186,7 +186,7 @@ async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
+async fn records_truncated_responses_as_interrupted() {
     let stand = stand(AUTH).await;
     let url = format!("https://{SITE}/cut/v1/messages");
     let answer = stand.proxy.curl(&["--data", "{}", &url]).await;
@@ -203,7 +203,7 @@ async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_answer_of_a_model_makes_none() {
+async fn records_only_model_responses() {
     let stand = stand(AUTH).await;
     for path in ["/refused/v1/messages", "/mail/v1/messages", "/v1/messages/count_tokens", "/v1/models"] {
         stand.post(path).await;
@@ -214,7 +214,7 @@ async fn what_is_no_answer_of_a_model_makes_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_wait_on_disk_until_somebody_says_that_they_are_written() {
+async fn keeps_records_on_disk_until_they_are_acknowledged() {
     let stand = stand(AUTH).await;
     for _ in 0..3 {
         stand.post("/v1/chat/completions").await;
@@ -233,7 +233,7 @@ async fn records_wait_on_disk_until_somebody_says_that_they_are_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_when_the_proxy_ends_is_recorded() {
+async fn records_responses_in_flight_at_shutdown() {
     let stand = stand(AUTH).await;
     let mut keeper = stand.keeper().await;
     let url = format!("https://{SITE}/forever/v1/messages");

@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_minted_once_and_strange_names_are_refused() {
+    fn mints_each_name_once_and_rejects_invalid_names() {
         let leaves = Leaves::make("test").expect("leaves");
         let first = leaves.config_for("api.example.com").expect("first");
         let again = leaves.config_for("api.example.com").expect("again");

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read_and_errors_hold_no_password() {
+    fn parses_urls_and_omits_passwords_from_errors() {
         let parse = |url: &str| CorporateProxy::parse(&Secret::new(url.to_owned()));
         let proxy = parse("http://u%40x:p@proxy.corp:3128/").expect("proxy");
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 3128));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_line_is_read() {
+    fn parses_status_lines() {
         assert_eq!(status(b"HTTP/1.1 200 OK\r\n\r\n"), Some(200));
         assert_eq!(status(b"HTTP/1.0 407 No\r\n\r\n"), Some(407));
         assert_eq!(status(b"SSH-2.0-x\r\n\r\n"), None);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn one_forbidden_address_among_good_ones_is_enough() {
+    fn denies_a_name_with_one_forbidden_address() {
         let addresses: Vec<IpAddr> =
             ["9.9.9.9", "10.0.0.1"].map(|text| text.parse().expect("address")).to_vec();
         let refused = dialer().permit(&target(false), &addresses).expect_err("a private address");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_users_machine_is_where_it_is_seen_from_the_bundle() {
+    async fn resolves_the_users_machine_as_seen_from_the_bundle() {
         let here = dialer().explicit(OWN_MACHINE).await.expect("addresses");
         assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
         let machine: IpAddr = "192.0.2.1".parse().expect("address");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_canonical_host_is_an_address_or_a_name() {
+    fn parses_literal_addresses() {
         assert_eq!(literal("[2001:db8::1]"), "2001:db8::1".parse().ok());
         assert_eq!(literal("203.0.113.7"), "203.0.113.7".parse().ok());
         assert_eq!(literal("name.example.com"), None);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_with_comments_case_and_several_names() {
+    fn parses_hosts_with_comments_case_and_aliases() {
         let hosts = StaticHosts::parse(
             "# a comment\n::1 localhost\n127.0.0.1\tLocalHost loop # not this\nnonsense x\n\n",
         );

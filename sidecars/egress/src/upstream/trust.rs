@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blank_roots_mean_the_compiled_in_ones_and_broken_ones_are_refused() {
+    fn uses_compiled_in_roots_for_blank_and_rejects_broken_ones() {
         assert!(Trust::in_roots(" \n").is_ok());
         let truncated = "-----BEGIN CERTIFICATE-----\nAAAA\n";
         assert!(matches!(Trust::in_roots(truncated), Err(TrustError::Pem(_))));
