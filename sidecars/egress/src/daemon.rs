@@ -57,7 +57,7 @@ pub fn run() -> ExitCode {
 }
 
 fn start(mut config: EgressConfig) -> anyhow::Result<()> {
-    let _reach = hold(&mut config)?;
+    let _reach = open_folders(&mut config)?;
     let confined = Confinement {
         identity: config.identity,
         // Two sockets for each connection, and some for the rest.
@@ -72,7 +72,7 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
 }
 
 /// Opens the folders it needs before it switches to another user.
-fn hold(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
+fn open_folders(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     if config.identity.is_none() {
         return Ok(Vec::new());
     }
@@ -117,8 +117,8 @@ impl Serve for EgressDaemon {
     const ROLE: Role = Role::Egress;
     const PORTS: &'static [u16] = &EGRESS_PORTS;
 
-    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
-        match asked {
+    async fn answer(&self, request: BundleRequest) -> Result<BundleEvent, String> {
+        match request {
             BundleRequest::Provision(provision) => self.provision(*provision).await,
             BundleRequest::Routes(routes) => match self.egress.get() {
                 Some(egress) => egress.live.replace(&routes),
@@ -129,7 +129,7 @@ impl Serve for EgressDaemon {
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        tell(Arc::clone(&self.backlog), listener)
+        send_events(Arc::clone(&self.backlog), listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -159,7 +159,7 @@ impl Serve for EgressDaemon {
 }
 
 /// Sends events until the stream breaks; undelivered events stay in the backlog.
-async fn tell(backlog: Arc<Backlog>, mut stream: Stream) {
+async fn send_events(backlog: Arc<Backlog>, mut stream: Stream) {
     loop {
         let event = tokio::select! {
             event = backlog.next() => event,
@@ -222,14 +222,14 @@ mod tests {
         fs::write(&new, "new").expect("written");
         let ((restricted, is_restricted), (replaced, is_replaced)) =
             (mpsc::sync_channel(1), mpsc::sync_channel(1));
-        let place = path.clone();
+        let original = path.clone();
         // A Landlock rule applies to the thread that sets it.
         let reading = std::thread::spawn(move || {
-            let read = name_configuration(place.to_str().expect("text"));
+            let read = name_configuration(original.to_str().expect("text"));
             let weaker = Files { read, ..Files::default() }.restrict().expect("restricted");
             restricted.send(()).expect("sent");
             is_replaced.recv().expect("replaced");
-            (weaker.is_some() || fs::read("/proc/version").is_err(), fs::read_to_string(place))
+            (weaker.is_some() || fs::read("/proc/version").is_err(), fs::read_to_string(original))
         });
         is_restricted.recv().expect("restricted");
         fs::rename(&new, &path).expect("renamed");

@@ -18,11 +18,11 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::inspect::{Coding, Decoding, Look};
+use crate::inspect::{BodyScan, Coding, Decoding};
 use crate::listener::io::ClientIo;
 use crate::request::messages;
-use crate::test_proxy::{self, Opened};
-use crate::tls::hello::{self, Opening};
+use crate::test_proxy::{self, TestProxy};
+use crate::tls::hello::{self, Protocol};
 
 /// Deadline of the response after the last byte of a connection.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
@@ -34,16 +34,16 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
         let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
-        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
-        let say = async {
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
+        let send = async {
             // The reader may close early.
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
-        let ((), opening) = tokio::join!(say, hello::read(ClientIo::new(Socket::Unix(proxy), place)));
-        let mut io = match opening {
-            Ok(Opening::Tls(hello)) => hello.unopened(),
-            Ok(Opening::Http(io)) => io,
+        let ((), protocol) = tokio::join!(send, hello::read(ClientIo::new(Socket::Unix(proxy), permit)));
+        let mut io = match protocol {
+            Ok(Protocol::Tls(hello)) => hello.into_passthrough(),
+            Ok(Protocol::Http(io)) => io,
             Err(_) => return,
         };
         let mut back = Vec::new();
@@ -94,10 +94,10 @@ pub fn messages(bytes: &[u8]) {
         bottle.write_all(bytes).await.expect("room for all");
         bottle.shutdown().await.expect("the end");
         let mut socket =
-            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(messages::bounded())).await;
+            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(messages::limits())).await;
         while let Some(Ok(message)) = socket.next().await {
-            let mut look = Look::new(&SCANNER, &[], &HeaderMap::new());
-            let _ = look.feed(&messages::payload(&message)).and_then(|()| look.finish());
+            let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new());
+            let _ = scan.feed(&messages::payload(&message)).and_then(|()| scan.finish());
         }
     });
 }
@@ -108,12 +108,12 @@ pub fn messages(bytes: &[u8]) {
 /// When the proxy does not close soon after the last byte.
 pub fn connection(bytes: &[u8]) {
     /// One proxy for all connections: setting it up takes longer than most of them.
-    static PROXY: LazyLock<(Runtime, Opened)> = LazyLock::new(|| {
+    static PROXY: LazyLock<(Runtime, TestProxy)> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
         // No server listens there.
         let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
-        let proxy = runtime.block_on(Opened::with(test_proxy::provision(yaml)));
+        let proxy = runtime.block_on(TestProxy::with(test_proxy::provision(yaml)));
         (runtime, proxy)
     });
     let Some((which, bytes)) = bytes.split_first() else { return };

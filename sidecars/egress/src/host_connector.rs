@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::upstream::dial::Dialer;
-use crate::upstream::names::Names;
+use crate::upstream::resolver::HostResolver;
 use crate::upstream::trust::Trust;
 use crate::upstream::{Target, UpstreamError};
 
@@ -31,9 +31,13 @@ pub async fn connect(
     port: u16,
     roots: &str,
 ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static, HostConnectorError> {
-    let trust = Trust::in_roots(roots).map_err(|error| HostConnectorError::Roots(error.to_string()))?;
-    let dialer =
-        Dialer { names: Names::of_this_host(), host_addresses: Vec::new(), machine: None, proxy: None };
+    let trust = Trust::from_roots(roots).map_err(|error| HostConnectorError::Roots(error.to_string()))?;
+    let dialer = Dialer {
+        resolver: HostResolver::from_host(),
+        host_addresses: Vec::new(),
+        machine: None,
+        proxy: None,
+    };
     let target = Target { host: host.to_owned(), port, tls: true, private: true, connect_to: None };
     let connected = dialer.dial(&target, &Arc::clone(&trust.http1)).await;
     connected.map_err(|error: UpstreamError| HostConnectorError::Unreachable(error.to_string()))

@@ -18,13 +18,13 @@ use crate::upstream::Target;
 
 /// The routes of one revision.
 #[derive(Debug)]
-pub(crate) struct Current {
+pub(crate) struct CurrentRoutes {
     /// The revision that the keeper assigned.
     pub(crate) revision: u64,
     /// The routes.
     pub(crate) table: RouteTable,
     /// One-time grants, the oldest first.
-    pub(crate) once: Vec<Arc<OneTimeGrant>>,
+    pub(crate) grants: Vec<Arc<OneTimeGrant>>,
 }
 
 /// A user's permission for a single request.
@@ -38,9 +38,9 @@ pub(crate) struct OneTimeGrant {
 
 /// One request's claim on a [`OneTimeGrant`]. Dropping it unspent releases the grant.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    once: Arc<OneTimeGrant>,
-    passed: bool,
+pub(crate) struct GrantClaim {
+    grant: Arc<OneTimeGrant>,
+    spent: bool,
 }
 
 impl OneTimeGrant {
@@ -50,35 +50,36 @@ impl OneTimeGrant {
     }
 
     /// Claims the grant for one request; `None` while another request has it.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Turn> {
-        (!self.spent.swap(true, Ordering::AcqRel)).then(|| Turn { once: Arc::clone(self), passed: false })
+    pub(crate) fn claim(self: &Arc<Self>) -> Option<GrantClaim> {
+        (!self.spent.swap(true, Ordering::AcqRel))
+            .then(|| GrantClaim { grant: Arc::clone(self), spent: false })
     }
 }
 
-impl Turn {
+impl GrantClaim {
     /// The routes that this request is decided by.
     pub(crate) fn table(&self) -> &RouteTable {
-        self.once.table()
+        self.grant.table()
     }
 
     /// Uses the grant up. Returns the id of the proposal that it came from.
     pub(crate) fn spend(mut self) -> Id {
-        self.passed = true;
-        self.once.proposal.clone()
+        self.spent = true;
+        self.grant.proposal.clone()
     }
 }
 
-impl Drop for Turn {
+impl Drop for GrantClaim {
     fn drop(&mut self) {
-        if !self.passed {
-            self.once.spent.store(false, Ordering::Release);
+        if !self.spent {
+            self.grant.spent.store(false, Ordering::Release);
         }
     }
 }
 
 /// The current routes, and the bindings of credentials, which never change.
 pub(crate) struct Live {
-    current: RwLock<Arc<Current>>,
+    current: RwLock<Arc<CurrentRoutes>>,
     bindings: Vec<Binding>,
 }
 
@@ -88,12 +89,12 @@ impl Live {
     /// # Errors
     /// A message naming what is wrong with them.
     pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, String> {
-        let current = RwLock::new(Arc::new(read(routes, &bindings, &[])?));
+        let current = RwLock::new(Arc::new(parse(routes, &bindings, &[])?));
         Ok(Self { current, bindings })
     }
 
     /// The routes for the next request.
-    pub(crate) fn current(&self) -> Arc<Current> {
+    pub(crate) fn current(&self) -> Arc<CurrentRoutes> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -108,7 +109,7 @@ impl Live {
     /// A message saying why the current routes stay.
     pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, String> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let new = read(routes, &self.bindings, &current.once)?;
+        let new = parse(routes, &self.bindings, &current.grants)?;
         if new.revision <= current.revision {
             let (new, live) = (new.revision, current.revision);
             return Err(format!("revision {new} is not newer than {live}, which is live"));
@@ -125,22 +126,27 @@ pub(crate) fn target(route: &Route, host: &str, port: u16, tls: bool) -> Target 
     Target { host: host.to_owned(), port, tls, private: route.private, connect_to }
 }
 
-fn read(routes: &Routes, bindings: &[Binding], before: &[Arc<OneTimeGrant>]) -> Result<Current, String> {
+fn parse(
+    routes: &Routes,
+    bindings: &[Binding],
+    previous: &[Arc<OneTimeGrant>],
+) -> Result<CurrentRoutes, String> {
     let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
     credential::check_moves(bindings, &table).map_err(|error| error.to_string())?;
-    let once = routes.once.iter().map(|once| read_once(once, &table, before)).collect::<Result<_, _>>()?;
-    Ok(Current { revision: routes.revision, table, once })
+    let grants =
+        routes.once.iter().map(|once| parse_grant(once, &table, previous)).collect::<Result<_, _>>()?;
+    Ok(CurrentRoutes { revision: routes.revision, table, grants })
 }
 
 /// A grant that was spent in an earlier revision stays spent.
-fn read_once(
+fn parse_grant(
     once: &bundle::OneTimeGrant,
     table: &RouteTable,
-    before: &[Arc<OneTimeGrant>],
+    previous: &[Arc<OneTimeGrant>],
 ) -> Result<Arc<OneTimeGrant>, String> {
     let routes = proposal::parse(&once.routes).map_err(|error| error.to_string())?;
     let table = proposal::merge(table, &routes).map_err(|error| error.to_string())?;
-    let known = before.iter().find(|known| known.proposal == once.proposal);
-    let spent = known.map(|known| Arc::clone(&known.spent)).unwrap_or_default();
+    let earlier = previous.iter().find(|earlier| earlier.proposal == once.proposal);
+    let spent = earlier.map(|earlier| Arc::clone(&earlier.spent)).unwrap_or_default();
     Ok(Arc::new(OneTimeGrant { proposal: once.proposal.clone(), table, spent }))
 }

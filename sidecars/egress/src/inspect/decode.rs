@@ -10,13 +10,13 @@ use ruzstd::decoding::FrameDecoder;
 use super::unreadable::Unreadable;
 
 /// Bytes that a decoder outputs at a time.
-const OUT: usize = 32 << 10;
+const OUTPUT_CHUNK: usize = 32 << 10;
 /// Text up to this size is always permitted.
-pub(super) const FREE: u64 = 16 << 20;
+pub(super) const ALWAYS_ALLOWED: u64 = 16 << 20;
 /// Above it, text may be so many times the input's length. Logs and generated code reach 40, a bomb 1,000.
-pub(super) const TIMES: u64 = 100;
+pub(super) const MAX_RATIO: u64 = 100;
 /// The longest header of a gzip member, with its name and comment.
-const GZIP_HEAD: usize = 64 << 10;
+const MAX_GZIP_HEADER: usize = 64 << 10;
 /// The window that RFC 8878 requires every decoder to support.
 const ZSTD_WINDOW: u64 = 8 << 20;
 /// The longest text of one block (RFC 8878, 3.1.1.2.4).
@@ -34,7 +34,7 @@ pub(crate) enum Coding {
 
 impl Coding {
     /// The coding with this name in `Content-Encoding`.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "gzip" | "x-gzip" => Self::Gzip,
             "deflate" => Self::Deflate,
@@ -53,8 +53,8 @@ impl Coding {
 /// Decodes one coding.
 pub(crate) struct Decoder {
     inner: Inner,
-    came: u64,
-    went: u64,
+    input_bytes: u64,
+    output_bytes: u64,
     out: Vec<u8>,
 }
 
@@ -82,14 +82,14 @@ impl Decoder {
             },
             Coding::Zstd => Inner::Zstd(Box::default()),
         };
-        Self { inner, came: 0, went: 0, out: vec![0; OUT] }
+        Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
     }
 
     /// A decoder of a bare deflate stream, as in archives.
     pub(crate) fn bare_deflate() -> Self {
         let stream = Some(Box::new(Decompress::new(false)));
         let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
-        Self { inner, came: 0, went: 0, out: vec![0; OUT] }
+        Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
     }
 
     /// Decodes the next chunk.
@@ -97,12 +97,12 @@ impl Decoder {
     /// # Errors
     /// [`Unreadable`]: the input is not in this coding, or grows too much.
     pub(crate) fn feed(&mut self, input: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
-        self.came += input.len() as u64;
-        let most = FREE.max(self.came.saturating_mul(TIMES));
-        let went = &mut self.went;
+        self.input_bytes += input.len() as u64;
+        let limit = ALWAYS_ALLOWED.max(self.input_bytes.saturating_mul(MAX_RATIO));
+        let output_bytes = &mut self.output_bytes;
         let mut counted = |text: &[u8]| {
-            *went += text.len() as u64;
-            if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
+            *output_bytes += text.len() as u64;
+            if *output_bytes > limit { Err(Unreadable::Bomb) } else { sink(text) }
         };
         match &mut self.inner {
             Inner::Gzip(gzip) => gzip.feed(input, &mut self.out, &mut counted),
@@ -115,14 +115,14 @@ impl Decoder {
             }
             Inner::Deflate { first, stream, ended } => {
                 let mut rest = input;
-                let held;
+                let buffer;
                 if stream.is_none() {
                     first.extend_from_slice(input);
                     let Some(head) = first.first_chunk::<2>() else { return Ok(()) };
                     let zlib = head[0] & 0x0f == 8 && u16::from_be_bytes(*head).is_multiple_of(31);
                     *stream = Some(Box::new(Decompress::new(zlib)));
-                    held = std::mem::take(first);
-                    rest = &held;
+                    buffer = std::mem::take(first);
+                    rest = &buffer;
                 }
                 let Some(stream) = stream else { return Ok(()) };
                 let (used, done) = inflate(stream, rest, &mut self.out, &mut counted)?;
@@ -150,17 +150,17 @@ impl Decoder {
         let Inner::Deflate { stream: Some(stream), ended: false, .. } = &mut self.inner else {
             return self.feed(input, sink).map(|()| (input.len(), false));
         };
-        self.came += input.len() as u64;
-        let most = FREE.max(self.came.saturating_mul(TIMES));
-        let went = &mut self.went;
+        self.input_bytes += input.len() as u64;
+        let limit = ALWAYS_ALLOWED.max(self.input_bytes.saturating_mul(MAX_RATIO));
+        let output_bytes = &mut self.output_bytes;
         inflate(stream, input, &mut self.out, &mut |text| {
-            *went += text.len() as u64;
-            if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
+            *output_bytes += text.len() as u64;
+            if *output_bytes > limit { Err(Unreadable::Bomb) } else { sink(text) }
         })
     }
 
     /// The most bytes of text that the decoder may withhold: a window and a block for zstd, else none.
-    pub(crate) fn behind(&self) -> u64 {
+    pub(crate) fn withheld(&self) -> u64 {
         match &self.inner {
             Inner::Zstd(zstd) if !zstd.is_whole() => ZSTD_WINDOW + ZSTD_BLOCK,
             _ => 0,
@@ -172,7 +172,7 @@ impl Decoder {
         match &self.inner {
             Inner::Gzip(gzip) => gzip.is_whole(),
             Inner::Deflate { first, stream, ended } => *ended || (stream.is_none() && first.is_empty()),
-            Inner::Brotli { ended, .. } => *ended || self.came == 0,
+            Inner::Brotli { ended, .. } => *ended || self.input_bytes == 0,
             Inner::Zstd(zstd) => zstd.is_whole(),
         }
     }
@@ -191,15 +191,15 @@ fn inflate(
         let status =
             stream.decompress(&input[used..], out, FlushDecompress::None).map_err(|_| Unreadable::Broken)?;
         let read = usize::try_from(stream.total_in() - before_in).unwrap_or(0);
-        let made = usize::try_from(stream.total_out() - before_out).unwrap_or(0);
+        let written = usize::try_from(stream.total_out() - before_out).unwrap_or(0);
         used += read;
-        if made > 0 {
-            sink(&out[..made])?;
+        if written > 0 {
+            sink(&out[..written])?;
         }
         if status == Status::StreamEnd {
             return Ok((used, true));
         }
-        if (used == input.len() && made < out.len()) || (read == 0 && made == 0) {
+        if (used == input.len() && written < out.len()) || (read == 0 && written == 0) {
             return Ok((used, false));
         }
     }
@@ -208,11 +208,19 @@ fn inflate(
 fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<bool, Unreadable> {
     let (mut left, mut at, mut total) = (input.len(), 0, 0);
     loop {
-        let (mut room, mut made) = (out.len(), 0);
-        let result =
-            BrotliDecompressStream(&mut left, &mut at, input, &mut room, &mut made, out, &mut total, state);
-        if made > 0 {
-            sink(&out[..made])?;
+        let (mut room, mut written) = (out.len(), 0);
+        let result = BrotliDecompressStream(
+            &mut left,
+            &mut at,
+            input,
+            &mut room,
+            &mut written,
+            out,
+            &mut total,
+            state,
+        );
+        if written > 0 {
+            sink(&out[..written])?;
         }
         match result {
             BrotliResult::ResultSuccess if left == 0 => return Ok(true),
@@ -227,12 +235,12 @@ fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> R
 #[derive(Default)]
 struct Gzip {
     /// The received part of a member's header or trailer.
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     stream: Option<Box<Decompress>>,
     /// Checksum and length of the member's text, which its trailer repeats.
     sum: Crc,
     /// The eight bytes of the trailer are next.
-    tail: bool,
+    in_trailer: bool,
     members: usize,
 }
 
@@ -247,62 +255,62 @@ impl Gzip {
                 })?;
                 input = &input[used..];
                 if ended {
-                    (self.stream, self.tail) = (None, true);
+                    (self.stream, self.in_trailer) = (None, true);
                     continue;
                 }
                 return Ok(());
             }
-            if self.tail {
-                let wanted = 8 - self.held.len();
+            if self.in_trailer {
+                let wanted = 8 - self.buffer.len();
                 let (now, later) = input.split_at(input.len().min(wanted));
-                self.held.extend_from_slice(now);
+                self.buffer.extend_from_slice(now);
                 input = later;
-                if self.held.len() == 8 {
+                if self.buffer.len() == 8 {
                     // Corrupt data may decode to different text, depending on how it was split.
-                    let said = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
-                    if said != self.held {
+                    let expected = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
+                    if expected != self.buffer {
                         return Err(Unreadable::Broken);
                     }
                     self.sum.reset();
-                    self.held.clear();
-                    self.tail = false;
+                    self.buffer.clear();
+                    self.in_trailer = false;
                     self.members += 1;
                 }
                 continue;
             }
-            if self.members > 0 && self.held.is_empty() && input.iter().all(|byte| *byte == 0) {
+            if self.members > 0 && self.buffer.is_empty() && input.iter().all(|byte| *byte == 0) {
                 // Padding, as tapes have it.
                 return Ok(());
             }
-            if self.held.is_empty()
-                && let Some(head) = gzip_head(input)?
+            if self.buffer.is_empty()
+                && let Some(head) = gzip_header(input)?
             {
                 input = &input[head..];
                 self.stream = Some(Box::new(Decompress::new(false)));
                 continue;
             }
-            let before = self.held.len();
-            self.held.extend_from_slice(&input[..input.len().min(GZIP_HEAD)]);
-            let Some(head) = gzip_head(&self.held)? else {
-                return if self.held.len() >= GZIP_HEAD { Err(Unreadable::Broken) } else { Ok(()) };
+            let before = self.buffer.len();
+            self.buffer.extend_from_slice(&input[..input.len().min(MAX_GZIP_HEADER)]);
+            let Some(head) = gzip_header(&self.buffer)? else {
+                return if self.buffer.len() >= MAX_GZIP_HEADER { Err(Unreadable::Broken) } else { Ok(()) };
             };
             // The bytes before were an incomplete header.
             input = &input[head.saturating_sub(before)..];
-            self.held.clear();
+            self.buffer.clear();
             self.stream = Some(Box::new(Decompress::new(false)));
         }
         Ok(())
     }
 
     fn is_whole(&self) -> bool {
-        self.stream.is_none() && !self.tail && self.held.is_empty()
+        self.stream.is_none() && !self.in_trailer && self.buffer.is_empty()
     }
 }
 
 /// The length of a member's header (RFC 1952); `None` while it is incomplete.
-pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
-    let mark = &text[..text.len().min(3)];
-    if !b"\x1f\x8b\x08".starts_with(mark) {
+pub(super) fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
+    let magic = &text[..text.len().min(3)];
+    if !b"\x1f\x8b\x08".starts_with(magic) {
         return Err(Unreadable::Broken);
     }
     let Some(flags) = text.get(3) else { return Ok(None) };
@@ -328,7 +336,7 @@ pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
 /// Zstd frames. The library decodes all blocks of its input at once, so it receives them one by one.
 #[derive(Default)]
 struct Zstd {
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     frame: Option<Frame>,
     /// Remaining bytes of a skippable frame.
     skip: u64,
@@ -341,18 +349,18 @@ struct Frame {
 
 impl Zstd {
     fn feed(&mut self, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<(), Unreadable> {
-        self.held.extend_from_slice(input);
+        self.buffer.extend_from_slice(input);
         let mut at = 0;
         while let Some(used) = self.step(at, out, sink)? {
             at += used;
         }
-        self.held.drain(..at);
+        self.buffer.drain(..at);
         Ok(())
     }
 
     /// Decodes the complete item at `at`; `None` while it is incomplete.
     fn step(&mut self, at: usize, out: &mut [u8], sink: Sink<'_>) -> Result<Option<usize>, Unreadable> {
-        let text = &self.held[at..];
+        let text = &self.buffer[at..];
         if text.is_empty() {
             return Ok(None);
         }
@@ -371,10 +379,10 @@ impl Zstd {
             return Err(Unreadable::Broken);
         }
         let Some(block) = text.get(..length) else { return Ok(None) };
-        let (_, mut made) = frame.decoder.decode_from_to(block, out).map_err(|_| Unreadable::Broken)?;
-        while made > 0 {
-            sink(&out[..made])?;
-            made = std::io::Read::read(&mut frame.decoder, out).map_err(|_| Unreadable::Broken)?;
+        let (_, mut written) = frame.decoder.decode_from_to(block, out).map_err(|_| Unreadable::Broken)?;
+        while written > 0 {
+            sink(&out[..written])?;
+            written = std::io::Read::read(&mut frame.decoder, out).map_err(|_| Unreadable::Broken)?;
         }
         if last {
             self.frame = None;
@@ -384,10 +392,10 @@ impl Zstd {
 
     /// Reads the header of a frame.
     fn open(&mut self, at: usize) -> Result<Option<usize>, Unreadable> {
-        let text = &self.held[at..];
-        let Some(mark) = text.first_chunk::<4>() else { return Ok(None) };
-        let mark = u32::from_le_bytes(*mark);
-        if mark & 0xffff_fff0 == 0x184d_2a50 {
+        let text = &self.buffer[at..];
+        let Some(magic) = text.first_chunk::<4>() else { return Ok(None) };
+        let magic = u32::from_le_bytes(*magic);
+        if magic & 0xffff_fff0 == 0x184d_2a50 {
             let Some(size) = text.get(4..8).and_then(<[u8]>::first_chunk::<4>) else { return Ok(None) };
             self.skip = u64::from(u32::from_le_bytes(*size));
             return Ok(Some(8));
@@ -408,7 +416,7 @@ impl Zstd {
     }
 
     fn is_whole(&self) -> bool {
-        self.frame.is_none() && self.held.is_empty() && self.skip == 0
+        self.frame.is_none() && self.buffer.is_empty() && self.skip == 0
     }
 }
 
@@ -448,11 +456,11 @@ mod tests {
         let size = text.len() - 1;
         // WBITS 16 (one bit 0), ISLAST 0, MNIBBLES 0 (four), MLEN - 1, ISUNCOMPRESSED 1.
         let bits = u32::try_from(size).expect("small") << 4 | 1 << 20;
-        let mut made = bits.to_le_bytes()[..3].to_vec();
-        made.extend_from_slice(text);
+        let mut written = bits.to_le_bytes()[..3].to_vec();
+        written.extend_from_slice(text);
         // ISLAST and ISEMPTY.
-        made.push(3);
-        made
+        written.push(3);
+        written
     }
 
     fn decoded(coding: Coding, pieces: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
@@ -498,8 +506,13 @@ mod tests {
         ] {
             for size in [encoded.len(), 1, 7, 1000] {
                 let pieces = encoded.chunks(size).map(<[u8]>::to_vec);
-                let (made, whole) = decoded(coding, pieces).unwrap_or_else(|_| panic!("{coding:?} {size}"));
-                assert!(made == text && whole, "{coding:?} in {size}: {} bytes, whole {whole}", made.len());
+                let (written, whole) =
+                    decoded(coding, pieces).unwrap_or_else(|_| panic!("{coding:?} {size}"));
+                assert!(
+                    written == text && whole,
+                    "{coding:?} in {size}: {} bytes, whole {whole}",
+                    written.len()
+                );
             }
             let cut = decoded(coding, std::iter::once(encoded[..encoded.len() / 2].to_vec()));
             assert!(!cut.is_ok_and(|(_, whole)| whole), "{coding:?} is cut");
@@ -511,14 +524,14 @@ mod tests {
         let zeros = vec![0; 64 << 20];
         for (coding, bomb) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
             let mut decoder = Decoder::new(coding);
-            let mut made = 0;
+            let mut written = 0;
             let outcome = decoder.feed(&bomb, &mut |text| {
-                assert!(text.len() <= OUT);
-                made += text.len();
+                assert!(text.len() <= OUTPUT_CHUNK);
+                written += text.len();
                 Ok(())
             });
             assert_eq!(outcome, Err(Unreadable::Bomb), "{coding:?}");
-            assert!(made <= 17 << 20, "{coding:?} {made}");
+            assert!(written <= 17 << 20, "{coding:?} {written}");
         }
     }
 

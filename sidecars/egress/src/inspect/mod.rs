@@ -26,8 +26,8 @@ use bottle_scan::{Detector, Finding, KnownSecret, KnownSecrets, RuleFiles, Scann
 
 pub(crate) use decode::Coding;
 pub(crate) use rewritten::decoded;
-pub(crate) use rewritten::{LONGEST, rewritten};
-pub(crate) use text::{Decoding, Look, Seen, codings};
+pub(crate) use rewritten::{MAX_REWRITTEN, rewritten};
+pub(crate) use text::{BodyFindings, BodyScan, Decoding, codings};
 pub(crate) use unreadable::Unreadable;
 
 /// Every scanner that a route can select.
@@ -46,7 +46,7 @@ const OUT_KNOWN: usize = 2;
 const OUT_ENTROPY: usize = 4;
 
 /// The scanners of a response.
-pub(crate) struct Answers {
+pub(crate) struct ResponseScanners {
     pub(crate) scanner: Arc<Scanner>,
     /// Finds only the injected credential, if there is one.
     pub(crate) credential: Option<Arc<Scanner>>,
@@ -118,33 +118,38 @@ impl Inspector {
     }
 
     /// The scanners for responses on a route with this credential; `None` when it disables all detectors.
-    pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<Answers> {
+    pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<ResponseScanners> {
         let wants = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
         let phrases = wants(InboundDetector::NaiveInjectionDetection);
         let credential = credential.and_then(|binding| self.credentials.get(binding));
         match credential.filter(|_| wants(InboundDetector::KnownSecrets)) {
             Some((alone, both)) => {
                 let scanner = Arc::clone(if phrases { both } else { alone });
-                Some(Answers { scanner, credential: Some(Arc::clone(alone)) })
+                Some(ResponseScanners { scanner, credential: Some(Arc::clone(alone)) })
             }
-            None => phrases.then(|| Answers { scanner: Arc::clone(&self.phrases), credential: None }),
+            None => {
+                phrases.then(|| ResponseScanners { scanner: Arc::clone(&self.phrases), credential: None })
+            }
         }
     }
 
     /// The blocking findings in the policy's terms.
-    pub(crate) fn weighed<'f>(&self, findings: impl Iterator<Item = &'f Finding>) -> Vec<decide::Finding> {
-        let mut weighed: Vec<decide::Finding> = Vec::new();
+    pub(crate) fn policy_findings<'f>(
+        &self,
+        findings: impl Iterator<Item = &'f Finding>,
+    ) -> Vec<decide::Finding> {
+        let mut policy: Vec<decide::Finding> = Vec::new();
         for finding in findings.filter(|finding| finding.severity == Severity::Block) {
-            let word = match (finding.detector, finding.secret) {
+            let finding_kind = match (finding.detector, finding.secret) {
                 (Detector::Structure, _) => decide::Finding::Structure,
                 (_, Some(secret)) if secret < self.unapprovable => decide::Finding::Unapprovable,
                 _ => decide::Finding::Secret,
             };
-            if !weighed.contains(&word) {
-                weighed.push(word);
+            if !policy.contains(&finding_kind) {
+                policy.push(finding_kind);
             }
         }
-        weighed
+        policy
     }
 }
 
@@ -152,15 +157,15 @@ impl Inspector {
 ///
 /// For a known secret it says only that the request contains one. The position of the match, or the number of
 /// matching guesses, would answer many guesses at once.
-pub(crate) fn described<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
+pub(crate) fn describe<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
     let blocks: Vec<_> = found.filter(|(finding, _)| finding.severity == Severity::Block).collect();
     if let Some((known, _)) = blocks.iter().find(|(finding, _)| finding.secret.is_some()) {
         return format!("{} in the request", known.preview);
     }
     let mut blocks = blocks.into_iter();
-    let Some((first, place)) = blocks.next() else { return String::new() };
+    let Some((first, location)) = blocks.next() else { return String::new() };
     match blocks.count() {
-        0 => format!("{} in {place}", first.preview),
-        more => format!("{} in {place}, and {more} more", first.preview),
+        0 => format!("{} in {location}", first.preview),
+        more => format!("{} in {location}, and {more} more", first.preview),
     }
 }

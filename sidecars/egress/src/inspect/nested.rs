@@ -9,37 +9,37 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 
-use super::decode::{Coding, Decoder, FREE, TIMES, gzip_head};
+use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO, gzip_header};
 use super::unreadable::Unreadable;
 
 /// Nesting depth of files. An archive in an archive in an image layer is as deep.
-const DEPTH: usize = 6;
+const MAX_DEPTH: usize = 6;
 /// Files in one body, on all levels: each costs more than its bytes.
-const FILES: usize = 1 << 16;
+const MAX_FILES: usize = 1 << 16;
 /// Open files at once, on all levels: each receives every byte of the text. Bytes that resemble the beginning of a
 /// file fail soon, so many at once are an attempt to hide one.
-const OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 /// The longest magic number, less one byte.
-const LAP: usize = 3;
+const TAIL: usize = 3;
 /// The longest header between a magic number and the compressed data.
-const HEAD: usize = 192 << 10;
+const MAX_HEADER: usize = 192 << 10;
 /// Bytes of a header at its first parse; doubled for each further one.
-const FIRST: usize = 32;
+const FIRST_PARSE: usize = 32;
 
 const GZIP: &[u8] = b"\x1f\x8b\x08";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const ZIP: &[u8] = b"PK\x03\x04";
-const MARKS: [&[u8]; 3] = [GZIP, ZSTD, ZIP];
+const MAGIC_NUMBERS: [&[u8]; 3] = [GZIP, ZSTD, ZIP];
 
 /// Finds and scans files in a text. Every magic number is followed, also inside another file: only a file's end shows
 /// whether it was one.
-pub(super) struct Nested {
+pub(super) struct NestedFiles {
     scanner: Arc<Scanner>,
     budget: Arc<Budget>,
     depth: usize,
     candidates: Vec<Candidate>,
     /// The last bytes of the text, where a magic number may begin.
-    lap: Vec<u8>,
+    tail: Vec<u8>,
     found: Vec<Finding>,
 }
 
@@ -49,31 +49,32 @@ struct Budget {
     files: AtomicUsize,
     open: AtomicUsize,
     /// Bytes of the body, and bytes decoded from its files.
-    came: AtomicU64,
-    went: AtomicU64,
+    input_bytes: AtomicU64,
+    output_bytes: AtomicU64,
 }
 
 impl Budget {
-    fn begins(&self) -> Result<(), Unreadable> {
+    fn open_file(&self) -> Result<(), Unreadable> {
         let files = self.files.fetch_add(1, Ordering::Relaxed);
         let open = self.open.fetch_add(1, Ordering::Relaxed);
-        if files >= FILES || open >= OPEN { Err(Unreadable::Nested) } else { Ok(()) }
+        if files >= MAX_FILES || open >= MAX_OPEN { Err(Unreadable::Nested) } else { Ok(()) }
     }
 
-    fn ends(&self) {
+    fn close_file(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn grows(&self, length: usize) -> Result<(), Unreadable> {
-        let went = self.went.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
-        let most = FREE.saturating_add(self.came.load(Ordering::Relaxed).saturating_mul(TIMES));
-        if went > most { Err(Unreadable::Bomb) } else { Ok(()) }
+    fn add_output(&self, length: usize) -> Result<(), Unreadable> {
+        let output_bytes = self.output_bytes.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
+        let limit =
+            ALWAYS_ALLOWED.saturating_add(self.input_bytes.load(Ordering::Relaxed).saturating_mul(MAX_RATIO));
+        if output_bytes > limit { Err(Unreadable::Bomb) } else { Ok(()) }
     }
 }
 
 /// A magic number's candidate: an incomplete header, then a file.
 struct Candidate {
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     /// Bytes needed before the header is parsed again.
     wanted: usize,
     file: Option<Box<File>>,
@@ -82,31 +83,31 @@ struct Candidate {
 struct File {
     decoder: Decoder,
     text: Stream<Arc<Scanner>>,
-    nested: Nested,
+    nested: NestedFiles,
 }
 
 /// A parsed header.
-enum Opened {
+enum Header {
     /// The header is incomplete.
-    Not,
+    Incomplete,
     /// It begins no file that can be decoded.
-    Nothing,
+    NotAFile,
     /// A decoder, and the header's length.
     File(Box<Decoder>, usize),
 }
 
-impl Nested {
-    pub(super) fn in_scanner(scanner: &Arc<Scanner>) -> Self {
-        Self::at(scanner, Arc::default(), 0)
+impl NestedFiles {
+    pub(super) fn new(scanner: &Arc<Scanner>) -> Self {
+        Self::at_depth(scanner, Arc::default(), 0)
     }
 
-    fn at(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
+    fn at_depth(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
         Self {
             scanner: Arc::clone(scanner),
             budget,
             depth,
             candidates: Vec::new(),
-            lap: Vec::new(),
+            tail: Vec::new(),
             found: Vec::new(),
         }
     }
@@ -121,45 +122,45 @@ impl Nested {
     /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: the files exceed the limits.
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         if self.depth == 0 {
-            self.budget.came.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.budget.input_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
         }
         // A magic number may begin in the previous chunk. Its candidate starts first and receives all of this chunk.
-        let held = self.lap.len();
-        self.lap.extend_from_slice(&piece[..piece.len().min(LAP)]);
-        let is_over = |at: &usize| *at < held && !is_mark(&self.lap[*at..held]);
-        let over: Vec<usize> = marks(&self.lap).filter(is_over).collect();
+        let buffer = self.tail.len();
+        self.tail.extend_from_slice(&piece[..piece.len().min(TAIL)]);
+        let is_over = |at: &usize| *at < buffer && !is_magic(&self.tail[*at..buffer]);
+        let over: Vec<usize> = magic_positions(&self.tail).filter(is_over).collect();
         for at in over {
-            self.begin(self.lap[at..held].to_vec())?;
+            self.begin(self.tail[at..buffer].to_vec())?;
         }
         // All open files receive the same bytes, up to the next magic number.
         let mut at = 0;
-        for mark in marks(piece) {
-            self.give(&piece[at..mark])?;
+        for magic in magic_positions(piece) {
+            self.feed_open(&piece[at..magic])?;
             self.begin(Vec::new())?;
-            at = mark;
+            at = magic;
         }
-        self.give(&piece[at..])?;
-        if piece.len() >= LAP {
-            self.lap.clear();
-            self.lap.extend_from_slice(&piece[piece.len() - LAP..]);
+        self.feed_open(&piece[at..])?;
+        if piece.len() >= TAIL {
+            self.tail.clear();
+            self.tail.extend_from_slice(&piece[piece.len() - TAIL..]);
         } else {
-            self.lap.drain(..self.lap.len().saturating_sub(LAP));
+            self.tail.drain(..self.tail.len().saturating_sub(TAIL));
         }
         Ok(())
     }
 
-    fn begin(&mut self, held: Vec<u8>) -> Result<(), Unreadable> {
-        self.budget.begins()?;
-        self.candidates.push(Candidate { held, wanted: FIRST, file: None });
+    fn begin(&mut self, buffer: Vec<u8>) -> Result<(), Unreadable> {
+        self.budget.open_file()?;
+        self.candidates.push(Candidate { buffer, wanted: FIRST_PARSE, file: None });
         Ok(())
     }
 
     /// Feeds `piece` to all open candidates.
-    fn give(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    fn feed_open(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         let mut at = 0;
         while at < self.candidates.len() {
             let mut candidate = self.candidates.swap_remove(at);
-            match candidate.feed(piece, |decoder| self.enter(decoder)) {
+            match candidate.feed(piece, |decoder| self.open_nested(decoder)) {
                 Ok(false) => {
                     self.candidates.push(candidate);
                     let last = self.candidates.len() - 1;
@@ -176,22 +177,22 @@ impl Nested {
     }
 
     /// Opens a file and scans its content.
-    fn enter(&self, decoder: Decoder) -> Result<Box<File>, Unreadable> {
-        if self.depth >= DEPTH {
+    fn open_nested(&self, decoder: Decoder) -> Result<Box<File>, Unreadable> {
+        if self.depth >= MAX_DEPTH {
             return Err(Unreadable::Nested);
         }
-        let nested = Self::at(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
+        let nested = Self::at_depth(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
         Ok(Box::new(File { decoder, text: self.scanner.stream_owned(), nested }))
     }
 
     fn close(&mut self, candidate: Candidate) {
-        self.budget.ends();
+        self.budget.close_file();
         if let Some(file) = candidate.file {
-            self.keep(file.finish());
+            self.keep_findings(file.finish());
         }
     }
 
-    fn keep(&mut self, found: Vec<Finding>) {
+    fn keep_findings(&mut self, found: Vec<Finding>) {
         // A few findings suffice; the rest would only cost memory.
         let room = 16_usize.saturating_sub(self.found.len());
         let blocks = found.into_iter().filter(|finding| finding.severity == Severity::Block);
@@ -203,7 +204,7 @@ impl Nested {
         for mut candidate in std::mem::take(&mut self.candidates) {
             // Parse a header that waits for further bytes.
             candidate.wanted = 0;
-            let _ = candidate.feed(&[], |decoder| self.enter(decoder));
+            let _ = candidate.feed(&[], |decoder| self.open_nested(decoder));
             self.close(candidate);
         }
         self.found
@@ -215,25 +216,25 @@ impl Candidate {
     fn feed(
         &mut self,
         piece: &[u8],
-        enter: impl FnOnce(Decoder) -> Result<Box<File>, Unreadable>,
+        open_nested: impl FnOnce(Decoder) -> Result<Box<File>, Unreadable>,
     ) -> Result<bool, Unreadable> {
         if let Some(file) = &mut self.file {
             return file.feed(piece);
         }
-        self.held.extend_from_slice(piece);
-        if self.held.len() < self.wanted.min(HEAD) {
+        self.buffer.extend_from_slice(piece);
+        if self.buffer.len() < self.wanted.min(MAX_HEADER) {
             return Ok(false);
         }
-        match opened(&self.held) {
-            Opened::File(decoder, head) => {
-                let held = std::mem::take(&mut self.held);
-                self.file.insert(enter(*decoder)?).feed(&held[head..])
+        match parse_header(&self.buffer) {
+            Header::File(decoder, head) => {
+                let buffer = std::mem::take(&mut self.buffer);
+                self.file.insert(open_nested(*decoder)?).feed(&buffer[head..])
             }
-            Opened::Not if self.held.len() < HEAD => {
-                self.wanted = self.held.len() * 2;
+            Header::Incomplete if self.buffer.len() < MAX_HEADER => {
+                self.wanted = self.buffer.len() * 2;
                 Ok(false)
             }
-            Opened::Not | Opened::Nothing => Ok(true),
+            Header::Incomplete | Header::NotAFile => Ok(true),
         }
     }
 }
@@ -243,7 +244,7 @@ impl File {
     fn feed(&mut self, piece: &[u8]) -> Result<bool, Unreadable> {
         let Self { decoder, text, nested } = self;
         let (_, ended) = decoder.feed_until_end(piece, &mut |piece| {
-            nested.budget.grows(piece.len())?;
+            nested.budget.add_output(piece.len())?;
             text.feed(piece);
             nested.feed(piece)
         })?;
@@ -258,42 +259,43 @@ impl File {
 }
 
 /// The positions of magic numbers, in order.
-fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
+fn magic_positions(text: &[u8]) -> impl Iterator<Item = usize> {
     // One search each: the first bytes of all three together occur in every text.
-    let mut all: Vec<usize> = MARKS.iter().flat_map(|mark| memchr::memmem::find_iter(text, mark)).collect();
+    let mut all: Vec<usize> =
+        MAGIC_NUMBERS.iter().flat_map(|magic| memchr::memmem::find_iter(text, magic)).collect();
     all.sort_unstable();
     all.into_iter()
 }
 
-fn is_mark(text: &[u8]) -> bool {
-    MARKS.iter().any(|mark| text.starts_with(mark))
+fn is_magic(text: &[u8]) -> bool {
+    MAGIC_NUMBERS.iter().any(|magic| text.starts_with(magic))
 }
 
 /// Parses the header at the beginning of `text`.
-fn opened(text: &[u8]) -> Opened {
-    let whole = |decoder: Decoder, length: usize| Opened::File(Box::new(decoder), length);
+fn parse_header(text: &[u8]) -> Header {
+    let whole = |decoder: Decoder, length: usize| Header::File(Box::new(decoder), length);
     if text.starts_with(ZSTD) {
         return whole(Decoder::new(Coding::Zstd), 0);
     }
     if text.starts_with(GZIP) {
-        return match gzip_head(text) {
+        return match gzip_header(text) {
             Ok(Some(length)) => whole(Decoder::bare_deflate(), length),
-            Ok(None) => Opened::Not,
-            Err(_) => Opened::Nothing,
+            Ok(None) => Header::Incomplete,
+            Err(_) => Header::NotAFile,
         };
     }
     if !text.starts_with(ZIP) {
-        return if ZIP.starts_with(text) { Opened::Not } else { Opened::Nothing };
+        return if ZIP.starts_with(text) { Header::Incomplete } else { Header::NotAFile };
     }
     let number = |at: usize| text.get(at..at + 2).and_then(<[u8]>::first_chunk::<2>);
     let (Some(method), Some(name), Some(extra)) = (number(8), number(26), number(28)) else {
-        return Opened::Not;
+        return Header::Incomplete;
     };
     if u16::from_le_bytes(*method) != 8 {
-        return Opened::Nothing;
+        return Header::NotAFile;
     }
     let length = 30 + usize::from(u16::from_le_bytes(*name)) + usize::from(u16::from_le_bytes(*extra));
-    if text.len() < length { Opened::Not } else { whole(Decoder::bare_deflate(), length) }
+    if text.len() < length { Header::Incomplete } else { whole(Decoder::bare_deflate(), length) }
 }
 
 #[cfg(test)]
@@ -334,9 +336,9 @@ mod tests {
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
     }
 
-    fn look(body: &[u8], size: usize) -> Result<bool, Unreadable> {
+    fn scan(body: &[u8], size: usize) -> Result<bool, Unreadable> {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
-        let mut nested = Nested::in_scanner(&Arc::new(Scanner::outbound(Arc::new(known))));
+        let mut nested = NestedFiles::new(&Arc::new(Scanner::outbound(Arc::new(known))));
         for piece in body.chunks(size) {
             nested.feed(piece)?;
         }
@@ -377,24 +379,24 @@ mod tests {
             ("xz", b"\xfd7zXZ\0\0\x04".to_vec()),
             ("many", [stored(60_000), GZIP.to_vec(), ZSTD.to_vec(), ZIP.to_vec()].concat().repeat(10)),
         ];
-        let said = format!("here it is: {SECRET}, keep it");
+        let text = format!("here it is: {SECRET}, keep it");
         for (name, decoy) in &decoys {
             for (kind, real) in [
-                ("gzip", gzip(said.as_bytes())),
-                ("zstd", zstd(said.as_bytes())),
-                ("zip", zip(said.as_bytes())),
+                ("gzip", gzip(text.as_bytes())),
+                ("zstd", zstd(text.as_bytes())),
+                ("zip", zip(text.as_bytes())),
             ] {
                 for between in [&b""[..], b"\n", &noise] {
                     let body = [decoy, between, &real, b" and more"].concat();
                     for size in [body.len(), 1000, decoy.len(), 3] {
-                        let seen = look(&body, size);
+                        let seen = scan(&body, size);
                         // More candidates than occur by chance are denied.
                         let good = seen == Ok(true) || *name == "many" && seen == Err(Unreadable::Nested);
                         assert!(good, "{name} before {kind}, {} between, in {size}: {seen:?}", between.len());
                     }
                 }
             }
-            assert_ne!(look(&[&decoy[..], b"nothing", &gzip(b"nothing")].concat(), 50), Ok(true), "{name}");
+            assert_ne!(scan(&[&decoy[..], b"nothing", &gzip(b"nothing")].concat(), 50), Ok(true), "{name}");
         }
     }
 
@@ -403,15 +405,15 @@ mod tests {
         let mut body = SECRET.as_bytes().to_vec();
         for depth in 1..10 {
             body = if depth % 2 == 0 { zip(&body) } else { gzip(&body) };
-            let seen = look(&body, 777);
-            if depth <= DEPTH {
+            let seen = scan(&body, 777);
+            if depth <= MAX_DEPTH {
                 assert_eq!(seen, Ok(true), "{depth}");
             } else {
                 assert_eq!(seen, Err(Unreadable::Nested), "{depth}");
             }
         }
         let members = [gzip(b"one"), gzip(b"two"), gzip(SECRET.as_bytes())].concat();
-        assert_eq!(look(&members, members.len()), Ok(true));
+        assert_eq!(scan(&members, members.len()), Ok(true));
     }
 
     #[test]
@@ -429,7 +431,7 @@ mod tests {
             let body = piece.repeat((1 << 18) / piece.len());
             for size in [body.len(), 1000] {
                 let start = std::time::Instant::now();
-                let _ = look(&body, size);
+                let _ = scan(&body, size);
                 let took = start.elapsed();
                 // A debug build on a busy machine; quadratic cost takes minutes.
                 assert!(took.as_secs() < 60, "{name} in {size}: {took:?}");

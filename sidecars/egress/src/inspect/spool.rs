@@ -18,14 +18,14 @@ use bottle_contract::session::bundle::Limits;
 
 /// Bytes of one body in memory.
 const IN_MEMORY: usize = 1 << 20;
-/// The same while all bodies together exceed [`TOGETHER`].
+/// The same while all bodies together exceed [`TOTAL_IN_MEMORY`].
 const IN_MEMORY_WHEN_FULL: usize = BLOCK;
 /// Bytes of all bodies in memory above which each buffers less there.
-const TOGETHER: u64 = 64 << 20;
+const TOTAL_IN_MEMORY: u64 = 64 << 20;
 /// Bytes of an encrypted block.
 const BLOCK: usize = 256 << 10;
 /// Blocks that are read ahead.
-const AHEAD: usize = 2;
+const READ_AHEAD: usize = 2;
 
 /// The folder of buffered bodies, and their total size.
 pub(crate) struct Spools {
@@ -38,11 +38,11 @@ pub(crate) struct Spools {
 /// A body cannot be buffered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
-    #[error("bodies over {} are not let through", size(*.0))]
+    #[error("the limit is {}", size(*.0))]
     TooLong(u64),
-    #[error("too much waits for its verdict already")]
+    #[error("too many bodies are buffered already")]
     Full,
-    #[error("it could not be kept: {0}")]
+    #[error("it cannot be buffered: {0}")]
     Disk(#[from] io::Error),
 }
 
@@ -62,19 +62,19 @@ impl Spools {
     ///
     /// # Errors
     /// [`SpoolError::TooLong`].
-    pub(crate) fn admits(&self, length: u64) -> Result<(), SpoolError> {
+    pub(crate) fn check_length(&self, length: u64) -> Result<(), SpoolError> {
         if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
     }
 
     /// An empty spool.
     pub(crate) fn spool(&self) -> Spool {
-        let counted = |of: &Arc<AtomicU64>| Counted { of: Arc::clone(of), held: 0 };
+        let share = |total: &Arc<AtomicU64>| Share { total: Arc::clone(total), used: 0 };
         Spool {
             folder: self.folder.clone(),
             limits: self.limits,
-            memory: counted(&self.memory),
-            disk: counted(&self.disk),
-            held: BytesMut::new(),
+            memory: share(&self.memory),
+            disk: share(&self.disk),
+            buffer: BytesMut::new(),
             file: None,
             length: 0,
         }
@@ -82,23 +82,23 @@ impl Spools {
 }
 
 /// One body's share of a shared total, subtracted on drop.
-struct Counted {
-    of: Arc<AtomicU64>,
-    held: u64,
+struct Share {
+    total: Arc<AtomicU64>,
+    used: u64,
 }
 
-impl Counted {
-    fn set(&mut self, held: u64) {
-        if held >= self.held {
-            self.of.fetch_add(held - self.held, Ordering::Relaxed);
+impl Share {
+    fn set(&mut self, used: u64) {
+        if used >= self.used {
+            self.total.fetch_add(used - self.used, Ordering::Relaxed);
         } else {
-            self.of.fetch_sub(self.held - held, Ordering::Relaxed);
+            self.total.fetch_sub(self.used - used, Ordering::Relaxed);
         }
-        self.held = held;
+        self.used = used;
     }
 }
 
-impl Drop for Counted {
+impl Drop for Share {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -108,10 +108,10 @@ impl Drop for Counted {
 pub(crate) struct Spool {
     folder: PathBuf,
     limits: Limits,
-    memory: Counted,
-    disk: Counted,
+    memory: Share,
+    disk: Share,
     /// The part that is not in the file.
-    held: BytesMut,
+    buffer: BytesMut,
     file: Option<Sealed>,
     length: u64,
 }
@@ -139,12 +139,12 @@ impl Spool {
         if self.length > self.limits.body {
             return Err(SpoolError::TooLong(self.limits.body));
         }
-        self.held.extend_from_slice(piece);
-        self.memory.set(self.held.capacity() as u64);
-        let full = self.memory.of.load(Ordering::Relaxed) > TOGETHER;
-        let most = if full { IN_MEMORY_WHEN_FULL } else { IN_MEMORY };
-        let due = self.file.is_some() && self.held.len() >= BLOCK;
-        if self.held.len() > most || due {
+        self.buffer.extend_from_slice(piece);
+        self.memory.set(self.buffer.capacity() as u64);
+        let full = self.memory.total.load(Ordering::Relaxed) > TOTAL_IN_MEMORY;
+        let limit = if full { IN_MEMORY_WHEN_FULL } else { IN_MEMORY };
+        let due = self.file.is_some() && self.buffer.len() >= BLOCK;
+        if self.buffer.len() > limit || due {
             self.spill().await?;
         }
         Ok(())
@@ -157,12 +157,12 @@ impl Spool {
             None => Sealed::create(&self.folder)?,
         };
         let mut blocks = Vec::new();
-        while self.held.len() >= BLOCK {
-            blocks.push(self.held.split_to(BLOCK));
+        while self.buffer.len() >= BLOCK {
+            blocks.push(self.buffer.split_to(BLOCK));
         }
         let bytes: u64 = blocks.iter().map(|block| block.len() as u64).sum();
-        self.disk.set(self.disk.held + bytes);
-        if self.disk.of.load(Ordering::Relaxed) > self.limits.spool {
+        self.disk.set(self.disk.used + bytes);
+        if self.disk.total.load(Ordering::Relaxed) > self.limits.spool {
             return Err(SpoolError::Full);
         }
         let written = spawn_blocking(move || {
@@ -173,17 +173,17 @@ impl Spool {
         });
         self.file = Some(written.await.map_err(io::Error::other)??);
         // Moves the rest into a buffer of its own size.
-        self.held = BytesMut::from(&self.held[..]);
-        self.memory.set(self.held.capacity() as u64);
+        self.buffer = BytesMut::from(&self.buffer[..]);
+        self.memory.set(self.buffer.capacity() as u64);
         Ok(())
     }
 
-    /// The whole body, if it has at most `most` bytes.
+    /// The whole body, if it has at most `limit` bytes.
     ///
     /// # Errors
     /// I/O errors of the file.
-    pub(crate) async fn whole(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
-        if self.length > most as u64 {
+    pub(crate) async fn whole(&self, limit: usize) -> io::Result<Option<Vec<u8>>> {
+        if self.length > limit as u64 {
             return Ok(None);
         }
         let mut text = Vec::with_capacity(usize::try_from(self.length).unwrap_or(0));
@@ -192,18 +192,18 @@ impl Spool {
                 text.extend_from_slice(&sealed.read(block)?);
             }
         }
-        text.extend_from_slice(&self.held);
+        text.extend_from_slice(&self.buffer);
         Ok(Some(text))
     }
 
     /// Streams the body after its verdict.
-    pub(crate) fn read(self) -> Reading {
-        let Self { held, file, memory, disk, .. } = self;
-        let held = held.freeze();
+    pub(crate) fn read(self) -> SpoolReader {
+        let Self { buffer, file, memory, disk, .. } = self;
+        let buffer = buffer.freeze();
         let Some(sealed) = file else {
-            return Reading { blocks: None, last: Some(held), _shares: (memory, disk) };
+            return SpoolReader { blocks: None, last: Some(buffer), _shares: (memory, disk) };
         };
-        let (sender, blocks) = mpsc::channel(AHEAD);
+        let (sender, blocks) = mpsc::channel(READ_AHEAD);
         spawn_blocking(move || {
             for block in 0..sealed.blocks {
                 let text = sealed.read(block).map(Bytes::from);
@@ -213,23 +213,23 @@ impl Spool {
                 }
             }
         });
-        Reading { blocks: Some(blocks), last: Some(held), _shares: (memory, disk) }
+        SpoolReader { blocks: Some(blocks), last: Some(buffer), _shares: (memory, disk) }
     }
 }
 
 /// A buffered body that is being read.
-pub(crate) struct Reading {
+pub(crate) struct SpoolReader {
     pub(crate) blocks: Option<mpsc::Receiver<io::Result<Bytes>>>,
     /// The bytes after the blocks.
     pub(crate) last: Option<Bytes>,
-    _shares: (Counted, Counted),
+    _shares: (Share, Share),
 }
 
 impl Sealed {
     fn create(folder: &Path) -> io::Result<Self> {
         let file = tempfile::tempfile_in(folder)?;
         let mut key = zeroize::Zeroizing::new([0; 32]);
-        let failed = |_| io::Error::other("no key could be made");
+        let failed = |_| io::Error::other("cannot generate a key");
         SystemRandom::new().fill(&mut *key).map_err(failed)?;
         let key = UnboundKey::new(&CHACHA20_POLY1305, &*key).map_err(failed)?;
         Ok(Self { file, key: LessSafeKey::new(key), blocks: 0 })
@@ -242,7 +242,7 @@ impl Sealed {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    fn place(block: u64) -> u64 {
+    fn offset(block: u64) -> u64 {
         block * (BLOCK + CHACHA20_POLY1305.tag_len()) as u64
     }
 
@@ -250,17 +250,17 @@ impl Sealed {
         let mut text = Vec::from(&block[..]);
         self.key
             .seal_in_place_append_tag(Self::nonce(self.blocks), Aad::empty(), &mut text)
-            .map_err(|_| io::Error::other("it could not be encrypted"))?;
-        self.file.write_all_at(&text, Self::place(self.blocks))?;
+            .map_err(|_| io::Error::other("cannot encrypt a block"))?;
+        self.file.write_all_at(&text, Self::offset(self.blocks))?;
         self.blocks += 1;
         Ok(())
     }
 
     fn read(&self, block: u64) -> io::Result<Vec<u8>> {
         let mut text = vec![0; BLOCK + CHACHA20_POLY1305.tag_len()];
-        self.file.read_exact_at(&mut text, Self::place(block))?;
+        self.file.read_exact_at(&mut text, Self::offset(block))?;
         let opened = self.key.open_in_place(Self::nonce(block), Aad::empty(), &mut text);
-        let length = opened.map_err(|_| io::Error::other("it was changed on disk"))?.len();
+        let length = opened.map_err(|_| io::Error::other("the file was changed on disk"))?.len();
         text.truncate(length);
         Ok(text)
     }
@@ -320,7 +320,7 @@ mod tests {
             Ok::<_, SpoolError>(())
         };
         assert!(matches!(outcome.await, Err(SpoolError::Full)));
-        assert!(spools.admits(4 << 20).is_ok() && spools.admits((4 << 20) + 1).is_err());
+        assert!(spools.check_length(4 << 20).is_ok() && spools.check_length((4 << 20) + 1).is_err());
     }
 
     #[tokio::test]

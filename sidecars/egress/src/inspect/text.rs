@@ -7,11 +7,11 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::decode::{Coding, Decoder, Sink};
-use super::nested::Nested;
+use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
 /// Stacked codings of one body. Servers use one.
-const CODINGS: usize = 3;
+const MAX_CODINGS: usize = 3;
 
 /// The codings that `headers` list, outermost first.
 ///
@@ -23,34 +23,34 @@ pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
         let value = value.to_str().map_err(|_| Unreadable::Coding)?;
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
         for name in names.filter(|name| !name.eq_ignore_ascii_case("identity")) {
-            codings.push(Coding::named(name).ok_or(Unreadable::Coding)?);
+            codings.push(Coding::from_name(name).ok_or(Unreadable::Coding)?);
         }
     }
     // The header lists them in the order of application.
     codings.reverse();
-    if codings.len() > CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
+    if codings.len() > MAX_CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
 }
 
 /// A scan of a body.
-pub(crate) struct Look {
+pub(crate) struct BodyScan {
     codings: Vec<Decoder>,
     text: Stream<Arc<Scanner>>,
     /// The text without its zero bytes, if it seems to have two or four bytes per character.
     narrow: Option<Stream<Arc<Scanner>>>,
     begun: bool,
-    nested: Nested,
+    nested: NestedFiles,
 }
 
 /// The findings in a body.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct BodyFindings {
     /// In the decoded text, with spans in it.
     pub(crate) plain: Vec<Finding>,
     /// In packed files, whose spans are not positions in the text.
     pub(crate) packed: Vec<Finding>,
 }
 
-impl Seen {
+impl BodyFindings {
     /// All findings.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Finding> {
         self.plain.iter().chain(&self.packed)
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-impl Look {
+impl BodyScan {
     /// Starts a scan; `codings` are outermost first, `headers` declare the charset.
     pub(crate) fn new(scanner: &Arc<Scanner>, codings: &[Coding], headers: &HeaderMap) -> Self {
         let wide = headers.get(CONTENT_TYPE).is_some_and(|kind| {
@@ -76,7 +76,7 @@ impl Look {
             text: scanner.stream_owned(),
             narrow: wide.then(|| scanner.stream_owned()),
             begun: false,
-            nested: Nested::in_scanner(scanner),
+            nested: NestedFiles::new(scanner),
         }
     }
 
@@ -106,14 +106,14 @@ impl Look {
     ///
     /// # Errors
     /// [`Unreadable::Broken`] when a coding is incomplete.
-    pub(crate) fn finish(self) -> Result<Seen, Unreadable> {
+    pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
         if !self.codings.iter().all(Decoder::is_whole) {
             return Err(Unreadable::Broken);
         }
         let plain = self.text.finish().findings;
         let mut packed = self.nested.finish();
         packed.extend(self.narrow.into_iter().flat_map(|narrow| narrow.finish().findings));
-        Ok(Seen { plain, packed })
+        Ok(BodyFindings { plain, packed })
     }
 }
 
@@ -153,11 +153,11 @@ impl Decoding {
     }
 
     /// The most bytes of text that the decoders may withhold.
-    pub(crate) fn behind(&self) -> u64 {
+    pub(crate) fn withheld(&self) -> u64 {
         match &self.0[..] {
-            [only] => only.behind(),
+            [only] => only.withheld(),
             // Text that one decoder withholds may be much longer behind the next.
-            all if all.iter().any(|decoder| decoder.behind() > 0) => u64::MAX,
+            all if all.iter().any(|decoder| decoder.withheld() > 0) => u64::MAX,
             _ => 0,
         }
     }
@@ -168,16 +168,16 @@ impl Decoding {
     }
 }
 
-/// Decodes `body`, which may have at most `most` bytes of text.
+/// Decodes `body`, which may have at most `limit` bytes of text.
 ///
 /// # Errors
 /// [`Unreadable`], also when it is longer.
-pub(super) fn decoded(body: &[u8], codings: &[Coding], most: usize) -> Result<Vec<u8>, Unreadable> {
+pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Unreadable> {
     let mut decoding = Decoding::new(codings);
     let mut text = Vec::new();
     through(&mut decoding.0, body, &mut |piece| {
         text.extend_from_slice(piece);
-        if text.len() > most { Err(Unreadable::Bomb) } else { Ok(()) }
+        if text.len() > limit { Err(Unreadable::Bomb) } else { Ok(()) }
     })?;
     if decoding.is_whole() { Ok(text) } else { Err(Unreadable::Broken) }
 }
@@ -200,16 +200,20 @@ mod tests {
         Arc::new(Scanner::outbound(Arc::new(known)))
     }
 
-    fn seen(body: &[u8], headers: &[(&'static str, &'static str)], size: usize) -> Result<Seen, Unreadable> {
+    fn seen(
+        body: &[u8],
+        headers: &[(&'static str, &'static str)],
+        size: usize,
+    ) -> Result<BodyFindings, Unreadable> {
         let headers = headers.iter().map(|(name, value)| {
             (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
         let headers = headers.collect();
-        let mut look = Look::new(&scanner(), &codings(&headers)?, &headers);
+        let mut scan = BodyScan::new(&scanner(), &codings(&headers)?, &headers);
         for piece in body.chunks(size) {
-            look.feed(piece)?;
+            scan.feed(piece)?;
         }
-        look.finish()
+        scan.finish()
     }
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -236,20 +240,20 @@ mod tests {
 
     #[test]
     fn finds_a_secret_in_every_coding_and_file() {
-        let said = format!("{{\"note\":\"here it is: {SECRET}, keep it\"}}");
-        let said = said.as_bytes();
-        let wide: Vec<u8> = said.iter().flat_map(|byte| [*byte, 0]).collect();
+        let text = format!("{{\"note\":\"here it is: {SECRET}, keep it\"}}");
+        let text = text.as_bytes();
+        let wide: Vec<u8> = text.iter().flat_map(|byte| [*byte, 0]).collect();
         let form =
-            [b"--x\r\nContent-Type: application/gzip\r\n\r\n", &gzip(said)[..], b"\r\n--x--\r\n"].concat();
+            [b"--x\r\nContent-Type: application/gzip\r\n\r\n", &gzip(text)[..], b"\r\n--x--\r\n"].concat();
         let bodies: [(&str, Vec<u8>, Headers); 9] = [
-            ("plain", said.to_vec(), &[]),
-            ("gzip", gzip(said), &[("content-encoding", "gzip")]),
-            ("twice", gzip(&gzip(said)), &[("content-encoding", "gzip, gzip")]),
-            ("a file", gzip(said), &[("content-type", "application/octet-stream")]),
-            ("a file in gzip", gzip(&gzip(said)), &[("content-encoding", "gzip")]),
+            ("plain", text.to_vec(), &[]),
+            ("gzip", gzip(text), &[("content-encoding", "gzip")]),
+            ("twice", gzip(&gzip(text)), &[("content-encoding", "gzip, gzip")]),
+            ("a file", gzip(text), &[("content-type", "application/octet-stream")]),
+            ("a file in gzip", gzip(&gzip(text)), &[("content-encoding", "gzip")]),
             ("a file in a form", form, &[("content-type", "multipart/form-data; boundary=x")]),
-            ("zip", zip(said), &[]),
-            ("a second entry", [zip(b"nothing"), zip(said)].concat(), &[]),
+            ("zip", zip(text), &[]),
+            ("a second entry", [zip(b"nothing"), zip(text)].concat(), &[]),
             ("UTF-16", wide, &[("content-type", "application/json; charset=utf-16")]),
         ];
         for (name, body, headers) in bodies {

@@ -19,18 +19,18 @@ where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let moved = Arc::new(Mutex::new(Instant::now()));
-    let mut a = Watched { io: a, moved: Arc::clone(&moved) };
-    let mut b = Watched { io: b, moved: Arc::clone(&moved) };
+    let last_read = Arc::new(Mutex::new(Instant::now()));
+    let mut a = IdleTracked { io: a, last_read: Arc::clone(&last_read) };
+    let mut b = IdleTracked { io: b, last_read: Arc::clone(&last_read) };
     tokio::select! {
         copied = copy_bidirectional(&mut a, &mut b) => copied,
-        () = idle(&moved) => Err(io::ErrorKind::TimedOut.into()),
+        () = idle(&last_read) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-async fn idle(moved: &Mutex<Instant>) {
+async fn idle(last_read: &Mutex<Instant>) {
     loop {
-        let until = *moved.lock().unwrap_or_else(PoisonError::into_inner) + bounds::TUNNEL_IDLE;
+        let until = *last_read.lock().unwrap_or_else(PoisonError::into_inner) + bounds::TUNNEL_IDLE;
         if until <= Instant::now() {
             return;
         }
@@ -39,24 +39,24 @@ async fn idle(moved: &Mutex<Instant>) {
 }
 
 /// Records when bytes were last read.
-struct Watched<IO> {
+struct IdleTracked<IO> {
     io: IO,
-    moved: Arc<Mutex<Instant>>,
+    last_read: Arc<Mutex<Instant>>,
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for IdleTracked<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         Poll::Ready(Ok(()))
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for IdleTracked<IO> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }

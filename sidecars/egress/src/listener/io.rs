@@ -19,7 +19,7 @@ use crate::bounds;
 pub(crate) struct ClientIo {
     socket: Socket,
     /// Bytes to read before the socket's.
-    replay: Bytes,
+    unread: Bytes,
     /// While set, a copy of everything read, up to [`bounds::HELLO_BYTES`].
     record: Option<BytesMut>,
     /// Set while a write waits for a client that does not read.
@@ -30,29 +30,29 @@ pub(crate) struct ClientIo {
 impl ClientIo {
     /// Takes ownership of an accepted socket.
     pub(crate) fn new(socket: Socket, permit: OwnedSemaphorePermit) -> Self {
-        Self { socket, replay: Bytes::new(), record: None, stalled: None, _permit: permit }
+        Self { socket, unread: Bytes::new(), record: None, stalled: None, _permit: permit }
     }
 
     /// Puts `bytes` before the unread ones.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
-        if self.replay.is_empty() {
-            self.replay = bytes;
+        if self.unread.is_empty() {
+            self.unread = bytes;
         } else {
             let mut joined = BytesMut::from(&bytes[..]);
-            joined.extend_from_slice(&self.replay);
-            self.replay = joined.freeze();
+            joined.extend_from_slice(&self.unread);
+            self.unread = joined.freeze();
         }
     }
 
     /// The first byte, left unread; `None` at the end of the stream.
     pub(crate) async fn peek(&mut self) -> io::Result<Option<u8>> {
-        if let Some(first) = self.replay.first() {
+        if let Some(first) = self.unread.first() {
             return Ok(Some(*first));
         }
         let mut some = BytesMut::with_capacity(2048);
         self.read_buf(&mut some).await?;
-        self.replay = some.freeze();
-        Ok(self.replay.first().copied())
+        self.unread = some.freeze();
+        Ok(self.unread.first().copied())
     }
 
     /// Starts to record everything read, until [`Self::recorded`].
@@ -66,10 +66,10 @@ impl ClientIo {
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if !self.replay.is_empty() {
-            let n = self.replay.len().min(buf.remaining());
-            buf.put_slice(&self.replay[..n]);
-            self.replay.advance(n);
+        if !self.unread.is_empty() {
+            let n = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread[..n]);
+            self.unread.advance(n);
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.socket).poll_read(cx, buf)

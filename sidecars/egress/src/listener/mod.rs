@@ -37,7 +37,7 @@ pub(crate) struct ConnectionContext {
 
 impl ConnectionContext {
     /// A connection without tunnel or TLS.
-    fn straight(port: u16) -> Self {
+    fn direct(port: u16) -> Self {
         Self { port, connect: None, sni: None, tls: false }
     }
 
@@ -54,7 +54,7 @@ impl ConnectionContext {
     }
 
     /// The ingress, in the policy's terms.
-    pub(crate) fn way_in(&self) -> Ingress<'_> {
+    pub(crate) fn ingress(&self) -> Ingress<'_> {
         match &self.connect {
             Some(authority) => Ingress::Connect { authority },
             None if self.port == EGRESS_PORT => Ingress::Absolute,

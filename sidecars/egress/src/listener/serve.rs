@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use super::io::ClientIo;
 use super::{ConnectionContext, tunnel};
 use crate::egress::Egress;
-use crate::tls::hello::{self, Opening};
+use crate::tls::hello::{self, Protocol};
 use crate::{bounds, request};
 
 /// The listeners cannot be opened.
@@ -40,45 +40,45 @@ pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result
     if let ListenerConfig::Network { address, bottle } = proxy {
         Resolver::bind(*address, DNS_PORT, Some(*bottle)).await?.serve();
     }
-    let places = Arc::new(Semaphore::new(bounds::CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(bounds::CONNECTIONS));
     for listener in listeners {
-        tokio::spawn(listen(Arc::clone(egress), listener, Arc::clone(&places)));
+        tokio::spawn(listen(Arc::clone(egress), listener, Arc::clone(&slots)));
     }
     Ok(())
 }
 
 /// Accepts connections for the life of the process.
-async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
+async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) {
     let port = listener.port();
-    while let Some((socket, place)) = listener.accept(&places).await {
-        let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, place));
+    while let Some((socket, slot)) = listener.accept(&slots).await {
+        let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, slot));
         tokio::spawn(async move {
             // Connection errors concern only the bottle.
-            let _ = connection(egress, io, port).await;
+            let _ = serve_connection(egress, io, port).await;
         });
     }
 }
 
-async fn connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<()> {
+async fn serve_connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<()> {
     match (hello::read(io).await?, port) {
-        (Opening::Tls(hello), HTTPS_PORT) => {
-            tunnel::tls(egress, *hello, ConnectionContext::straight(port)).await
+        (Protocol::Tls(hello), HTTPS_PORT) => {
+            tunnel::tls(egress, *hello, ConnectionContext::direct(port)).await
         }
-        (Opening::Http(io), port) if port != HTTPS_PORT => {
-            http1(egress, io, ConnectionContext::straight(port)).await
+        (Protocol::Http(io), port) if port != HTTPS_PORT => {
+            http1(egress, io, ConnectionContext::direct(port)).await
         }
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected protocol on this port")),
     }
 }
 
 /// Serves HTTP/1.1 on `io` until it ends.
-pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, way: ConnectionContext) -> io::Result<()>
+pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, connection: ConnectionContext) -> io::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let way = Arc::new(way);
+    let connection = Arc::new(connection);
     let service = service_fn(move |request| {
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
         async move { Ok::<_, Infallible>(handled.await) }
     });
     http1::Builder::new()
@@ -95,13 +95,13 @@ where
 }
 
 /// Serves HTTP/2 on `io` until it ends.
-pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, way: ConnectionContext) -> io::Result<()>
+pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, connection: ConnectionContext) -> io::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let way = Arc::new(way);
+    let connection = Arc::new(connection);
     let service = service_fn(move |request| {
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
         async move { Ok::<_, Infallible>(handled.await) }
     });
     http2::Builder::new(TokioExecutor::new())

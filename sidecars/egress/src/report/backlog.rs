@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 /// Events in order. When it is full the oldest is dropped, and the next listener receives the number of dropped ones.
 #[derive(Debug)]
 pub struct Backlog {
-    most: usize,
+    capacity: usize,
     waiting: Mutex<Waiting>,
     more: Notify,
 }
@@ -21,10 +21,10 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// Buffers at most `most` events.
+    /// Buffers at most `capacity` events.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self { most, waiting: Mutex::default(), more: Notify::new() }
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, waiting: Mutex::default(), more: Notify::new() }
     }
 
     /// Adds an event. A [`BundleEvent::Lost`] adds to the count of dropped ones.
@@ -35,7 +35,7 @@ impl Backlog {
                 BundleEvent::Lost { count } => waiting.lost = waiting.lost.saturating_add(count),
                 event => waiting.events.push_back(event),
             }
-            if waiting.events.len() > self.most {
+            if waiting.events.len() > self.capacity {
                 waiting.events.pop_front();
                 waiting.lost = waiting.lost.saturating_add(1);
             }

@@ -50,9 +50,9 @@ impl Journal {
 fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
     while let Ok(mut line) = incoming.recv() {
         loop {
-            let missing = dropped.swap(0, Ordering::Relaxed);
-            if missing > 0 {
-                line = format!("{{\"event\":\"lost\",\"lines\":{missing}}}\n{line}");
+            let lost = dropped.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                line = format!("{{\"event\":\"lost\",\"lines\":{lost}}}\n{line}");
             }
             if let Err(error) = ring.append(&line) {
                 tracing::warn!(%error, "cannot write a log line");
@@ -73,22 +73,22 @@ fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
 struct Ring {
     folder: PathBuf,
     /// Bytes of one file.
-    most: u64,
+    limit: u64,
     written: u64,
     file: BufWriter<File>,
 }
 
 impl Ring {
-    fn open(folder: &Path, most: u64) -> io::Result<Self> {
+    fn open(folder: &Path, limit: u64) -> io::Result<Self> {
         let file = open(&folder.join(CURRENT))?;
         let written = file.metadata()?.len();
-        Ok(Self { folder: folder.to_owned(), most, written, file: BufWriter::new(file) })
+        Ok(Self { folder: folder.to_owned(), limit, written, file: BufWriter::new(file) })
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
         let bytes = line.len() as u64 + 1;
-        if self.written > 0 && self.written + bytes > self.most {
-            self.turn()?;
+        if self.written > 0 && self.written + bytes > self.limit {
+            self.rotate()?;
         }
         self.file.write_all(line.as_bytes())?;
         self.file.write_all(b"\n")?;
@@ -97,7 +97,7 @@ impl Ring {
     }
 
     /// Rotates the files; the oldest is overwritten.
-    fn turn(&mut self) -> io::Result<()> {
+    fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for age in (1..bounds::LOG_FILES).rev() {
             let newer = if age == 1 { self.folder.join(CURRENT) } else { self.aged(age - 1) };

@@ -25,7 +25,7 @@ use bottle_scan::{Redactor, TooLarge};
 use crate::bounds;
 use backlog::Backlog;
 use journal::Journal;
-use record::{Asked, Line, Shown, milliseconds};
+use record::{Line, LogMessage, RequestInfo, milliseconds};
 
 /// Reports to the keeper and the log.
 pub(crate) struct Reporter {
@@ -51,8 +51,8 @@ pub(crate) enum ReportError {
 const LONGEST_SPELLING: usize = 6;
 
 /// A request that upstream responded to.
-pub(crate) struct Passed {
-    pub(crate) asked: Asked,
+pub(crate) struct ForwardedRequest {
+    pub(crate) info: RequestInfo,
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
@@ -60,31 +60,31 @@ pub(crate) struct Passed {
     pub(crate) stripped: Vec<String>,
     /// Bytes of the response body.
     pub(crate) bytes: u64,
-    pub(crate) request: Seen,
-    pub(crate) response: Seen,
+    pub(crate) request: CapturedMessage,
+    pub(crate) response: CapturedMessage,
 }
 
 /// Headers and the beginning of a body. The header of the injected credential is not included.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct CapturedMessage {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Option<String>,
     /// Whether more of the body followed.
-    pub(crate) cut: bool,
+    pub(crate) truncated: bool,
 }
 
-impl Passed {
+impl ForwardedRequest {
     /// A request that is about to be sent.
-    pub(crate) fn begin(asked: Asked, query: Option<String>, started: Instant) -> Self {
+    pub(crate) fn new(info: RequestInfo, query: Option<String>, started: Instant) -> Self {
         Self {
-            asked,
+            info,
             query,
             started,
             status: 0,
             stripped: Vec::new(),
             bytes: 0,
-            request: Seen::default(),
-            response: Seen::default(),
+            request: CapturedMessage::default(),
+            response: CapturedMessage::default(),
         }
     }
 }
@@ -117,31 +117,31 @@ impl Reporter {
     }
 
     /// Bytes of a body's beginning to capture for a log line.
-    pub(crate) fn body_bytes(&self) -> usize {
+    pub(crate) fn captured_body_bytes(&self) -> usize {
         bounds::LOG_BODY_BYTES + self.margin
     }
 
     /// Whether the log includes headers and bodies of forwarded requests.
-    pub(crate) fn wants_everything(&self) -> bool {
+    pub(crate) fn logs_bodies(&self) -> bool {
         self.level == LogLevel::Full
     }
 
     /// Reports a denial; the response, the event and the log line share the returned id.
-    pub(crate) fn refused(&self, asked: &Asked, refusal: &Refusal) -> String {
+    pub(crate) fn report_denial(&self, info: &RequestInfo, refusal: &Refusal) -> String {
         let id = id();
         let Refusal { reason, sentence, .. } = refusal;
         let refused = Refused {
             id: id.clone(),
             time: now(),
-            host: self.masked(&asked.host).into_owned(),
-            port: asked.port,
-            method: self.masked(&asked.method).into_owned(),
-            path: self.masked(&asked.path).into_owned(),
+            host: self.redact(&info.host).into_owned(),
+            port: info.port,
+            method: self.redact(&info.method).into_owned(),
+            path: self.redact(&info.path).into_owned(),
             reason: *reason,
-            sentence: self.masked(sentence).into_owned(),
+            sentence: self.redact(sentence).into_owned(),
         };
-        let found = refusal.reason.is_about_content().then(|| self.masked(sentence));
-        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(asked, "denied") };
+        let found = refusal.reason.is_about_content().then(|| self.redact(sentence));
+        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(info, "denied") };
         self.write(&line);
         if !refusal.asks_to_fall_back() {
             self.backlog.push(BundleEvent::Refused(refused));
@@ -150,51 +150,51 @@ impl Reporter {
     }
 
     /// Reports that a request used up a one-time grant.
-    pub(crate) fn spent(&self, proposal: Id) {
+    pub(crate) fn report_spent_grant(&self, proposal: Id) {
         self.backlog.push(BundleEvent::Spent { proposal });
     }
 
     /// Logs a finding that was redacted from a request or a response, or only noticed.
-    pub(crate) fn noticed(&self, asked: &Asked, verdict: &'static str, found: &str) {
+    pub(crate) fn report_finding(&self, info: &RequestInfo, verdict: &'static str, found: &str) {
         if self.journal.is_some() {
-            self.write(&Line { found: Some(self.masked(found)), ..self.line(asked, verdict) });
+            self.write(&Line { found: Some(self.redact(found)), ..self.line(info, verdict) });
         }
     }
 
     /// Logs a TLS passthrough.
-    pub(crate) fn passed_unopened(&self, asked: &Asked) {
-        if self.wants_everything() {
-            self.write(&self.line(asked, "passed-unopened"));
+    pub(crate) fn report_passthrough(&self, info: &RequestInfo) {
+        if self.logs_bodies() {
+            self.write(&self.line(info, "passed-unopened"));
         }
     }
 
     /// Logs a forwarded request.
-    pub(crate) fn passed(&self, passed: &Passed) {
-        if !self.wants_everything() {
+    pub(crate) fn report_forwarded(&self, forwarded: &ForwardedRequest) {
+        if !self.logs_bodies() {
             return;
         }
         self.write(&Line {
-            query: passed.query.as_deref().map(|query| self.masked(query)),
-            stripped: passed.stripped.iter().map(|name| self.masked(name)).collect(),
-            status: Some(passed.status),
-            bytes: passed.bytes,
-            milliseconds: milliseconds(passed.started),
-            request: Some(self.shown(&passed.request)),
-            response: Some(self.shown(&passed.response)),
-            ..self.line(&passed.asked, "passed")
+            query: forwarded.query.as_deref().map(|query| self.redact(query)),
+            stripped: forwarded.stripped.iter().map(|name| self.redact(name)).collect(),
+            status: Some(forwarded.status),
+            bytes: forwarded.bytes,
+            milliseconds: milliseconds(forwarded.started),
+            request: Some(self.log_message(&forwarded.request)),
+            response: Some(self.log_message(&forwarded.response)),
+            ..self.line(&forwarded.info, "passed")
         });
     }
 
-    fn line<'l>(&'l self, asked: &'l Asked, verdict: &'static str) -> Line<'l> {
+    fn line<'l>(&'l self, info: &'l RequestInfo, verdict: &'static str) -> Line<'l> {
         Line {
             event: "request",
             time: now(),
             bottle: &self.bottle,
             id: None,
-            host: self.masked(&asked.host),
-            port: asked.port,
-            method: self.masked(&asked.method),
-            path: self.masked(&asked.path),
+            host: self.redact(&info.host),
+            port: info.port,
+            method: self.redact(&info.method),
+            path: self.redact(&info.path),
             query: None,
             verdict,
             reason: None,
@@ -216,18 +216,18 @@ impl Reporter {
         }
     }
 
-    fn shown(&self, seen: &Seen) -> Shown {
-        let masked = |text: &String| self.masked(text).into_owned();
-        Shown {
-            headers: seen.headers.iter().map(|(name, text)| (name.clone(), masked(text))).collect(),
-            body: seen.body.as_ref().map(|body| self.body(body, seen.cut)),
+    fn log_message(&self, message: &CapturedMessage) -> LogMessage {
+        let redact = |text: &String| self.redact(text).into_owned();
+        LogMessage {
+            headers: message.headers.iter().map(|(name, text)| (name.clone(), redact(text))).collect(),
+            body: message.body.as_ref().map(|body| self.log_body(body, message.truncated)),
         }
     }
 
     /// Redacts before it truncates: a truncated body may end in half a secret.
-    fn body(&self, body: &str, cut: bool) -> String {
-        let mut text = self.masked(body).into_owned();
-        if cut {
+    fn log_body(&self, body: &str, truncated: bool) -> String {
+        let mut text = self.redact(body).into_owned();
+        if truncated {
             let most = text.len().saturating_sub(self.margin).min(bounds::LOG_BODY_BYTES);
             text.truncate(text.floor_char_boundary(most));
             text.push('…');
@@ -236,7 +236,7 @@ impl Reporter {
     }
 
     /// `text` without secrets.
-    pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.redactor.redact(text)
     }
 }
@@ -262,10 +262,10 @@ mod tests {
         let level = (LogLevel::Off, 0);
         let reporter =
             Reporter::new("b".into(), level, folder.path(), backlog, &[&secret]).expect("reporter");
-        let room = reporter.body_bytes();
+        let room = reporter.captured_body_bytes();
         let half = format!("{}known-secret", "a".repeat(room - "known-secret".len()));
-        let shown = reporter.body(&half, true);
+        let shown = reporter.log_body(&half, true);
         assert!(!shown.contains("known") && shown.len() >= bounds::LOG_BODY_BYTES, "{}", shown.len());
-        assert!(!reporter.body("x known-secret-value y", false).contains("known-secret"));
+        assert!(!reporter.log_body("x known-secret-value y", false).contains("known-secret"));
     }
 }

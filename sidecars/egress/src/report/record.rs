@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The part of a record that is known before the verdict.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RequestInfo {
     /// Canonical if it parsed, else empty.
     pub(crate) host: String,
     /// The requested port.
@@ -19,14 +19,14 @@ pub(crate) struct Asked {
     pub(crate) path: String,
 }
 
-impl Asked {
+impl RequestInfo {
     /// A connection on which no request was read.
-    pub(crate) fn of_connection(host: &str, port: u16) -> Self {
+    pub(crate) fn for_connection(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, ..Self::default() }
     }
 
     /// A denied request: the host as far as it is known, the rest as received.
-    pub(crate) fn of_refused(refusal: &Refusal, port: u16, method: &str, path: &str) -> Self {
+    pub(crate) fn for_denied(refusal: &Refusal, port: u16, method: &str, path: &str) -> Self {
         let host = refusal.host.clone();
         Self { host, port, method: method.to_owned(), path: path.to_owned() }
     }
@@ -60,14 +60,14 @@ pub(super) struct Line<'l> {
     pub(super) bytes: u64,
     pub(super) milliseconds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) request: Option<Shown>,
+    pub(super) request: Option<LogMessage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) response: Option<Shown>,
+    pub(super) response: Option<LogMessage>,
 }
 
 /// Headers and body of a message in a log line, redacted.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Shown {
+pub(super) struct LogMessage {
     pub(super) headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) body: Option<String>,

@@ -13,11 +13,11 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::{Body, BodyError};
-use super::credentials::Exchange;
+use super::credentials::CredentialRewrite;
 use super::request_body::RequestBody;
-use crate::inspect::head::{Head, Leaving};
-use crate::inspect::spool::{Reading, Spool, SpoolError, Spools};
-use crate::inspect::{Coding, LONGEST, Look, Seen, Unreadable, codings, decoded};
+use crate::inspect::head::{Head, OutgoingHead};
+use crate::inspect::spool::{Spool, SpoolError, SpoolReader, Spools};
+use crate::inspect::{BodyFindings, BodyScan, Coding, MAX_REWRITTEN, Unreadable, codings, decoded};
 
 /// A request body as received.
 pub(super) struct BufferedBody {
@@ -28,16 +28,16 @@ pub(super) struct BufferedBody {
 
 /// The body cannot be scanned, so it must not be sent.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HoldError {
+pub(super) enum BufferError {
     #[error(transparent)]
     Spool(#[from] SpoolError),
     #[error("its body cannot be read: {0}")]
     Unreadable(#[from] Unreadable),
-    #[error("its body broke off")]
+    #[error("its body ended early")]
     BrokeOff,
 }
 
-impl HoldError {
+impl BufferError {
     /// The denial's reason.
     pub(super) fn reason(&self) -> Reason {
         match self {
@@ -54,29 +54,30 @@ impl BufferedBody {
         scanner: &Arc<Scanner>,
         headers: &HeaderMap,
         mut body: RequestBody,
-    ) -> Result<(Self, Seen), HoldError> {
+    ) -> Result<(Self, BodyFindings), BufferError> {
         if let Some(length) =
             headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
         {
-            spools.admits(length)?;
+            spools.check_length(length)?;
         }
         let codings = codings(headers)?;
-        let mut look = Look::new(scanner, &codings, headers);
+        let mut scan = BodyScan::new(scanner, &codings, headers);
         let mut spool = spools.spool();
         let mut trailers = None;
         while let Some(frame) = body.frame().await {
-            match frame.map_err(|_| HoldError::BrokeOff)?.into_data() {
+            match frame.map_err(|_| BufferError::BrokeOff)?.into_data() {
                 Ok(data) => {
-                    look.feed(&data)?;
+                    scan.feed(&data)?;
                     spool.push(&data).await?;
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
         }
-        let mut seen = look.finish()?;
+        let mut seen = scan.finish()?;
         if let Some(trailers) = &trailers {
-            let leaving = Leaving { host: "", path: "", query: None, headers: trailers, leaves: &|_| true };
-            seen.packed.extend(Head::of(&leaving).look(Some(scanner)));
+            let outgoing =
+                OutgoingHead { host: "", path: "", query: None, headers: trailers, is_sent: &|_| true };
+            seen.packed.extend(Head::new(&outgoing).scan(Some(scanner)));
         }
         Ok((Self { spool, codings, trailers }, seen))
     }
@@ -87,7 +88,7 @@ impl BufferedBody {
 
     /// The whole body as received, if it is short enough to be rewritten.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
-        self.spool.whole(LONGEST).await.ok().flatten()
+        self.spool.whole(MAX_REWRITTEN).await.ok().flatten()
     }
 
     /// The decoded text, if it is short enough for memory.
@@ -96,24 +97,24 @@ impl BufferedBody {
     }
 
     /// The body to send upstream.
-    pub(super) fn under(self, exchange: Exchange) -> Body {
-        let left = self.spool.length();
+    pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
+        let remaining = self.spool.length();
         let mut trailers = self.trailers;
         if let Some(trailers) = &mut trailers {
-            exchange.trailers(trailers);
+            rewrite.trailers(trailers);
         }
-        Released { reading: self.spool.read(), trailers, left }.boxed_unsync()
+        ReleasedBody { reading: self.spool.read(), trailers, remaining }.boxed_unsync()
     }
 }
 
 /// A buffered body that is being sent.
-struct Released {
-    reading: Reading,
+struct ReleasedBody {
+    reading: SpoolReader,
     trailers: Option<HeaderMap>,
-    left: u64,
+    remaining: u64,
 }
 
-impl HttpBody for Released {
+impl HttpBody for ReleasedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -126,32 +127,32 @@ impl HttpBody for Released {
             match ready!(blocks.poll_recv(cx)) {
                 Some(block) => {
                     let block = block?;
-                    this.left -= this.left.min(block.len() as u64);
+                    this.remaining -= this.remaining.min(block.len() as u64);
                     return Poll::Ready(Some(Ok(Frame::data(block))));
                 }
                 None => this.reading.blocks = None,
             }
         }
         if let Some(last) = this.reading.last.take().filter(|last| !last.is_empty()) {
-            if this.left != last.len() as u64 {
+            if this.remaining != last.len() as u64 {
                 // A read error ends the stream of blocks early.
-                return Poll::Ready(Some(Err("a held body is not whole any more".into())));
+                return Poll::Ready(Some(Err("a buffered body is incomplete".into())));
             }
-            this.left = 0;
+            this.remaining = 0;
             return Poll::Ready(Some(Ok(Frame::data(last))));
         }
-        if this.left > 0 {
-            return Poll::Ready(Some(Err("a held body is not whole any more".into())));
+        if this.remaining > 0 {
+            return Poll::Ready(Some(Err("a buffered body is incomplete".into())));
         }
         Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0 && self.trailers.is_none()
+        self.remaining == 0 && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         // With trailers the length must be unknown: otherwise hyper does not send them.
-        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.left) }
+        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.remaining) }
     }
 }

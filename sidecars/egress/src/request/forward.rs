@@ -12,9 +12,9 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::body::{self, Body, BodyError, Patient};
+use super::body::{self, Body, BodyError, IdleTimeout};
 use super::headers;
-use super::messages::Messages;
+use super::messages::MessageRelay;
 use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;
@@ -40,9 +40,9 @@ pub(crate) async fn send(
     target: &Target,
     mut outgoing: Outgoing,
 ) -> Result<Response<Body>, UpstreamError> {
-    headers::towards_upstream(&mut outgoing.headers);
+    headers::for_upstream(&mut outgoing.headers);
     let request = outgoing.into_request(target)?;
-    Ok(towards_bottle(upstream.send(target, request).await?))
+    Ok(for_bottle(upstream.send(target, request).await?))
 }
 
 /// Sends a WebSocket upgrade. The bottle receives 101 only after upstream sent it. From then on messages are relayed in
@@ -55,61 +55,61 @@ pub(crate) async fn websocket(
     target: &Target,
     mut outgoing: Outgoing,
     bottle: OnUpgrade,
-    messages: Option<Messages>,
+    messages: Option<MessageRelay>,
 ) -> Result<Response<Body>, UpstreamError> {
-    headers::towards_upstream(&mut outgoing.headers);
-    headers::say_websocket(&mut outgoing.headers);
+    headers::for_upstream(&mut outgoing.headers);
+    headers::set_websocket_upgrade(&mut outgoing.headers);
     if messages.is_some() {
         // Declines every extension that changes how messages are encoded, such as compression.
         outgoing.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     let request = outgoing.into_request(target)?;
-    let mut response = egress.upstream.send_alone(target, request).await?;
+    let mut response = egress.upstream.send_exclusive(target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(towards_bottle(response));
+        return Ok(for_bottle(response));
     }
-    let other = hyper::upgrade::on(&mut response);
-    let (read, lockout) = (messages.is_some(), Arc::clone(&egress.lockout));
+    let upstream = hyper::upgrade::on(&mut response);
+    let (scanned, lockout) = (messages.is_some(), Arc::clone(&egress.lockout));
     tokio::spawn(async move {
-        let Ok((bottle, other)) = tokio::try_join!(bottle, other) else { return };
+        let Ok((bottle, upstream)) = tokio::try_join!(bottle, upstream) else { return };
         match messages {
-            Some(messages) => messages.relay(bottle, other).await,
+            Some(messages) => messages.relay(bottle, upstream).await,
             // Both ends see how it ended.
             None => tokio::select! {
-                _ = bridge(TokioIo::new(bottle), TokioIo::new(other)) => {}
+                _ = bridge(TokioIo::new(bottle), TokioIo::new(upstream)) => {}
                 _ = lockout.locked() => {}
             },
         }
     });
     let (mut parts, _) = response.into_parts();
-    headers::towards_bottle(&mut parts.headers);
+    headers::for_bottle(&mut parts.headers);
     parts.extensions.clear();
-    headers::say_websocket(&mut parts.headers);
-    if read {
+    headers::set_websocket_upgrade(&mut parts.headers);
+    if scanned {
         parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     Ok(Response::from_parts(parts, body::empty()))
 }
 
-fn towards_bottle<B>(response: Response<B>) -> Response<Body>
+fn for_bottle<B>(response: Response<B>) -> Response<Body>
 where
     B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BodyError>,
 {
-    let (mut parts, arriving) = response.into_parts();
-    headers::towards_bottle(&mut parts.headers);
+    let (mut parts, body) = response.into_parts();
+    headers::for_bottle(&mut parts.headers);
     // The two sides have HTTP versions of their own, and hyper's server writes its own. The reason phrase, an
     // extension, is unscanned text from upstream; the status has a standard one.
     parts.version = Version::default();
     parts.extensions.clear();
-    let patient = Patient::new(arriving, bounds::RESPONSE_BODY_IDLE);
-    Response::from_parts(parts, Disowned(patient).boxed_unsync())
+    let body = IdleTimeout::new(body, bounds::RESPONSE_BODY_IDLE);
+    Response::from_parts(parts, WithoutOwnTrailers(body).boxed_unsync())
 }
 
 /// A response body whose trailers cannot forge the proxy's own headers.
-struct Disowned<B>(B);
+struct WithoutOwnTrailers<B>(B);
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Disowned<B> {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for WithoutOwnTrailers<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -119,7 +119,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Disowned<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
-            headers::take_own(trailers);
+            headers::remove_own(trailers);
         }
         Poll::Ready(frame)
     }

@@ -16,25 +16,25 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 ///
 /// Later it could remove a header that the decision has read, or the injected credential. `Upgrade` and `TE` stay: the
 /// proxy reads both.
-pub(crate) fn take_declared(headers: &mut HeaderMap) {
-    for name in declared(headers) {
+pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
+    for name in connection_options(headers) {
         if name != UPGRADE && name != TE {
             headers.remove(name);
         }
     }
 }
 
-/// Removes the headers that the bottle sent to the proxy only, except those of [`take_declared`].
+/// Removes the headers that the bottle sent to the proxy only, except those of [`remove_connection_listed`].
 ///
 /// `Host` is rewritten from the decided host. The proxy answers `Expect` itself when upstream reads the body. `TE`
 /// keeps `trailers`, which gRPC requires.
-pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
+pub(crate) fn for_upstream(headers: &mut HeaderMap) {
     let trailers = headers
         .get_all(TE)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .any(|value| words(value).any(|word| word == "trailers"));
-    connection_only(headers);
+        .any(|value| items(value).any(|item| item == "trailers"));
+    remove_hop_by_hop(headers);
     for name in [HOST, EXPECT, TE, HTTP2_SETTINGS] {
         headers.remove(name);
     }
@@ -47,19 +47,19 @@ pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
 ///
 /// `Alt-Svc` is removed because it offers paths (QUIC, other ports) that no bottle has. The proxy's own headers are
 /// removed because clients identify the proxy's responses by them.
-pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
-    take_own(headers);
-    for name in declared(headers) {
+pub(crate) fn for_bottle(headers: &mut HeaderMap) {
+    remove_own(headers);
+    for name in connection_options(headers) {
         headers.remove(name);
     }
-    connection_only(headers);
+    remove_hop_by_hop(headers);
     for name in [PROXY_AUTHENTICATE, ALT_SVC] {
         headers.remove(name);
     }
 }
 
 /// Removes headers that only the proxy may set.
-pub(crate) fn take_own(headers: &mut HeaderMap) {
+pub(crate) fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| strip::is_own_header(name.as_str())).cloned().collect();
     for name in own {
@@ -68,54 +68,54 @@ pub(crate) fn take_own(headers: &mut HeaderMap) {
 }
 
 /// Limits `Accept-Encoding` to codings that decode as they stream, so that responses use no other.
-pub(crate) fn accept_readable(headers: &mut HeaderMap) {
+pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
     if !headers.contains_key(ACCEPT_ENCODING) {
         return;
     }
     let values: Vec<HeaderValue> = headers.get_all(ACCEPT_ENCODING).iter().cloned().collect();
-    let kept: Vec<&str> = values
+    let supported: Vec<&str> = values
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .filter(|entry| {
             let name = entry.split(';').next().unwrap_or_default().trim();
-            name.eq_ignore_ascii_case("identity") || Coding::named(name).is_some_and(Coding::streams)
+            name.eq_ignore_ascii_case("identity") || Coding::from_name(name).is_some_and(Coding::streams)
         })
         .collect();
-    let kept = if kept.is_empty() { "identity".to_owned() } else { kept.join(", ") };
+    let supported = if supported.is_empty() { "identity".to_owned() } else { supported.join(", ") };
     // Joined parts of header values are a valid header value.
-    if let Ok(kept) = HeaderValue::try_from(kept) {
-        headers.insert(ACCEPT_ENCODING, kept);
+    if let Ok(supported) = HeaderValue::try_from(supported) {
+        headers.insert(ACCEPT_ENCODING, supported);
     }
 }
 
 /// Sets the headers of a WebSocket upgrade again, after those of the other connection were removed.
-pub(crate) fn say_websocket(headers: &mut HeaderMap) {
+pub(crate) fn set_websocket_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-fn connection_only(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
 }
 
 /// The headers that `Connection` lists.
-fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
+fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(words)
-        .filter_map(|word| HeaderName::try_from(word).ok())
+        .flat_map(items)
+        .filter_map(|item| HeaderName::try_from(item).ok())
         .collect()
 }
 
 /// The comma-separated items of a header, in lower case.
-fn words(value: &str) -> impl Iterator<Item = String> {
-    value.split(',').map(|word| word.trim().to_ascii_lowercase()).filter(|word| !word.is_empty())
+fn items(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').map(|item| item.trim().to_ascii_lowercase()).filter(|item| !item.is_empty())
 }
 
 #[cfg(test)]
@@ -131,17 +131,17 @@ mod tests {
 
     #[test]
     fn limits_accept_encoding_to_streaming_codings() {
-        for (said, kept) in [
+        for (requested, supported) in [
             ("gzip, deflate, br, zstd", "gzip, deflate, br"),
             ("compress, GZIP;q=0.5, *;q=0.1", "GZIP;q=0.5"),
             ("compress", "identity"),
         ] {
-            let mut map = headers(&[("accept-encoding", said)]);
-            accept_readable(&mut map);
-            assert_eq!(map, headers(&[("accept-encoding", kept)]));
+            let mut map = headers(&[("accept-encoding", requested)]);
+            limit_accept_encoding(&mut map);
+            assert_eq!(map, headers(&[("accept-encoding", supported)]));
         }
         let mut map = headers(&[("accept", "*/*")]);
-        accept_readable(&mut map);
+        limit_accept_encoding(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*")]));
     }
 
@@ -157,8 +157,8 @@ mod tests {
             ("expect", "100-continue"),
             ("accept", "*/*"),
         ]);
-        take_declared(&mut map);
-        towards_upstream(&mut map);
+        remove_connection_listed(&mut map);
+        for_upstream(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*"), ("te", "trailers")]));
         let mut map = headers(&[
             ("alt-svc", "h3=\":443\""),
@@ -167,7 +167,7 @@ mod tests {
             ("x_bottle_stripped", "cookie"),
             ("etag", "1"),
         ]);
-        towards_bottle(&mut map);
+        for_bottle(&mut map);
         assert_eq!(map, headers(&[("etag", "1")]));
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! upstream ─► chunks ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
-//!                whole lines at once; the rest after HOLD, or when two TAILs have arrived
+//!                whole lines at once; the rest after HOLD, or when two TAILs are withheld
 //! ```
 //! The release time of a byte depends on line ends, lengths and time alone, never on a scan's state: otherwise the
 //! arrival time would reveal how much of a secret the byte completes. Released text stays in the scan window, so a
@@ -25,78 +25,78 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, BodyError};
-use super::inbound::{is_echo, without_secrets};
+use super::inbound::{is_echo, redact_headers_for};
 use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
-use crate::report::record::Asked;
+use crate::report::record::RequestInfo;
 
 /// Bytes of released text in the scan window; no phrase is longer.
-const VIEW: u64 = 2 << 10;
+const WINDOW: u64 = 2 << 10;
 /// Bytes behind the last line end that are withheld while more arrives.
 const TAIL: u64 = 2 << 10;
 /// The longest delay of a byte. The segments of a response that was written at once arrive within it.
-const HOLD: Duration = Duration::from_millis(10);
+const MAX_DELAY: Duration = Duration::from_millis(10);
 /// Chunks that arrive within this time are released together.
-const TOGETHER: Duration = Duration::from_millis(1);
+const COALESCE: Duration = Duration::from_millis(1);
 /// Encoded bytes that may wait for their decoder: zstd withholds a window of 8 MiB of text.
-const MOST_WAITING: usize = 16 << 20;
+const MAX_WITHHELD: usize = 16 << 20;
 /// Text bytes of one scan; one encoded chunk may decode to many thousand times its length.
-const SCANNED_AT_ONCE: u64 = 16 << 10;
+const SCAN_CHUNK: u64 = 16 << 10;
 /// Findings that are logged for one response.
-const NOTICES: usize = 16;
+const MAX_REPORTED: usize = 16;
 
 /// The scanners of a response and the log of its findings.
-pub(super) struct Judge {
-    pub(super) asked: Asked,
+pub(super) struct ScanContext {
+    pub(super) info: RequestInfo,
     pub(super) scanner: Arc<Scanner>,
     /// Finds the credential of this exchange; `None` when none was injected, or the route disables the search.
     pub(super) credential: Option<Arc<Scanner>>,
     pub(super) provider: bool,
     pub(super) reporter: Arc<Reporter>,
-    pub(super) noticed: usize,
+    pub(super) reported: usize,
 }
 
-impl Judge {
+impl ScanContext {
     /// Logs findings that are not secrets.
-    pub(super) fn notice(&mut self, found: &[Finding]) {
+    pub(super) fn report(&mut self, found: &[Finding]) {
         for finding in found.iter().filter(|finding| finding.secret.is_none()) {
-            self.noticed += 1;
-            if self.noticed <= NOTICES {
+            self.reported += 1;
+            if self.reported <= MAX_REPORTED {
                 let words = format!("{} in the answer", finding.preview);
-                self.reporter.noticed(&self.asked, "noticed", &words);
+                self.reporter.report_finding(&self.info, "noticed", &words);
             }
         }
     }
 
     /// The first finding other than a secret that denies the response.
-    pub(super) fn stops<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
+    pub(super) fn denying<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block && finding.secret.is_none();
         found.iter().find(blocks).filter(|_| !self.provider)
     }
 
     /// Whether a scan may withhold anything from the bottle.
-    fn holds(&self) -> bool {
+    fn may_withhold(&self) -> bool {
         self.credential.is_some() || !self.provider
     }
 
     fn cut(&self, preview: &str) -> BodyError {
         let words = format!("cut: {preview} in the answer");
-        self.reporter.noticed(&self.asked, "cut", &words);
-        "the answer was cut".into()
+        self.reporter.report_finding(&self.info, "cut", &words);
+        "the response was cut".into()
     }
 }
 
 /// The scan window over a response's text: the end of the released text, and the withheld text. An encoded body cannot
 /// be masked, so its window contains only the text that later scans need.
 struct Window {
-    judge: Judge,
+    context: ScanContext,
     coded: bool,
     /// Offset in the text of the window's first byte.
     base: u64,
     /// As upstream sent it.
-    came: Vec<u8>,
+    received: Vec<u8>,
     /// As it is released: the same with secrets masked. Empty for an encoded body.
-    goes: Vec<u8>,
+    output: Vec<u8>,
     /// Offset behind the last line end.
     line: u64,
     /// Offset behind the last scanned byte.
@@ -106,18 +106,19 @@ struct Window {
 }
 
 impl Window {
-    fn new(judge: Judge, coded: bool) -> Self {
-        let (came, goes) = (Vec::new(), Vec::new());
-        Self { judge, coded, base: 0, came, goes, line: 0, scanned: 0, released: 0 }
+    fn new(context: ScanContext, coded: bool) -> Self {
+        let (received, output) = (Vec::new(), Vec::new());
+        Self { context, coded, base: 0, received, output, line: 0, scanned: 0, released: 0 }
     }
 
     /// Offset behind the last received byte.
     fn end(&self) -> u64 {
-        self.base + self.came.len() as u64
+        self.base + self.received.len() as u64
     }
 
-    fn index(&self, place: u64) -> usize {
-        usize::try_from(place.saturating_sub(self.base)).map_or(self.came.len(), |at| at.min(self.came.len()))
+    fn index(&self, offset: u64) -> usize {
+        usize::try_from(offset.saturating_sub(self.base))
+            .map_or(self.received.len(), |at| at.min(self.received.len()))
     }
 
     /// Appends text.
@@ -125,11 +126,11 @@ impl Window {
         if let Some(at) = memchr::memrchr(b'\n', text) {
             self.line = self.end() + at as u64 + 1;
         }
-        self.came.extend_from_slice(text);
+        self.received.extend_from_slice(text);
         if !self.coded {
-            self.goes.extend_from_slice(text);
+            self.output.extend_from_slice(text);
         }
-        if self.end() - self.scanned < SCANNED_AT_ONCE {
+        if self.end() - self.scanned < SCAN_CHUNK {
             return Ok(());
         }
         self.scan()
@@ -137,76 +138,77 @@ impl Window {
 
     /// Scans the new text, together with the end of the old.
     fn scan(&mut self) -> Result<(), BodyError> {
-        let from = self.index(self.scanned.saturating_sub(VIEW));
+        let from = self.index(self.scanned.saturating_sub(WINDOW));
         let seen = (self.index(self.scanned) - from) as u64;
-        let mut found = self.judge.scanner.scan(&self.came[from..]).findings;
+        let mut found = self.context.scanner.scan(&self.received[from..]).findings;
         found.retain(|finding| finding.span.end > seen);
         self.scanned = self.end();
-        self.judge.notice(&found);
-        if let Some(finding) = self.judge.stops(&found) {
-            return Err(self.judge.cut(&finding.preview));
+        self.context.report(&found);
+        if let Some(finding) = self.context.denying(&found) {
+            return Err(self.context.cut(&finding.preview));
         }
         found.retain(is_echo);
         for finding in &found {
-            let span = finding.span.within(self.came.len() - from);
+            let span = finding.span.within(self.received.len() - from);
             if self.coded || !self.mask(from + span.start..from + span.end) {
-                return Err(self.judge.cut(&finding.preview));
+                return Err(self.context.cut(&finding.preview));
             }
         }
         if !found.is_empty() {
             let words = "the route's credential in the answer";
-            self.judge.reporter.noticed(&self.judge.asked, "redacted", words);
+            self.context.reporter.report_finding(&self.context.info, "redacted", words);
         }
-        self.forget();
+        self.trim();
         Ok(())
     }
 
     /// Masks the withheld part of a secret; false when some of the rest was released unmasked.
     fn mask(&mut self, secret: Range<usize>) -> bool {
         let out = self.index(self.released).clamp(secret.start, secret.end);
-        let plain = |at: usize| self.came[at].is_ascii_alphanumeric() && self.came[at] == self.goes[at];
+        let plain =
+            |at: usize| self.received[at].is_ascii_alphanumeric() && self.received[at] == self.output[at];
         if (secret.start..out).any(plain) {
             return false;
         }
-        mask(&mut self.goes[out..secret.end]);
+        mask(&mut self.output[out..secret.end]);
         true
     }
 
     /// The offset up to which text is released: the last line end, or all but one tail when two tails are withheld.
     fn line_end(&self) -> u64 {
-        if !self.judge.holds() {
+        if !self.context.may_withhold() {
             return self.end();
         }
         let line = self.line.max(self.released);
         if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// The unreleased text before `place`, masked; empty for an encoded body.
-    fn release(&mut self, place: u64) -> Result<Bytes, BodyError> {
-        if place > self.scanned && self.judge.holds() {
+    /// The unreleased text before `offset`, masked; empty for an encoded body.
+    fn release(&mut self, offset: u64) -> Result<Bytes, BodyError> {
+        if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
         }
-        let piece = match self.coded {
+        let chunk = match self.coded {
             true => Bytes::new(),
-            false => Bytes::copy_from_slice(&self.goes[self.index(self.released)..self.index(place)]),
+            false => Bytes::copy_from_slice(&self.output[self.index(self.released)..self.index(offset)]),
         };
-        self.released = self.released.max(place);
-        self.forget();
-        Ok(piece)
+        self.released = self.released.max(offset);
+        self.trim();
+        Ok(chunk)
     }
 
     /// Drops text that no later scan or release needs.
-    fn forget(&mut self) {
+    fn trim(&mut self) {
         let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
-        let unneeded = self.index(needed.saturating_sub(VIEW));
-        self.came.drain(..unneeded);
-        self.goes.drain(..unneeded.min(self.goes.len()));
+        let unneeded = self.index(needed.saturating_sub(WINDOW));
+        self.received.drain(..unneeded);
+        self.output.drain(..unneeded.min(self.output.len()));
         self.base += unneeded as u64;
     }
 }
 
-/// Withheld chunks of the body that arrived within [`TOGETHER`].
-struct Piece {
+/// Withheld chunks of the body that arrived within [`COALESCE`].
+struct Chunk {
     /// Offset behind the decoded text of the chunk.
     end: u64,
     /// The latest time of its release.
@@ -223,7 +225,7 @@ pub(super) struct StreamingScan {
     next: Option<Result<Frame<Bytes>, BodyError>>,
     decoding: Option<Decoding>,
     /// In order of arrival, which is the order of offsets and times.
-    waiting: VecDeque<Piece>,
+    queue: VecDeque<Chunk>,
     timer: Pin<Box<Sleep>>,
     /// Forwarded after everything before it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
@@ -232,7 +234,7 @@ pub(super) struct StreamingScan {
 impl StreamingScan {
     /// Starts with the part of the body that was already read: `beginning`, and the frame after it.
     pub(super) fn new(
-        judge: Judge,
+        context: ScanContext,
         beginning: BytesMut,
         next: Option<Result<Frame<Bytes>, BodyError>>,
         body: Body,
@@ -242,26 +244,26 @@ impl StreamingScan {
         let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning.freeze())));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
         Self {
-            window: Window::new(judge, !codings.is_empty()),
+            window: Window::new(context, !codings.is_empty()),
             // A frame that is not data is the last one.
             body: last.is_none().then_some(body),
             next,
             decoding: (!codings.is_empty()).then(|| Decoding::new(codings)),
-            waiting: VecDeque::new(),
-            timer: Box::pin(tokio::time::sleep(HOLD)),
+            queue: VecDeque::new(),
+            timer: Box::pin(tokio::time::sleep(MAX_DELAY)),
             last,
         }
     }
 
     /// Appends a chunk and returns the bytes that may be released now.
-    fn take(&mut self, piece: Bytes) -> Result<Option<Bytes>, BodyError> {
+    fn take(&mut self, chunk: Bytes) -> Result<Option<Bytes>, BodyError> {
         let Some(decoding) = &mut self.decoding else {
-            self.window.push(&piece)?;
-            self.wait(self.window.end(), Bytes::new());
+            self.window.push(&chunk)?;
+            self.enqueue(self.window.end(), Bytes::new());
             return self.release();
         };
         let mut bad = None;
-        let decoded = decoding.feed(&piece, &mut |text| {
+        let decoded = decoding.feed(&chunk, &mut |text| {
             bad = self.window.push(text).err();
             bad.is_none()
         });
@@ -269,89 +271,89 @@ impl StreamingScan {
             return Err(error);
         }
         decoded?;
-        let end = self.window.end().saturating_add(decoding.behind());
-        self.wait(end, piece);
-        if self.waiting_bytes() > MOST_WAITING as u64 {
-            return Err(self.window.judge.cut("more than can be decoded as it comes"));
+        let end = self.window.end().saturating_add(decoding.withheld());
+        self.enqueue(end, chunk);
+        if self.withheld_bytes() > MAX_WITHHELD as u64 {
+            return Err(self.window.context.cut("too much undecoded data"));
         }
         self.release()
     }
 
     /// Queues a chunk whose text ends at `end`.
-    fn wait(&mut self, end: u64, coded: Bytes) {
-        let due = Instant::now() + HOLD;
-        match self.waiting.back_mut() {
-            Some(last) if due.duration_since(last.due) < TOGETHER => {
+    fn enqueue(&mut self, end: u64, coded: Bytes) {
+        let due = Instant::now() + MAX_DELAY;
+        match self.queue.back_mut() {
+            Some(last) if due.duration_since(last.due) < COALESCE => {
                 last.end = end;
                 last.coded.extend_from_slice(&coded);
             }
-            _ => self.waiting.push_back(Piece { end, due, coded: coded.into() }),
+            _ => self.queue.push_back(Chunk { end, due, coded: coded.into() }),
         }
     }
 
     /// Offset behind the text of a chunk, as far as it is known.
-    fn end_of(&self, piece: &Piece) -> u64 {
-        let decoded = self.decoding.as_ref().is_none_or(|decoding| decoding.behind() == 0);
-        if decoded { piece.end.min(self.window.end()) } else { piece.end }
+    fn end_of(&self, chunk: &Chunk) -> u64 {
+        let decoded = self.decoding.as_ref().is_none_or(|decoding| decoding.withheld() == 0);
+        if decoded { chunk.end.min(self.window.end()) } else { chunk.end }
     }
 
     /// Releases whole lines, and chunks whose delay is over.
     fn release(&mut self) -> Result<Option<Bytes>, BodyError> {
         let now = Instant::now();
-        let in_time = self.waiting.iter().take_while(|piece| piece.due <= now);
-        let in_time = in_time.map(|piece| self.end_of(piece)).filter(|end| *end <= self.window.end()).last();
+        let in_time = self.queue.iter().take_while(|chunk| chunk.due <= now);
+        let in_time = in_time.map(|chunk| self.end_of(chunk)).filter(|end| *end <= self.window.end()).last();
         self.release_to(self.window.line_end().max(in_time.unwrap_or(0)))
     }
 
-    fn release_to(&mut self, place: u64) -> Result<Option<Bytes>, BodyError> {
-        let text = self.window.release(place)?;
+    fn release_to(&mut self, offset: u64) -> Result<Option<Bytes>, BodyError> {
+        let text = self.window.release(offset)?;
         let mut coded = BytesMut::new();
-        while self.waiting.front().is_some_and(|piece| self.end_of(piece) <= place) {
-            coded.extend(self.waiting.pop_front().map(|piece| piece.coded.freeze()));
+        while self.queue.front().is_some_and(|chunk| self.end_of(chunk) <= offset) {
+            coded.extend(self.queue.pop_front().map(|chunk| chunk.coded.freeze()));
         }
-        let piece = if self.decoding.is_some() { coded.freeze() } else { text };
-        Ok((!piece.is_empty()).then_some(piece))
+        let chunk = if self.decoding.is_some() { coded.freeze() } else { text };
+        Ok((!chunk.is_empty()).then_some(chunk))
     }
 
     /// The next release time if nothing more arrives; `None` while the chunk's text is still in the decoder.
     fn due(&self) -> Option<Instant> {
-        let first = self.waiting.front()?;
+        let first = self.queue.front()?;
         (self.end_of(first) <= self.window.end()).then_some(first.due)
     }
 
     /// Scans and releases the rest after the last chunk.
-    fn rest(&mut self) -> Result<Option<Bytes>, BodyError> {
-        if self.decoding.as_ref().is_some_and(|decoding| decoding.behind() > 0) {
-            return Err("the answer broke off".into());
+    fn finish(&mut self) -> Result<Option<Bytes>, BodyError> {
+        if self.decoding.as_ref().is_some_and(|decoding| decoding.withheld() > 0) {
+            return Err("the response ended early".into());
         }
         self.window.scan()?;
         self.release_to(self.window.end())
     }
 
     /// The last frame; trailers are redacted like headers.
-    fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+    fn last_frame(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
             Ok(trailers) => {
-                let credential = self.window.judge.credential.as_ref();
-                let clean = credential.and_then(|credential| without_secrets(&trailers, credential));
-                Frame::trailers(clean.unwrap_or(trailers))
+                let credential = self.window.context.credential.as_ref();
+                let redacted = credential.and_then(|credential| redact_headers_for(&trailers, credential));
+                Frame::trailers(redacted.unwrap_or(trailers))
             }
             Err(frame) => frame,
         }))
     }
 
-    fn broken(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         (self.body, self.next, self.last) = (None, None, None);
-        self.waiting.clear();
+        self.queue.clear();
         self.window.released = self.window.end();
         Poll::Ready(Some(Err(error)))
     }
 
     /// Bytes that were received and not released.
-    fn waiting_bytes(&self) -> u64 {
+    fn withheld_bytes(&self) -> u64 {
         match self.decoding {
-            Some(_) => self.waiting.iter().map(|piece| piece.coded.len() as u64).sum(),
+            Some(_) => self.queue.iter().map(|chunk| chunk.coded.len() as u64).sum(),
             None => self.window.end() - self.window.released,
         }
     }
@@ -374,8 +376,8 @@ impl HttpBody for StreamingScan {
             };
             let outcome = match frame {
                 Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
-                    let Ok(piece) = frame.into_data() else { continue };
-                    this.take(piece)
+                    let Ok(chunk) = frame.into_data() else { continue };
+                    this.take(chunk)
                 }
                 Poll::Ready(Some(other)) => {
                     (this.body, this.last) = (None, Some(other));
@@ -383,8 +385,8 @@ impl HttpBody for StreamingScan {
                 }
                 Poll::Ready(None) => {
                     this.body = None;
-                    match this.rest() {
-                        Ok(None) => return Poll::Ready(this.end()),
+                    match this.finish() {
+                        Ok(None) => return Poll::Ready(this.last_frame()),
                         other => other,
                     }
                 }
@@ -398,15 +400,15 @@ impl HttpBody for StreamingScan {
                 }
             };
             match outcome {
-                Ok(Some(piece)) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Ok(Some(chunk)) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
                 Ok(None) => {}
-                Err(error) => return this.broken(error),
+                Err(error) => return this.fail(error),
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.waiting_bytes() == 0
+        self.withheld_bytes() == 0
             && self.next.is_none()
             && self.last.is_none()
             && self.body.as_ref().is_none_or(HttpBody::is_end_stream)
@@ -418,12 +420,12 @@ impl HttpBody for StreamingScan {
             return SizeHint::default();
         }
         // A mask is as long as the secret, so upstream's Content-Length stays true.
-        let waiting = self.waiting_bytes() + self.next.as_ref().map_or(0, data_length);
+        let withheld = self.withheld_bytes() + self.next.as_ref().map_or(0, data_length);
         let rest = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint);
         let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower() + waiting);
+        hint.set_lower(rest.lower() + withheld);
         if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + waiting);
+            hint.set_upper(upper + withheld);
         }
         hint
     }
@@ -437,10 +439,10 @@ fn data_length(frame: &Result<Frame<Bytes>, BodyError>) -> u64 {
 fn mask(secret: &mut [u8]) {
     let mut escaped = false;
     for byte in secret {
-        let built =
+        let is_syntax =
             !escaped && matches!(byte, b'"' | b',' | b':' | b'{' | b'}' | b'[' | b']' | b'\n' | b'\r');
         escaped = *byte == b'\\' && !escaped;
-        if !built {
+        if !is_syntax {
             *byte = b'*';
         }
     }

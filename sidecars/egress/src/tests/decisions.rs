@@ -4,7 +4,7 @@ use bottle_contract::decide::Reason;
 use bottle_contract::session::bundle::LogLevel;
 use bottle_test_support::upstream::Site;
 
-use super::fixture::{AUTH, ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
 const URL: &str = "https://api.example.com/v1/models?limit=2";
 
@@ -39,12 +39,12 @@ async fn a_denial_has_the_same_id_in_the_response_and_for_the_keeper() {
     assert_eq!(answer.status(), 403);
     assert!(answer.text().starts_with("HTTP/1.1 200"), "CONNECT is answered 200");
     let body = answer.json();
-    let told = proxy.refusal().await;
+    let denial = proxy.denial().await;
     assert_eq!(body["reason"], "host-not-allowed");
-    assert_eq!(body["id"], told.id.as_str());
-    assert_eq!(told.reason, Reason::HostNotAllowed);
-    assert_eq!((told.host.as_str(), told.port), ("evil.example.org", 443));
-    assert_eq!((told.method.as_str(), told.path.as_str()), ("POST", "/drop"));
+    assert_eq!(body["id"], denial.id.as_str());
+    assert_eq!(denial.reason, Reason::HostNotAllowed);
+    assert_eq!((denial.host.as_str(), denial.port), ("evil.example.org", 443));
+    assert_eq!((denial.method.as_str(), denial.path.as_str()), ("POST", "/drop"));
     assert!(proxy.site.visits().is_empty());
 }
 
@@ -62,7 +62,7 @@ async fn denies_requests_whose_host_names_disagree() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forwards_the_path_that_was_decided_on() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}], methods: [GET]}]";
-    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: matches, ..FixtureOptions::default() }).await;
     let get = |path: &str| vec!["--path-as-is".to_owned(), format!("https://{SITE}{path}")];
     for (path, reason) in [
         ("/v1/../admin", "request-not-allowed"),
@@ -84,11 +84,11 @@ async fn forwards_the_path_that_was_decided_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connection_header_removes_no_decided_or_injected_header() {
     let matches = "matches: [{headers: [{name: x-env, value: dev}]}]";
-    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: matches, ..FixtureOptions::default() }).await;
     let answer = proxy.curl(&["--http1.1", "-H", "X-Env: dev", "-H", "Connection: x-env", URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"));
     assert!(proxy.site.visits().is_empty());
-    let proxy = ProxyFixture::with(Wanted { route: AUTH, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: AUTH, ..FixtureOptions::default() }).await;
     assert_eq!(proxy.curl(&["--http1.1", "-H", "Connection: authorization", URL]).await.status(), 200);
     let visit = proxy.site.visits().pop().expect("a visit");
     assert!(visit.header("authorization").is_some_and(|value| value.contains(REAL)));
@@ -97,7 +97,8 @@ async fn connection_header_removes_no_decided_or_injected_header() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forwards_plain_http_on_port_80_if_the_route_allows_it() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
-    let proxy = ProxyFixture::with(Wanted { site, route: "ports: [80]", ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { site, route: "ports: [80]", ..FixtureOptions::default() }).await;
     for answer in [
         proxy.curl(&["http://api.example.com/a"]).await,
         proxy.curl_transparent(&["http://api.example.com/a"]).await,
@@ -124,9 +125,10 @@ async fn lists_its_routes() {
 async fn full_log_omits_the_credential() {
     let route =
         "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_detectors: false, inbound_detectors: false}";
-    let proxy = ProxyFixture::with(Wanted { route, log: LogLevel::Full, ..Wanted::default() }).await;
-    let said = format!("leak {REAL} here");
-    assert_eq!(proxy.curl(&["-d", &said, "-H", "X-Note: hello", URL]).await.status(), 200);
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route, log: LogLevel::Full, ..FixtureOptions::default() }).await;
+    let body_text = format!("leak {REAL} here");
+    assert_eq!(proxy.curl(&["-d", &body_text, "-H", "X-Note: hello", URL]).await.status(), 200);
     let path = proxy.folder.path().join("egress.jsonl");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let line = loop {
@@ -151,7 +153,7 @@ async fn denies_forge_api_writes_to_a_gated_repository() {
     let route = "matches: [{methods: [GET, POST, PUT]}, {methods: [PUT], paths: [{type: prefix, value: \
                  /repos/o/docs/contents}]}]";
     let more_routes = "forges: [example.com]\n";
-    let proxy = ProxyFixture::with(Wanted { route, more_routes, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, more_routes, ..FixtureOptions::default() }).await;
     let passing = |path: &str| matches!(path, "/repos/o/r/issues" | "/repos/o/docs/contents/a");
     for version in ["--http1.1", "--http2"] {
         for (method, path) in [
@@ -166,7 +168,7 @@ async fn denies_forge_api_writes_to_a_gated_repository() {
             let answer = proxy.curl(&[version, "-X", method, "-d", "{}", &url]).await;
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
             assert!(answer.json()["sentence"].as_str().is_some_and(|text| text.contains("Push instead")));
-            assert_eq!(proxy.refusal().await.reason, Reason::UseGitGate);
+            assert_eq!(proxy.denial().await.reason, Reason::UseGitGate);
         }
         assert!(
             proxy.site.visits().iter().all(|visit| visit.method == "GET" || passing(&visit.path)),

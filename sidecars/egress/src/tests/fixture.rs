@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, UnixStream};
 
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
-use crate::test_proxy::{self, Opened};
+use crate::test_proxy::{self, TestProxy};
 
 /// The host of most tests; no name server resolves it, every route to it sets `connect_to`.
 pub(super) const SITE: &str = "api.example.com";
@@ -39,7 +39,7 @@ pub(super) struct ProxyFixture {
 }
 
 /// Options of a fixture.
-pub(super) struct Wanted {
+pub(super) struct FixtureOptions {
     pub(super) site: Site,
     /// Further keys of the first route, as YAML.
     pub(super) route: &'static str,
@@ -50,7 +50,7 @@ pub(super) struct Wanted {
     pub(super) lock_after: Option<usize>,
 }
 
-impl Default for Wanted {
+impl Default for FixtureOptions {
     fn default() -> Self {
         Self {
             site: Site::named(&[SITE]),
@@ -66,26 +66,26 @@ impl Default for Wanted {
 impl ProxyFixture {
     /// A proxy with one route to the fake site, which injects a credential.
     pub(super) async fn open() -> Self {
-        Self::with(Wanted { route: AUTH, ..Wanted::default() }).await
+        Self::with(FixtureOptions { route: AUTH, ..FixtureOptions::default() }).await
     }
 
     /// A proxy with these options.
-    pub(super) async fn with(wanted: Wanted) -> Self {
-        let site = Upstream::start_site(&wanted.site).expect("fake site");
+    pub(super) async fn with(options: FixtureOptions) -> Self {
+        let site = Upstream::start_site(&options.site).expect("fake site");
         let port = site.address().port();
-        let yaml = routes(port, wanted.route, wanted.more_routes);
-        let mut provision = provision(yaml, site.ca_pem(), wanted.log);
-        (wanted.change)(&mut provision);
-        Self::around(Opened::locking(provision, wanted.lock_after).await, site).await
+        let yaml = routes(port, options.route, options.more_routes);
+        let mut provision = provision(yaml, site.ca_pem(), options.log);
+        (options.change)(&mut provision);
+        Self::from_test_proxy(TestProxy::with_lockout(provision, options.lock_after).await, site).await
     }
 
     /// A proxy with these routes only, to sites that `roots` certify.
-    pub(super) async fn of_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
-        Self::of_routes_locking(roots, yaml, change, None).await
+    pub(super) async fn with_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
+        Self::with_routes_locking(roots, yaml, change, None).await
     }
 
     /// As [`Self::of_routes`], with a lockout after `lock_after` hits.
-    pub(super) async fn of_routes_locking(
+    pub(super) async fn with_routes_locking(
         roots: &str,
         yaml: String,
         change: fn(&mut Provision),
@@ -94,27 +94,31 @@ impl ProxyFixture {
         let mut provision = provision(yaml, roots, LogLevel::Off);
         change(&mut provision);
         let site = Upstream::start(&[SITE]).expect("fake site");
-        Self::around(Opened::locking(provision, lock_after).await, site).await
+        Self::from_test_proxy(TestProxy::with_lockout(provision, lock_after).await, site).await
     }
 
-    async fn over(self, provision: Provision) -> Self {
-        Self::provisioned(provision, self.site).await
+    async fn reprovision(self, provision: Provision) -> Self {
+        Self::reprovision_with(provision, self.site).await
     }
 
     /// A proxy with these routes that resolves names with `server` only.
-    pub(super) async fn resolving(yaml: String, server: SocketAddr, change: fn(&mut Provision)) -> Self {
+    pub(super) async fn with_name_server(
+        yaml: String,
+        server: SocketAddr,
+        change: fn(&mut Provision),
+    ) -> Self {
         let site = Upstream::start(&[SITE]).expect("fake site");
         let mut provision = provision(yaml, site.ca_pem(), LogLevel::Off);
         change(&mut provision);
-        Self::around(Opened::resolving(provision, server).await, site).await
+        Self::from_test_proxy(TestProxy::with_name_server(provision, server).await, site).await
     }
 
-    async fn provisioned(provision: Provision, site: Upstream) -> Self {
-        Self::around(Opened::with(provision).await, site).await
+    async fn reprovision_with(provision: Provision, site: Upstream) -> Self {
+        Self::from_test_proxy(TestProxy::with(provision).await, site).await
     }
 
-    async fn around(opened: Opened, site: Upstream) -> Self {
-        let Opened { egress, backlog, questions, folder } = opened;
+    async fn from_test_proxy(test_proxy: TestProxy, site: Upstream) -> Self {
+        let TestProxy { egress, backlog, questions, folder } = test_proxy;
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
             relay(folder.path().join(HTTP_PORT.to_string())).await,
@@ -126,12 +130,12 @@ impl ProxyFixture {
 
     /// The same proxy with other roots and a route to another local port.
     pub(super) async fn reopened(proxy: Self, roots: &str, port: u16) -> Self {
-        proxy.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
+        proxy.reprovision(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
     /// As [`Self::reopened`], with further keys of the route, and with the log on.
-    pub(super) async fn watched(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
-        proxy.over(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
+    pub(super) async fn reopened_with_log(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
+        proxy.reprovision(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
     }
 
     /// The lines of the log, once there are at least `lines`.
@@ -149,11 +153,11 @@ impl ProxyFixture {
     }
 
     /// The same proxy behind a corporate proxy, the only path to the site.
-    pub(super) async fn behind(proxy: Self, corporate: &str) -> Self {
+    pub(super) async fn behind_corporate_proxy(proxy: Self, corporate: &str) -> Self {
         let yaml = format!("routes:\n- host: {SITE}\n");
         let mut provision = provision(yaml, proxy.site.ca_pem(), LogLevel::Off);
         provision.upstream_proxy = Some(corporate.into());
-        proxy.over(provision).await
+        proxy.reprovision(provision).await
     }
 
     /// The file of the CA certificate that clients trust.
@@ -180,12 +184,12 @@ impl ProxyFixture {
     }
 
     /// Runs curl with the connection options `way`.
-    pub(super) async fn run_curl(&self, way: &[&str], arguments: &[&str]) -> Curl {
+    pub(super) async fn run_curl(&self, connection: &[&str], arguments: &[&str]) -> Curl {
         let output = tokio::process::Command::new("curl")
             .env_clear()
             .args(["--silent", "--show-error", "--max-time", "20", "--dump-header", "-", "--cacert"])
             .arg(self.ca())
-            .args(way)
+            .args(connection)
             .args(arguments)
             .output()
             .await
@@ -194,7 +198,7 @@ impl ProxyFixture {
     }
 
     /// The next denial that the keeper would receive.
-    pub(super) async fn refusal(&self) -> Refused {
+    pub(super) async fn denial(&self) -> Refused {
         match self.backlog.next().await {
             BundleEvent::Refused(refused) => refused,
             other => panic!("{other:?} is no refusal"),
@@ -316,7 +320,7 @@ impl Curl {
 
 /// A TLS client that trusts the bottle's authority.
 pub(super) fn trusting(egress: &Egress, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
-    let trust = crate::upstream::trust::Trust::in_roots(&egress.leaves.authority_certificate());
+    let trust = crate::upstream::trust::Trust::from_roots(&egress.leaves.authority_certificate());
     let mut config = (*trust.expect("trust").http1).clone();
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::new(config).into()

@@ -48,7 +48,7 @@ async fn reads_a_split_client_hello_whole() {
 }
 
 /// The proxy's response to `bytes` on `port`, until it closes.
-async fn say(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
+async fn send(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = proxy.connect(port).await;
     // The proxy may close before it has read everything.
     let _ = socket.write_all(bytes).await;
@@ -71,12 +71,12 @@ async fn closes_connections_that_are_neither_tls_nor_http() {
         (80, b"\x00\x00\x00\x00"),
         (443, &endless_hello),
     ] {
-        let answer = say(&proxy, port, bytes).await;
+        let answer = send(&proxy, port, bytes).await;
         // A TLS alert is the longest response.
         assert!(answer.is_empty() || answer.first() == Some(&0x15), "{port}: {answer:?}");
     }
     let inside = b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nSSH-2.0-x\r\n";
-    let answer = String::from_utf8_lossy(&say(&proxy, 9099, inside).await).into_owned();
+    let answer = String::from_utf8_lossy(&send(&proxy, 9099, inside).await).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n"), "{answer}");
     assert!(proxy.site.visits().is_empty());
 }
@@ -92,7 +92,7 @@ async fn denies_ambiguous_requests() {
         "GET / HTTP/1.1\r\nHost : api.example.com\r\n\r\n",
     ] {
         let head = head.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
-        let answer = String::from_utf8_lossy(&say(&proxy, 80, head.as_bytes()).await).into_owned();
+        let answer = String::from_utf8_lossy(&send(&proxy, 80, head.as_bytes()).await).into_owned();
         assert!(answer.starts_with("HTTP/1.1 4"), "{head}: {answer}");
     }
     assert!(proxy.site.visits().is_empty());
@@ -105,7 +105,7 @@ async fn bounds_the_number_and_size_of_headers() {
     let long = format!("A: {}\r\n", "b".repeat(bounds::HEADER_BYTES));
     for headers in [long, many] {
         let head = format!("GET / HTTP/1.1\r\nHost: api.example.com\r\n{headers}\r\n");
-        let answer = String::from_utf8_lossy(&say(&proxy, 80, head.as_bytes()).await).into_owned();
+        let answer = String::from_utf8_lossy(&send(&proxy, 80, head.as_bytes()).await).into_owned();
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     }
 }
@@ -134,11 +134,11 @@ async fn queues_a_flood_of_connections() {
     bottle_harden::process::allow_files(4096).expect("file limit");
     let proxy = ProxyFixture::open().await;
     // Each listener takes one permit for the connection that it accepts next.
-    let mut held = Vec::new();
+    let mut open = Vec::new();
     for _ in 0..bounds::CONNECTIONS {
         let mut socket = proxy.connect(80).await;
         socket.write_all(b"G").await.expect("write");
-        held.push(socket);
+        open.push(socket);
     }
     let ask = b"GET /allowlist HTTP/1.1\r\nHost: _egress.local\r\nConnection: close\r\n\r\n";
     let mut late = proxy.connect(80).await;
@@ -146,7 +146,7 @@ async fn queues_a_flood_of_connections() {
     let mut answer = [0; 12];
     let early = timeout(Duration::from_millis(300), late.read_exact(&mut answer)).await;
     assert!(early.is_err(), "the flood did not fill the proxy");
-    held.clear();
+    open.clear();
     timeout(Duration::from_secs(5), late.read_exact(&mut answer)).await.expect("a place").expect("read");
     assert_eq!(&answer, b"HTTP/1.1 200");
 }

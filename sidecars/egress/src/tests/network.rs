@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::fixture::{AUTH, Curl, ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, Curl, FixtureOptions, ProxyFixture, REAL, SITE};
 use crate::bounds::HELLO_WITHIN;
 use crate::listener::serve;
 use bottle_daemon::ListenerConfig;
@@ -23,7 +23,7 @@ const ASK: &[u8] =
 
 /// A proxy that listens at `address` too, or `None` where this user may not bind its ports.
 async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
-    let wanted = Wanted { route: AUTH, ..Wanted::default() };
+    let wanted = FixtureOptions { route: AUTH, ..FixtureOptions::default() };
     let fixture = ProxyFixture::with(wanted).await;
     match serve::open(&fixture.egress, &ListenerConfig::Network { address, bottle: BOTTLE }).await {
         Ok(()) => Some(fixture),
@@ -92,18 +92,19 @@ async fn serves_only_the_bottle() {
     connection.read_exact(&mut answer).await.expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 403");
 
-    let asking = async |from: Ipv4Addr| {
+    let query = async |from: Ipv4Addr| {
         let socket = UdpSocket::bind((from, 0)).await.expect("bind");
         socket.connect((address, DNS_PORT)).await.expect("connect");
         socket.send(&vec![0xff; MAX_QUERY + 1]).await.expect("send");
         socket.send(ASK).await.expect("send");
         socket
     };
-    let (unheard, heard) = (asking(stranger).await, asking(BOTTLE).await);
+    let (stranger_socket, received) = (query(stranger).await, query(BOTTLE).await);
     let mut answer = [0; 512];
-    let length = timeout(HELLO_WITHIN, heard.recv(&mut answer)).await.expect("in time").expect("an answer");
+    let length =
+        timeout(HELLO_WITHIN, received.recv(&mut answer)).await.expect("in time").expect("an answer");
     assert!(answer[..length].starts_with(b"\x12\x34") && answer[..length].ends_with(&address.octets()));
-    assert!(unheard.try_recv(&mut answer).is_err(), "the stranger was answered");
+    assert!(stranger_socket.try_recv(&mut answer).is_err(), "the stranger was answered");
 }
 
 #[tokio::test]

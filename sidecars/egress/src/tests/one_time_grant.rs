@@ -5,7 +5,7 @@ use bottle_contract::session::bundle::BundleEvent;
 use http::StatusCode;
 
 use super::client::{self, get2};
-use super::fixture::{ProxyFixture, SITE, Wanted};
+use super::fixture::{FixtureOptions, ProxyFixture, SITE};
 
 const READS: &str = "matches: [{methods: [GET], paths: [{type: prefix, value: /v1}]}]";
 const JOBS: &str =
@@ -17,7 +17,7 @@ async fn proxy() -> ProxyFixture {
     let change = |provision: &mut bottle_contract::session::bundle::Provision| {
         provision.canary = Some(CANARY.into());
     };
-    ProxyFixture::with(Wanted { route: READS, change, ..Wanted::default() }).await
+    ProxyFixture::with(FixtureOptions { route: READS, change, ..FixtureOptions::default() }).await
 }
 
 async fn post(proxy: &ProxyFixture, body: &str) -> u16 {

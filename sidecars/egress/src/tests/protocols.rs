@@ -13,13 +13,13 @@ use hyper::body::Frame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::client::{get, get2, http1, http2, no_body, read, tunnel};
-use super::fixture::{ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{FixtureOptions, ProxyFixture, REAL, SITE};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_side_uses_its_own_http_version() {
     for (alpn, upstream) in [(Alpn::Both, "HTTP/2.0"), (Alpn::Http1, "HTTP/1.1")] {
         let site = Site { alpn, ..Site::named(&[SITE]) };
-        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
         let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/a")).await.expect("answer");
         assert_eq!((answer.version(), answer.status()), (Version::HTTP_11, StatusCode::OK));
         let answer = http2(&proxy, SITE).await.send_request(get2(SITE, "/b")).await.expect("answer");
@@ -32,7 +32,7 @@ async fn each_side_uses_its_own_http_version() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decides_each_request_of_a_kept_alive_connection() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}]}]";
-    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: matches, ..FixtureOptions::default() }).await;
     let mut sender = http1(&proxy, SITE).await;
     for (path, expected) in [("/v1/a", 200), ("/v2/a", 403), ("/v1/b", 200), ("/v1/../x", 403)] {
         sender.ready().await.expect("kept alive");
@@ -104,14 +104,15 @@ async fn upgrades_only_after_upstream_does() {
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/status/404"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 404));
-    let proxy = ProxyFixture::with(Wanted { route: "websocket: refuse", ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route: "websocket: refuse", ..FixtureOptions::default() }).await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
     assert!(proxy.site.visits().is_empty());
     // The fallback is not reported: the next denial is the first event.
     proxy.curl(&["https://other.example.com/"]).await;
-    assert_eq!(proxy.refusal().await.host, "other.example.com");
+    assert_eq!(proxy.denial().await.host, "other.example.com");
 }
 
 /// The route for codex allows POSTs only; its initial WebSocket attempt receives the response on which codex falls
@@ -120,7 +121,7 @@ async fn upgrades_only_after_upstream_does() {
 async fn answers_an_unmatched_websocket_with_426() {
     let route =
         "websocket: refuse\n  matches: [{methods: [POST], paths: [{type: exact, value: /v1/responses}]}]";
-    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/v1/responses"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));

@@ -36,7 +36,7 @@ const AGENTS: usize = 4;
 /// Default of `BOTTLE_SOAK_REQUESTS`.
 const REQUESTS: usize = 200_000;
 /// Requests that wait for a user, over all bottles.
-const HELD: usize = 50;
+const WAITING: usize = 50;
 /// Bytes that the process may grow by, from the warm state to the end.
 const GROWTH: u64 = 48 << 20;
 
@@ -71,9 +71,9 @@ async fn a_day_of_several_bottles() {
         bottles.push(Arc::new(bottle(&authority, site.address().port()).await));
     }
     let (decide, decided) = watch::channel(false);
-    let mut held = Vec::new();
-    for (at, bottle) in (0..HELD).zip(bottles.iter().cycle()) {
-        held.push(tokio::spawn(held_request(Arc::clone(bottle), at)));
+    let mut waiting = Vec::new();
+    for (at, bottle) in (0..WAITING).zip(bottles.iter().cycle()) {
+        waiting.push(tokio::spawn(waiting_request(Arc::clone(bottle), at)));
     }
     for bottle in &bottles {
         user_after(&bottle.proxy, Status::Approved, decided.clone()).await;
@@ -97,9 +97,9 @@ async fn a_day_of_several_bottles() {
     }
     let (end, files_at_end) = (resident(), descriptors());
     let took = begun.elapsed();
-    assert!(held.iter().all(|request| !request.is_finished()), "one that waits for a user did not wait");
+    assert!(waiting.iter().all(|request| !request.is_finished()), "one that waits for a user did not wait");
     decide.send_replace(true);
-    for request in held {
+    for request in waiting {
         assert_eq!(request.await.expect("a held request"), StatusCode::OK);
     }
     for bottle in &bottles {
@@ -109,9 +109,9 @@ async fn a_day_of_several_bottles() {
     let grown = end.saturating_sub(warm);
     assert!(grown < GROWTH, "{} MiB more in memory than when it was warm", grown >> 20);
     assert!(files_at_end <= files + 64, "{files} descriptors were open, now {files_at_end}");
-    let model: u64 = bottles.iter().map(|bottle| bottle.answered.load(Ordering::SeqCst)).sum();
-    say(&format!(
-        "{requests} requests in {:.0} s, {HELD} held meanwhile, {model} answers of models counted once; memory {} MiB \
+    let model_responses: u64 = bottles.iter().map(|bottle| bottle.answered.load(Ordering::SeqCst)).sum();
+    print(&format!(
+        "{requests} requests in {:.0} s, {WAITING} held meanwhile, {model_responses} answers of models counted once; memory {} MiB \
          when warm, {} at the end",
         took.as_secs_f64(),
         warm >> 20,
@@ -120,19 +120,19 @@ async fn a_day_of_several_bottles() {
 }
 
 fn wanted() -> usize {
-    let said = std::env::var("BOTTLE_SOAK_REQUESTS").ok();
-    said.map_or(REQUESTS, |said| said.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
+    let value = std::env::var("BOTTLE_SOAK_REQUESTS").ok();
+    value.map_or(REQUESTS, |value| value.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
 /// Prints to the real standard error, which passing tests show too.
 #[allow(clippy::print_stderr, reason = "what was measured is told")]
-fn say(line: &str) {
+fn print(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 async fn bottle(authority: &Authority, port: u16) -> Bottle {
-    let proxy = ProxyFixture::of_routes(authority.pem(), routes(port, true), |provision| {
+    let proxy = ProxyFixture::with_routes(authority.pem(), routes(port, true), |provision| {
         provision.ask_seconds = Some(3600);
         provision.known_secrets = vec![KNOWN.into()];
     })
@@ -190,7 +190,7 @@ async fn answer(request: Request<Incoming>) -> Response<SiteBody> {
 }
 
 /// One of the fifty waiting requests, with a token of its own.
-async fn held_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
+async fn waiting_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     let mut client = client::http1(&bottle.proxy, ASKING).await;
     let token = format!("glpat-Xk3Vw9QzR7tYp2LmN{at:03}");
     let request = post1(ASKING, "/post", format!("token = {token}"));
@@ -305,8 +305,8 @@ impl Agent {
     async fn site(&mut self, request: Request<TestBody>, status: StatusCode, why: Option<&str>) {
         let asked = request.uri().clone();
         let answer = self.site.send_request(request).await.expect("answered");
-        let said = reason(&answer);
-        assert_eq!((read(answer).await.0, said.as_deref()), (status, why), "{asked}");
+        let value = reason(&answer);
+        assert_eq!((read(answer).await.0, value.as_deref()), (status, why), "{asked}");
     }
 }
 

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 
 use super::client::{get, get2, http1, http2, read};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_server_sent_events_one_by_one() {
@@ -47,8 +47,12 @@ async fn scans_a_response_in_single_bytes_in_batches() {
         Some(Response::builder().header("content-type", "text/event-stream").body(body).expect("answer"))
     });
     let site = Server::start(0, Some(tls), answer).expect("server");
-    let proxy =
-        ProxyFixture::watched(ProxyFixture::open().await, authority.pem(), site.address().port(), AUTH);
+    let proxy = ProxyFixture::reopened_with_log(
+        ProxyFixture::open().await,
+        authority.pem(),
+        site.address().port(),
+        AUTH,
+    );
     let mut answer = http1(&proxy.await, SITE).await.send_request(get(SITE, "/")).await.expect("answer");
     let (mut length, mut pieces) = (0, 0);
     while let Some(frame) = answer.frame().await {
@@ -98,7 +102,7 @@ async fn a_denied_upload_receives_the_response_on_a_live_connection() {
 async fn reports_a_truncated_response() {
     // Over HTTP/2 a reset may overtake data that was sent before it.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
-    let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
     // Nothing of a short response is released yet, so it can be replaced by an error.
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
     assert_eq!(answer.status(), 502);

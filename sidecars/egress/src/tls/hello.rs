@@ -18,7 +18,7 @@ use crate::listener::io::ClientIo;
 const TLS_HANDSHAKE: u8 = 0x16;
 
 /// The protocol of a connection.
-pub(crate) enum Opening {
+pub(crate) enum Protocol {
     /// TLS, with its `ClientHello`.
     Tls(Box<Hello>),
     /// Probably HTTP/1; no byte is consumed.
@@ -37,17 +37,17 @@ pub(crate) struct Hello {
 ///
 /// # Errors
 /// The bytes are neither TLS nor HTTP, too slow, too long or truncated. The caller closes the connection.
-pub(crate) async fn read(mut io: ClientIo) -> io::Result<Opening> {
-    let opening = async {
+pub(crate) async fn read(mut io: ClientIo) -> io::Result<Protocol> {
+    let detected = async {
         match io.peek().await? {
-            Some(TLS_HANDSHAKE) => Ok(Opening::Tls(Box::new(Hello::read(io).await?))),
+            Some(TLS_HANDSHAKE) => Ok(Protocol::Tls(Box::new(Hello::read(io).await?))),
             // Every method is a word of capital letters.
-            Some(first) if first.is_ascii_uppercase() => Ok(Opening::Http(io)),
+            Some(first) if first.is_ascii_uppercase() => Ok(Protocol::Http(io)),
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "neither TLS nor HTTP")),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    timeout(bounds::HELLO_WITHIN, opening).await?
+    timeout(bounds::HELLO_WITHIN, detected).await?
 }
 
 impl Hello {
@@ -63,7 +63,7 @@ impl Hello {
     ///
     /// # Errors
     /// Handshake errors, and [`bounds::HANDSHAKE_WITHIN`].
-    pub(crate) async fn open(
+    pub(crate) async fn terminate(
         self,
         config: std::sync::Arc<rustls::ServerConfig>,
     ) -> io::Result<tokio_rustls::server::TlsStream<ClientIo>> {
@@ -71,7 +71,7 @@ impl Hello {
     }
 
     /// Does not terminate the TLS: returns the connection with the `ClientHello` unread.
-    pub(crate) fn unopened(self) -> ClientIo {
+    pub(crate) fn into_passthrough(self) -> ClientIo {
         let mut io = self.start.io;
         io.put_back(self.bytes);
         io

@@ -50,17 +50,17 @@ impl CorporateProxy {
     /// # Errors
     /// A message with the proxy's status, or why there is none.
     pub(crate) async fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), String> {
-        let mut ask = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+        let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
         if let Some(authorization) = &self.authorization {
-            ask.push_str("Proxy-Authorization: Basic ");
-            ask.push_str(authorization.expose());
-            ask.push_str("\r\n");
+            request.push_str("Proxy-Authorization: Basic ");
+            request.push_str(authorization.expose());
+            request.push_str("\r\n");
         }
-        ask.push_str("\r\n");
-        let ask = Secret::new(ask);
+        request.push_str("\r\n");
+        let request = Secret::new(request);
         let exchange = async {
-            stream.write_all(ask.expose().as_bytes()).await?;
-            answer_head(stream).await
+            stream.write_all(request.expose().as_bytes()).await?;
+            read_head(stream).await
         };
         let head = timeout(bounds::CONNECT_WITHIN, exchange)
             .await
@@ -80,7 +80,7 @@ fn basic(userinfo: &str) -> Secret {
 }
 
 /// Reads up to the blank line and no byte further: the bytes after it belong to the tunnel.
-async fn answer_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+async fn read_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == bounds::PROXY_ANSWER_BYTES {

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::corporate_proxy::CorporateProxy;
-use super::names::Names;
+use super::resolver::HostResolver;
 use super::{Target, UpstreamError};
 use crate::bounds;
 
@@ -26,7 +26,7 @@ pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
 /// Opens connections to targets.
 pub(crate) struct Dialer {
     /// Resolves names.
-    pub(crate) names: Names,
+    pub(crate) resolver: HostResolver,
     /// Every address of the host.
     pub(crate) host_addresses: Vec<IpAddr>,
     /// The address of the user's machine as seen from this process; `None` means loopback.
@@ -45,7 +45,7 @@ impl Dialer {
         target: &Target,
         tls: &Arc<ClientConfig>,
     ) -> Result<UpstreamIo, UpstreamError> {
-        let tcp = self.tcp(target).await?;
+        let tcp = self.connect_tcp(target).await?;
         if !target.tls {
             return Ok(Either::Left(tcp));
         }
@@ -66,51 +66,55 @@ impl Dialer {
     ///
     /// # Errors
     /// [`UpstreamError`] naming the failed step.
-    pub(crate) async fn tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
+    pub(crate) async fn connect_tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
-        if let Some((place, port)) = &target.connect_to {
-            let addresses = self.explicit(place).await;
+        if let Some((connect_host, port)) = &target.connect_to {
+            let addresses = self.resolve_explicit(connect_host).await;
             let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
             return connect(host, &addresses, *port).await;
         }
         if let Some(proxy) = &self.proxy {
-            return self.through(proxy, target).await;
+            return self.dial_through_proxy(proxy, target).await;
         }
         let addresses = match literal(host) {
             Some(address) => vec![address],
-            None => self.names.look_up(host).await.map_err(|why| UpstreamError::unreachable(host, why))?,
+            None => self.resolver.look_up(host).await.map_err(|why| UpstreamError::unreachable(host, why))?,
         };
-        self.permit(target, &addresses)?;
+        self.check_addresses(target, &addresses)?;
         connect(host, &addresses, target.port).await
     }
 
-    async fn through(&self, proxy: &CorporateProxy, target: &Target) -> Result<TcpStream, UpstreamError> {
+    async fn dial_through_proxy(
+        &self,
+        proxy: &CorporateProxy,
+        target: &Target,
+    ) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
         if let Some(address) = literal(host) {
-            self.permit(target, &[address])?;
+            self.check_addresses(target, &[address])?;
         }
-        let addresses = self.explicit(&proxy.host).await;
+        let addresses = self.resolve_explicit(&proxy.host).await;
         let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
         let mut tcp = connect(host, &addresses, proxy.port).await?;
-        let asked = proxy.connect(&mut tcp, host, target.port).await;
-        asked.map_err(|why| UpstreamError::unreachable(host, why))?;
+        let connected = proxy.connect(&mut tcp, host, target.port).await;
+        connected.map_err(|why| UpstreamError::unreachable(host, why))?;
         Ok(tcp)
     }
 
     /// Resolves a host that the user configured as a destination: no address is forbidden.
-    async fn explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+    async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             return Ok(self.machine.map_or_else(here, |address| vec![address]));
         }
         match literal(host) {
             Some(address) => Ok(vec![address]),
-            None => self.names.look_up(host).await,
+            None => self.resolver.look_up(host).await,
         }
     }
 
     /// Denies the target if any address is forbidden: a name with a public and a private address is suspicious.
-    fn permit(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
+    fn check_addresses(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
         if target.private {
             return Ok(());
         }
@@ -164,7 +168,7 @@ mod tests {
 
     fn dialer() -> Dialer {
         let own = "192.0.2.77".parse().expect("address");
-        Dialer { names: Names::of_this_host(), host_addresses: vec![own], machine: None, proxy: None }
+        Dialer { resolver: HostResolver::from_host(), host_addresses: vec![own], machine: None, proxy: None }
     }
 
     fn target(private: bool) -> Target {
@@ -175,19 +179,19 @@ mod tests {
     fn denies_a_name_with_one_forbidden_address() {
         let addresses: Vec<IpAddr> =
             ["9.9.9.9", "10.0.0.1"].map(|text| text.parse().expect("address")).to_vec();
-        let refused = dialer().permit(&target(false), &addresses).expect_err("a private address");
+        let refused = dialer().check_addresses(&target(false), &addresses).expect_err("a private address");
         assert!(matches!(refused, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
-        assert!(dialer().permit(&target(false), &addresses[..1]).is_ok());
-        assert!(dialer().permit(&target(true), &addresses).is_ok());
+        assert!(dialer().check_addresses(&target(false), &addresses[..1]).is_ok());
+        assert!(dialer().check_addresses(&target(true), &addresses).is_ok());
     }
 
     #[tokio::test]
     async fn resolves_the_users_machine_as_seen_from_the_bundle() {
-        let here = dialer().explicit(OWN_MACHINE).await.expect("addresses");
+        let here = dialer().resolve_explicit(OWN_MACHINE).await.expect("addresses");
         assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
         let machine: IpAddr = "192.0.2.1".parse().expect("address");
         let contained = Dialer { machine: Some(machine), ..dialer() };
-        assert_eq!(contained.explicit(OWN_MACHINE).await, Ok(vec![machine]));
+        assert_eq!(contained.resolve_explicit(OWN_MACHINE).await, Ok(vec![machine]));
     }
 
     #[test]

@@ -18,7 +18,7 @@ type Sent<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 ///
 /// # Errors
 /// A message for the user, with the request if none of it was sent.
-pub(super) async fn in_time<B>(
+pub(super) async fn within_deadline<B>(
     sent: impl Future<Output = Sent<B>>,
 ) -> Result<Response<Incoming>, (String, Option<Request<B>>)> {
     match timeout(bounds::RESPONSE_WITHIN, sent).await {
@@ -31,7 +31,7 @@ pub(super) async fn in_time<B>(
     }
 }
 
-/// The error about a request that cannot be built, in [`in_time`]'s form.
+/// The error about a request that cannot be built, in [`within_deadline`]'s form.
 pub(super) fn unsendable(error: http::Error) -> (String, Option<Request<Body>>) {
     (error.to_string(), None)
 }

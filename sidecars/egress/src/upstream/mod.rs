@@ -10,8 +10,8 @@
 pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
 mod exchange;
-pub(crate) mod names;
 pub(crate) mod pool;
+pub(crate) mod resolver;
 pub(crate) mod trust;
 
 use std::net::IpAddr;

@@ -16,25 +16,25 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::dial::Dialer;
-use super::exchange::{for_http1, for_http2, http1_over, http2_over, in_time, unsendable};
+use super::exchange::{for_http1, for_http2, http1_over, http2_over, unsendable, within_deadline};
 use super::trust::Trust;
 use super::{Target, UpstreamError};
 use crate::bounds;
-use crate::request::body::{Body, Returned, Returning};
+use crate::request::body::{Body, PooledBody, ReturnToPool};
 
 /// Attempts of one request, each on a pooled connection that turns out to be closed.
-const TRIES: usize = 8;
+const MAX_ATTEMPTS: usize = 8;
 
 /// Sends requests upstream: dials, verifies, sends, pools.
 pub(crate) struct Upstream {
     dialer: Dialer,
     trust: Trust,
-    kept: Mutex<HashMap<Target, Kept>>,
+    pooled: Mutex<HashMap<Target, Pooled>>,
 }
 
 /// The pooled connections of one target.
 #[derive(Default)]
-struct Kept {
+struct Pooled {
     /// Idle HTTP/1.1 connections and since when, the latest last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
     /// The shared HTTP/2 connection, dialled once for all waiting requests.
@@ -49,14 +49,14 @@ struct Shared {
 
 /// A connection that is ready for a request, by its ALPN protocol.
 enum Sender {
-    Alone(http1::SendRequest<Body>),
+    Exclusive(http1::SendRequest<Body>),
     Shared(http2::SendRequest<Body>),
 }
 
 impl Upstream {
     /// Connects lazily.
     pub(crate) fn new(dialer: Dialer, trust: Trust) -> Arc<Self> {
-        Arc::new(Self { dialer, trust, kept: Mutex::default() })
+        Arc::new(Self { dialer, trust, pooled: Mutex::default() })
     }
 
     /// The dialer, for connections that carry something other than HTTP.
@@ -66,8 +66,8 @@ impl Upstream {
 
     /// Replaces the resolver.
     #[cfg(test)]
-    pub(crate) fn set_names(&mut self, names: super::names::Names) {
-        self.dialer.names = names;
+    pub(crate) fn set_resolver(&mut self, resolver: super::resolver::HostResolver) {
+        self.dialer.resolver = resolver;
     }
 
     /// Sends `request` to `target` and returns the head of the response.
@@ -80,13 +80,13 @@ impl Upstream {
         self: &Arc<Self>,
         target: &Target,
         mut request: Request<Body>,
-    ) -> Result<Response<Returned>, UpstreamError> {
-        for _ in 0..TRIES {
-            let (sender, kept) = self.sender(target).await?;
+    ) -> Result<Response<PooledBody>, UpstreamError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (sender, pooled) = self.sender(target).await?;
             match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
                 // The server closed a pooled connection meanwhile.
-                Err((_, Some(unsent))) if kept => request = unsent,
+                Err((_, Some(unsent))) if pooled => request = unsent,
                 Err((error, _)) => return Err(UpstreamError::unreachable(&target.host, error)),
             }
         }
@@ -97,7 +97,7 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError`] naming the failed step.
-    pub(crate) async fn send_alone(
+    pub(crate) async fn send_exclusive(
         self: &Arc<Self>,
         target: &Target,
         request: Request<Body>,
@@ -117,14 +117,15 @@ impl Upstream {
 
     /// Drops connections that were idle for too long; a timer calls it.
     pub(crate) fn sweep(&self) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|_, kept| {
-            kept.idle
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        pooled.retain(|_, pooled| {
+            pooled
+                .idle
                 .retain(|(sender, since)| !sender.is_closed() && since.elapsed() < bounds::UPSTREAM_IDLE);
-            if kept.shared.as_ref().is_some_and(|shared| shared.is_idle()) {
-                kept.shared = None;
+            if pooled.shared.as_ref().is_some_and(|shared| shared.is_idle()) {
+                pooled.shared = None;
             }
-            !kept.idle.is_empty() || kept.shared.is_some()
+            !pooled.idle.is_empty() || pooled.shared.is_some()
         });
     }
 
@@ -132,38 +133,38 @@ impl Upstream {
     async fn sender(self: &Arc<Self>, target: &Target) -> Result<(Sender, bool), UpstreamError> {
         loop {
             let shared = {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let kept = kept.entry(target.clone()).or_default();
-                while let Some((sender, since)) = kept.idle.pop() {
+                let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+                let pooled = pooled.entry(target.clone()).or_default();
+                while let Some((sender, since)) = pooled.idle.pop() {
                     if sender.is_ready() && since.elapsed() < bounds::UPSTREAM_IDLE {
-                        return Ok((Sender::Alone(sender), true));
+                        return Ok((Sender::Exclusive(sender), true));
                     }
                 }
-                Arc::clone(kept.shared.get_or_insert_with(Shared::undialled))
+                Arc::clone(pooled.shared.get_or_insert_with(Shared::undialled))
             };
             // Concurrent requests wait for the first connection's ALPN protocol.
-            let mut own = None;
+            let mut exclusive = None;
             let dialled = shared
                 .dialled
                 .get_or_try_init(|| async {
                     Ok(match self.dial(target).await? {
                         Sender::Shared(sender) => Some(sender),
-                        Sender::Alone(sender) => {
-                            own = Some(sender);
+                        Sender::Exclusive(sender) => {
+                            exclusive = Some(sender);
                             None
                         }
                     })
                 })
                 .await?;
-            if let Some(sender) = own {
-                return Ok((Sender::Alone(sender), false));
+            if let Some(sender) = exclusive {
+                return Ok((Sender::Exclusive(sender), false));
             }
             match dialled {
                 Some(sender) if !sender.is_closed() => {
                     *shared.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                     return Ok((Sender::Shared(sender.clone()), true));
                 }
-                Some(_) => self.forget(target, &shared),
+                Some(_) => self.evict(target, &shared),
                 None => return Ok((self.dial(target).await?, false)),
             }
         }
@@ -179,7 +180,7 @@ impl Upstream {
         if http2 {
             http2_over(io).await.map(Sender::Shared).map_err(failed)
         } else {
-            http1_over(io).await.map(Sender::Alone).map_err(failed)
+            http1_over(io).await.map(Sender::Exclusive).map_err(failed)
         }
     }
 
@@ -188,36 +189,37 @@ impl Upstream {
         target: &Target,
         sender: Sender,
         request: Request<Body>,
-    ) -> Result<Response<Returned>, (String, Option<Request<Body>>)> {
+    ) -> Result<Response<PooledBody>, (String, Option<Request<Body>>)> {
         match sender {
-            Sender::Alone(mut sender) => {
+            Sender::Exclusive(mut sender) => {
                 let request = for_http1(request, target).map_err(unsendable)?;
-                let response = in_time(sender.try_send_request(request)).await?;
-                let back = Back { upstream: Arc::clone(self), target: target.clone(), sender };
-                Ok(response.map(|body| Returned::new(body, Returning(Some(back)))))
+                let response = within_deadline(sender.try_send_request(request)).await?;
+                let connection =
+                    PooledConnection { upstream: Arc::clone(self), target: target.clone(), sender };
+                Ok(response.map(|body| PooledBody::new(body, ReturnToPool(Some(connection)))))
             }
             Sender::Shared(mut sender) => {
                 let request = for_http2(request, target).map_err(unsendable)?;
-                let response = in_time(sender.try_send_request(request)).await;
-                Ok(response?.map(|body| Returned::new(body, Returning(None))))
+                let response = within_deadline(sender.try_send_request(request)).await;
+                Ok(response?.map(|body| PooledBody::new(body, ReturnToPool(None))))
             }
         }
     }
 
-    fn keep(&self, target: Target, sender: http1::SendRequest<Body>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = &mut kept.entry(target).or_default().idle;
+    fn put(&self, target: Target, sender: http1::SendRequest<Body>) {
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = &mut pooled.entry(target).or_default().idle;
         if idle.len() < bounds::UPSTREAM_IDLE_CONNECTIONS {
             idle.push((sender, Instant::now()));
         }
     }
 
-    fn forget(&self, target: &Target, closed: &Arc<Shared>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.get_mut(target)
-            && kept.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, closed))
+    fn evict(&self, target: &Target, closed: &Arc<Shared>) {
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pooled) = pooled.get_mut(target)
+            && pooled.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, closed))
         {
-            kept.shared = None;
+            pooled.shared = None;
         }
     }
 }
@@ -235,23 +237,23 @@ impl Shared {
 }
 
 /// An HTTP/1.1 connection in use, which returns to the pool when its response was read to the end.
-pub(crate) struct Back {
+pub(crate) struct PooledConnection {
     upstream: Arc<Upstream>,
     target: Target,
     sender: http1::SendRequest<Body>,
 }
 
-impl Back {
+impl PooledConnection {
     /// Returns the connection to the pool.
-    pub(crate) fn give(mut self) {
+    pub(crate) fn release(mut self) {
         if self.sender.is_ready() {
-            self.upstream.keep(self.target, self.sender);
+            self.upstream.put(self.target, self.sender);
             return;
         }
         // The connection's task decides whether another request may follow.
         tokio::spawn(async move {
             if self.sender.ready().await.is_ok() {
-                self.upstream.keep(self.target, self.sender);
+                self.upstream.put(self.target, self.sender);
             }
         });
     }

@@ -36,7 +36,7 @@ impl Trust {
     ///
     /// # Errors
     /// [`TrustError`]; some unusable certificates in a bundle are accepted, as system stores have them.
-    pub(crate) fn in_roots(pem: &str) -> Result<Self, TrustError> {
+    pub(crate) fn from_roots(pem: &str) -> Result<Self, TrustError> {
         let mut roots = RootCertStore::empty();
         if pem.trim().is_empty() {
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn uses_compiled_in_roots_for_blank_and_rejects_broken_ones() {
-        assert!(Trust::in_roots(" \n").is_ok());
+        assert!(Trust::from_roots(" \n").is_ok());
         let truncated = "-----BEGIN CERTIFICATE-----\nAAAA\n";
-        assert!(matches!(Trust::in_roots(truncated), Err(TrustError::Pem(_))));
-        assert!(matches!(Trust::in_roots("no certificate here"), Err(TrustError::Empty)));
+        assert!(matches!(Trust::from_roots(truncated), Err(TrustError::Pem(_))));
+        assert!(matches!(Trust::from_roots("no certificate here"), Err(TrustError::Empty)));
     }
 }

@@ -8,8 +8,8 @@
 //! A response makes one record: when its last event is read and before the bottle receives it, or when it breaks off,
 //! or when the proxy shuts down. Nothing waits for any of this.
 
-mod counted;
 mod outbox;
+mod tracker;
 
-pub(crate) use counted::Counting;
 pub(crate) use outbox::Outbox;
+pub(crate) use tracker::UsageTracker;

@@ -17,26 +17,26 @@ use bottle_contract::usage::{Usage, WAITING_FILE};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::counted::Open;
+use super::tracker::PendingUsage;
 use crate::bounds;
 use crate::report::backlog::Backlog;
 
 /// The pending usage records, in memory and on disk.
 pub(crate) struct Outbox {
     path: PathBuf,
-    waiting: Mutex<Waiting>,
+    pending: Mutex<Pending>,
     /// Number of pending records.
     count: watch::Sender<usize>,
     /// Number of connected keepers.
-    listeners: watch::Sender<usize>,
+    keepers: watch::Sender<usize>,
     /// Responses in flight.
-    open: Mutex<Vec<Weak<Open>>>,
+    in_flight: Mutex<Vec<Weak<PendingUsage>>>,
     /// Receives the count of dropped records.
     backlog: Arc<Backlog>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct Pending {
     /// Records with their numbers, which count up.
     records: VecDeque<(u64, Usage)>,
     next: u64,
@@ -50,45 +50,45 @@ impl Outbox {
     pub(crate) fn new(folder: &Path, backlog: Arc<Backlog>) -> Self {
         Self {
             path: folder.join(WAITING_FILE),
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
             count: watch::Sender::new(0),
-            listeners: watch::Sender::new(0),
-            open: Mutex::default(),
+            keepers: watch::Sender::new(0),
+            in_flight: Mutex::default(),
             backlog,
         }
     }
 
     /// Registers a response that will make a record, at shutdown at the latest.
-    pub(super) fn watch(&self, answer: &Arc<Open>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|answer| answer.strong_count() > 0);
-        open.push(Arc::downgrade(answer));
+    pub(super) fn register(&self, answer: &Arc<PendingUsage>) {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.retain(|answer| answer.strong_count() > 0);
+        in_flight.push(Arc::downgrade(answer));
     }
 
     /// Queues a record. Writes to a file, and blocks on nothing else.
     pub(super) fn put(&self, usage: Usage) {
-        let mut waiting = self.waiting();
-        if waiting.records.len() >= bounds::USAGE_RECORDS {
-            drop(waiting);
+        let mut pending = self.pending();
+        if pending.records.len() >= bounds::USAGE_RECORDS {
+            drop(pending);
             self.backlog.push(BundleEvent::Lost { count: 1 });
             return;
         }
-        if let Err(error) = waiting.note(&self.path, &usage) {
+        if let Err(error) = pending.append(&self.path, &usage) {
             // It is still in memory.
             tracing::warn!(%error, "cannot write a usage record to its file");
         }
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.records.push_back((number, usage));
-        self.count.send_replace(waiting.records.len());
+        let number = pending.next;
+        pending.next += 1;
+        pending.records.push_back((number, usage));
+        self.count.send_replace(pending.records.len());
     }
 
     /// Sends records until the stream breaks. Streams may overlap: the keeper recognizes a duplicate by its id.
     pub(crate) async fn serve(&self, mut stream: Stream) {
-        let _listening = Listening::new(&self.listeners);
+        let _connected = ConnectedKeeper::new(&self.keepers);
         let mut count = self.count.subscribe();
         loop {
-            let Some((last, records)) = self.first() else {
+            let Some((last, records)) = self.next_batch() else {
                 tokio::select! {
                     more = count.wait_for(|count| *count > 0) => if more.is_err() { return },
                     // Nothing is sent while the queue is empty.
@@ -100,7 +100,7 @@ impl Outbox {
                 return;
             }
             match stream.receive::<Written>().await {
-                Ok(Written {}) => self.written(last),
+                Ok(Written {}) => self.acknowledge(last),
                 Err(_) => return,
             }
         }
@@ -108,14 +108,14 @@ impl Outbox {
 
     /// Shuts down: ends the responses in flight and waits for a connected keeper to receive the pending records.
     pub(crate) async fn settle(&self) {
-        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
-        open.iter().filter_map(Weak::upgrade).for_each(|answer| answer.end(false));
+        let in_flight = std::mem::take(&mut *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner));
+        in_flight.iter().filter_map(Weak::upgrade).for_each(|answer| answer.end(false));
         let mut count = self.count.subscribe();
-        let mut listeners = self.listeners.subscribe();
+        let mut keepers = self.keepers.subscribe();
         let settled = async {
             tokio::select! {
                 _ = count.wait_for(|count| *count == 0) => {}
-                _ = listeners.wait_for(|listeners| *listeners == 0) => {}
+                _ = keepers.wait_for(|keepers| *keepers == 0) => {}
             }
         };
         // The file contains the rest.
@@ -123,31 +123,31 @@ impl Outbox {
     }
 
     /// The first batch of records, and the number of its last one.
-    fn first(&self) -> Option<(u64, Vec<Usage>)> {
-        let waiting = self.waiting();
-        let batch = waiting.records.iter().take(bounds::USAGE_BATCH);
+    fn next_batch(&self) -> Option<(u64, Vec<Usage>)> {
+        let pending = self.pending();
+        let batch = pending.records.iter().take(bounds::USAGE_BATCH);
         let (last, _) = batch.clone().next_back()?;
         Some((*last, batch.map(|(_, usage)| usage.clone()).collect()))
     }
 
     /// Removes all records up to number `last`, which the keeper has on disk.
-    fn written(&self, last: u64) {
-        let mut waiting = self.waiting();
-        while waiting.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
-        if let Err(error) = waiting.forget(&self.path) {
+    fn acknowledge(&self, last: u64) {
+        let mut pending = self.pending();
+        while pending.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
+        if let Err(error) = pending.compact(&self.path) {
             tracing::warn!(%error, "cannot shorten the file of pending usage records");
         }
-        self.count.send_replace(waiting.records.len());
+        self.count.send_replace(pending.records.len());
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl Pending {
     /// Appends a line to the file. It survives a crash of this process at once and a power failure after the sync.
-    fn note(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
+    fn append(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(create(path)?),
@@ -167,21 +167,21 @@ impl Waiting {
     }
 
     /// Truncates the file when nothing is pending, and rewrites it when most of it was delivered.
-    fn forget(&mut self, path: &Path) -> io::Result<()> {
+    fn compact(&mut self, path: &Path) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.records.is_empty() {
             file.set_len(0)?;
             self.written = 0;
         } else if self.written > bounds::USAGE_FILE {
-            let aside = path.with_extension("new");
+            let temporary = path.with_extension("new");
             let mut text = Vec::new();
             for (_, usage) in &self.records {
                 text.extend(line(usage)?);
             }
-            let mut shorter = create(&aside)?;
+            let mut shorter = create(&temporary)?;
             shorter.write_all(&text)?;
             shorter.sync_data()?;
-            std::fs::rename(&aside, path)?;
+            std::fs::rename(&temporary, path)?;
             (self.written, self.file) = (text.len() as u64, Some(shorter));
         }
         Ok(())
@@ -204,16 +204,16 @@ fn line(usage: &Usage) -> io::Result<Vec<u8>> {
 }
 
 /// Counts a keeper while it is connected.
-struct Listening<'l>(&'l watch::Sender<usize>);
+struct ConnectedKeeper<'l>(&'l watch::Sender<usize>);
 
-impl<'l> Listening<'l> {
-    fn new(listeners: &'l watch::Sender<usize>) -> Self {
-        listeners.send_modify(|count| *count += 1);
-        Self(listeners)
+impl<'l> ConnectedKeeper<'l> {
+    fn new(keepers: &'l watch::Sender<usize>) -> Self {
+        keepers.send_modify(|count| *count += 1);
+        Self(keepers)
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for ConnectedKeeper<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

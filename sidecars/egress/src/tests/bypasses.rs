@@ -23,9 +23,9 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use super::client::tunnel;
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 use crate::upstream::dial::Dialer;
-use crate::upstream::names::Names;
+use crate::upstream::resolver::HostResolver;
 use crate::upstream::{Target, UpstreamError};
 
 const URL: &str = "https://api.example.com/ok";
@@ -45,7 +45,7 @@ fn assert_untouched(proxy: &ProxyFixture, what: &str) {
 async fn forwards_no_smuggled_http1_request() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
     let route = "ports: [80]\n  matches: [{paths: [{type: exact, value: /ok}]}]";
-    let proxy = ProxyFixture::with(Wanted { site, route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { site, route, ..FixtureOptions::default() }).await;
     let smuggled = "GET /evil HTTP/1.1\r\nHost: api.example.com\r\nX-Evil: 1\r\n\r\n";
     let post = "POST /ok HTTP/1.1\r\nHost: api.example.com\r\n";
     let heads = [
@@ -112,7 +112,7 @@ fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
 async fn forwards_no_request_smuggled_through_http2_headers() {
     // Upstream has HTTP/1.1, where a line break would start a new header or request.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
-    let proxy = ProxyFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { site, route: ONE, ..FixtureOptions::default() }).await;
     let get: [(&str, &str); 4] =
         [(":method", "GET"), (":scheme", "https"), (":authority", SITE), (":path", "/ok")];
     let with = |more: &[(&'static str, &'static str)]| [&get[..], more].concat();
@@ -176,7 +176,8 @@ async fn forwards_no_request_smuggled_through_http2_headers() {
 async fn denies_bypasses_by_method_or_protocol() {
     let more = "- host: plain.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:{site}'\n";
     let site = Site { tls: false, ..Site::named(&["plain.example.com"]) };
-    let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { site, more_routes: more, ..FixtureOptions::default() }).await;
     for arguments in [
         &["-X", "TRACE", URL][..],
         &["-X", "TRACK", URL],
@@ -248,7 +249,7 @@ async fn denies_literal_addresses() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strips_credentials_of_the_agent() {
-    let proxy = ProxyFixture::with(Wanted::default()).await;
+    let proxy = ProxyFixture::with(FixtureOptions::default()).await;
     for header in [
         "Authorization: Bearer evil-key",
         "authorization: Basic ZXZpbDprZXk=",
@@ -283,23 +284,24 @@ async fn strips_credentials_of_the_agent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forwards_redirects_without_following_them() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let answer = handler(Arc::clone(&asked), |asked: Arc<AtomicUsize>, _: Request<Incoming>| async move {
-        asked.fetch_add(1, Ordering::SeqCst);
-        let to = "http://169.254.169.254/latest/meta-data/";
-        let body = bottle_test_support::body::whole("elsewhere");
-        Response::builder().status(302).header("location", to).body(body).ok()
-    });
+    let query_count = Arc::new(AtomicUsize::new(0));
+    let answer =
+        handler(Arc::clone(&query_count), |query_count: Arc<AtomicUsize>, _: Request<Incoming>| async move {
+            query_count.fetch_add(1, Ordering::SeqCst);
+            let to = "http://169.254.169.254/latest/meta-data/";
+            let body = bottle_test_support::body::whole("elsewhere");
+            Response::builder().status(302).header("location", to).body(body).ok()
+        });
     let site = Server::start(0, None, answer).expect("a server");
     let proxy = ProxyFixture::open().await;
     let more = format!("- host: plain.example.com\n  ports: [80]\n  connect_to: '{}'\n", site.address());
     proxy.reload(2, AUTH, &more).expect("routes");
     let url = "http://plain.example.com/ok";
     assert_eq!(proxy.curl(&[url]).await.status(), 302);
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(query_count.load(Ordering::SeqCst), 1);
     // A client that follows the redirect is denied there.
     let followed = proxy.curl(&["--location", url]).await;
-    assert_eq!((followed.status(), asked.load(Ordering::SeqCst)), (403, 2));
+    assert_eq!((followed.status(), query_count.load(Ordering::SeqCst)), (403, 2));
     assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
 }
 
@@ -311,7 +313,7 @@ const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 async fn finds_a_secret_in_a_brotli_body() {
     let change = |provision: &mut Provision| provision.canary = Some(CANARY.into());
     let route = "dlp: {outbound_on_match: block}";
-    let proxy = ProxyFixture::with(Wanted { route, change, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, change, ..FixtureOptions::default() }).await;
     let file = proxy.folder.path().join("body");
     std::fs::write(&file, STANDARD.decode(BROTLI).expect("base64")).expect("file");
     let data = format!("@{}", file.display());
@@ -331,7 +333,7 @@ async fn finds_a_secret_in_a_brotli_body() {
 async fn answers_malformed_certificate_chains_with_502() {
     for leaf in [Leaf::SelfSigned, Leaf::WrongOrder] {
         let site = Site { leaf, ..Site::named(&[SITE]) };
-        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
         let answer = proxy.curl(&[URL]).await;
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert_eq!((answer.status(), reason.as_str()), (502, "upstream-untrusted"), "{leaf:?}");
@@ -343,8 +345,8 @@ async fn answers_malformed_certificate_chains_with_502() {
 async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let address = socket.local_addr().expect("address");
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let query_count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&query_count);
     tokio::spawn(async move {
         let mut question = [0; 512];
         while let Ok((length, peer)) = socket.recv_from(&mut question).await {
@@ -362,16 +364,16 @@ async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
             let _ = socket.send_to(&answer, peer).await;
         }
     });
-    (address, asked)
+    (address, query_count)
 }
 
 /// The number of records, then the records: an address for the queried name.
-fn leads_to(address: [u8; 4]) -> Vec<u8> {
+fn a_record(address: [u8; 4]) -> Vec<u8> {
     [&[1, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4][..], &address].concat()
 }
 
 /// A CNAME for the queried name, and its address.
-fn is_called(name: &str, address: [u8; 4]) -> Vec<u8> {
+fn cname_record(name: &str, address: [u8; 4]) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).expect("short");
     let label = |label: &str| [&[short(label.len())], label.as_bytes()].concat();
     let labels: Vec<u8> = name.split('.').flat_map(label).chain([0]).collect();
@@ -391,35 +393,35 @@ async fn denies_names_that_resolve_to_internal_addresses() {
         private: false,
         connect_to: None,
     };
-    for (what, answers, inside) in [
-        ("loopback", vec![leads_to([127, 0, 0, 1])], "127.0.0.1"),
-        ("private", vec![leads_to([10, 0, 0, 1])], "10.0.0.1"),
-        ("metadata", vec![leads_to([169, 254, 169, 254])], "169.254.169.254"),
-        ("a range for benchmarks", vec![leads_to([198, 18, 0, 1])], "198.18.0.1"),
-        ("a range for protocols", vec![leads_to([192, 0, 0, 8])], "192.0.0.8"),
-        ("the host's own", vec![leads_to([192, 0, 2, 77])], "192.0.2.77"),
-        ("an alias", vec![is_called("inside.corp.example", [10, 1, 2, 3])], "10.1.2.3"),
+    for (what, answers, expected) in [
+        ("loopback", vec![a_record([127, 0, 0, 1])], "127.0.0.1"),
+        ("private", vec![a_record([10, 0, 0, 1])], "10.0.0.1"),
+        ("metadata", vec![a_record([169, 254, 169, 254])], "169.254.169.254"),
+        ("a range for benchmarks", vec![a_record([198, 18, 0, 1])], "198.18.0.1"),
+        ("a range for protocols", vec![a_record([192, 0, 0, 8])], "192.0.0.8"),
+        ("the host's own", vec![a_record([192, 0, 2, 77])], "192.0.2.77"),
+        ("an alias", vec![cname_record("inside.corp.example", [10, 1, 2, 3])], "10.1.2.3"),
         (
             "first outside, then inside",
-            vec![leads_to([203, 0, 113, 7]), leads_to([127, 0, 0, 1])],
+            vec![a_record([203, 0, 113, 7]), a_record([127, 0, 0, 1])],
             "127.0.0.1",
         ),
     ] {
         let rebinds = answers.len() > 1;
-        let (server, asked) = name_server(answers).await;
-        let names = Names::asking(server);
-        let dialer = Dialer { names, host_addresses: vec![own], machine: None, proxy: None };
+        let (server, query_count) = name_server(answers).await;
+        let resolver = HostResolver::with_server(server);
+        let dialer = Dialer { resolver, host_addresses: vec![own], machine: None, proxy: None };
         if rebinds {
             // The resolved address is the one that is dialled: there is no second query in between.
-            let addresses = dialer.names.look_up(&target.host).await.expect("addresses");
+            let addresses = dialer.resolver.look_up(&target.host).await.expect("addresses");
             assert_eq!(
-                (addresses, asked.load(Ordering::SeqCst)),
+                (addresses, query_count.load(Ordering::SeqCst)),
                 (vec!["203.0.113.7".parse().expect("address")], 1)
             );
         }
-        match dialer.tcp(&target).await {
+        match dialer.connect_tcp(&target).await {
             Err(UpstreamError::Forbidden { address, .. }) => {
-                assert_eq!(address.to_string(), inside, "{what}")
+                assert_eq!(address.to_string(), expected, "{what}")
             }
             other => panic!("{what}: {other:?}"),
         }
@@ -430,23 +432,27 @@ async fn denies_names_that_resolve_to_internal_addresses() {
 async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
     const NAME: &str = "rebinding.example.com";
     for answer in [
-        leads_to([127, 0, 0, 1]),
-        leads_to([10, 0, 0, 1]),
-        leads_to([169, 254, 169, 254]),
-        leads_to([192, 0, 2, 77]),
-        is_called("inside.corp.example", [10, 1, 2, 3]),
+        a_record([127, 0, 0, 1]),
+        a_record([10, 0, 0, 1]),
+        a_record([169, 254, 169, 254]),
+        a_record([192, 0, 2, 77]),
+        cname_record("inside.corp.example", [10, 1, 2, 3]),
     ] {
-        let (server, asked) = name_server(vec![answer.clone()]).await;
+        let (server, query_count) = name_server(vec![answer.clone()]).await;
         let yaml = format!("routes:\n- host: {NAME}\n  ports: [80, 443]\n");
         let own: fn(&mut Provision) =
             |provision| provision.host_addresses = vec!["192.0.2.77".parse().expect("address")];
-        let proxy = ProxyFixture::resolving(yaml, server, own).await;
+        let proxy = ProxyFixture::with_name_server(yaml, server, own).await;
         for scheme in ["http", "https"] {
-            let said = proxy.curl(&[&format!("{scheme}://{NAME}/")]).await;
-            let reason = said.header("x-bottle-reason").unwrap_or_default();
-            assert_eq!((said.status(), reason.as_str()), (403, "address-forbidden"), "{scheme} {answer:?}");
+            let response = proxy.curl(&[&format!("{scheme}://{NAME}/")]).await;
+            let reason = response.header("x-bottle-reason").unwrap_or_default();
+            assert_eq!(
+                (response.status(), reason.as_str()),
+                (403, "address-forbidden"),
+                "{scheme} {answer:?}"
+            );
         }
-        assert!(asked.load(Ordering::SeqCst) > 0, "the name server was asked");
+        assert!(query_count.load(Ordering::SeqCst) > 0, "the name server was asked");
     }
 }
 
@@ -509,7 +515,7 @@ async fn answers_weak_certificates_with_502() {
         certificate(folder.path(), name, bits, digest);
         let (mut server, port) = served_by_openssl(folder.path(), name);
         let yaml = format!("routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n");
-        let proxy = ProxyFixture::of_routes(&roots, yaml, |_| {}).await;
+        let proxy = ProxyFixture::with_routes(&roots, yaml, |_| {}).await;
         let answer = proxy.curl(&[URL]).await;
         let (status, reason) = (answer.status(), answer.header("x-bottle-reason"));
         server.kill().expect("killed");

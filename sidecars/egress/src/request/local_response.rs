@@ -8,16 +8,16 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Body};
-use crate::live::Current;
+use crate::live::CurrentRoutes;
 use crate::report::Reporter;
-use crate::report::record::Asked;
+use crate::report::record::RequestInfo;
 
 /// The reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
 /// Reports a denial and builds its response. Both have the same id.
-pub(crate) fn refused(reporter: &Reporter, asked: &Asked, refusal: &Refusal) -> Response<Body> {
-    let id = reporter.refused(asked, refusal);
+pub(crate) fn denied(reporter: &Reporter, info: &RequestInfo, refusal: &Refusal) -> Response<Body> {
+    let id = reporter.report_denial(info, refusal);
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
     let mut response = json(status, &refusal.body(&id));
     let headers = response.headers_mut();
@@ -36,32 +36,32 @@ const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
 const STRIPPED_BYTES: usize = 1024;
 
 /// Lists in a response header what was stripped from its request: `authorization, cookie, ?token`.
-pub(super) fn say_stripped(headers: &mut HeaderMap, names: &[String]) {
-    let mut said = String::new();
+pub(super) fn add_stripped_header(headers: &mut HeaderMap, names: &[String]) {
+    let mut listed = String::new();
     for name in names {
-        let more = if said.is_empty() { 0 } else { 2 };
-        if said.len() + more + name.len() > STRIPPED_BYTES {
+        let separator = if listed.is_empty() { 0 } else { 2 };
+        if listed.len() + separator + name.len() > STRIPPED_BYTES {
             break;
         }
-        if more > 0 {
-            said.push_str(", ");
+        if separator > 0 {
+            listed.push_str(", ");
         }
-        said.push_str(name);
+        listed.push_str(name);
     }
-    match HeaderValue::try_from(said) {
-        Ok(said) if !said.is_empty() => drop(headers.insert(STRIPPED, said)),
+    match HeaderValue::try_from(listed) {
+        Ok(listed) if !listed.is_empty() => drop(headers.insert(STRIPPED, listed)),
         _ => {}
     }
 }
 
 /// `/allowlist`: the current routes.
-pub(super) fn allowlist(current: &Current) -> Response<Body> {
+pub(super) fn allowlist(current: &CurrentRoutes) -> Response<Body> {
     let routes = current.table.routes().iter().map(shown).collect();
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 
 /// Any other request to the proxy itself.
-pub(super) fn unknown() -> Response<Body> {
+pub(super) fn not_found() -> Response<Body> {
     let mut response = Response::new(body::full("the proxy answers GET /allowlist\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response

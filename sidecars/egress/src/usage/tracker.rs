@@ -13,39 +13,39 @@ use super::Outbox;
 use crate::egress::Egress;
 use crate::inspect::{Decoding, codings};
 use crate::report::Reporter;
-use crate::report::record::Asked;
-use crate::request::body::{Body, Watch, Watched};
+use crate::report::record::RequestInfo;
+use crate::request::body::{Body, Observe, Observed};
 
 /// A request to a model, whose response may report token usage.
-pub(crate) struct Counting {
+pub(crate) struct UsageTracker {
     api: Api,
     host: String,
 }
 
-impl Counting {
+impl UsageTracker {
     /// `None` for a request to anything but a model.
-    pub(crate) fn of(asked: &Asked) -> Option<Self> {
-        let api = Api::of(&asked.method, &asked.path)?;
-        Some(Self { api, host: asked.host.clone() })
+    pub(crate) fn for_request(info: &RequestInfo) -> Option<Self> {
+        let api = Api::of(&info.method, &info.path)?;
+        Some(Self { api, host: info.host.clone() })
     }
 
     /// Observes the response without changing it. Responses without a success status are not counted.
-    pub(crate) fn watch(self, egress: &Egress, response: Response<Body>) -> Response<Body> {
+    pub(crate) fn observe(self, egress: &Egress, response: Response<Body>) -> Response<Body> {
         if !response.status().is_success() {
             return response;
         }
         let (parts, body) = response.into_parts();
         // The proxy does not forward codings that it cannot decode.
         let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
-        let open = Arc::new(Open {
+        let open = Arc::new(PendingUsage {
             meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),
-            counting: self,
+            tracker: self,
             reporter: Arc::clone(&egress.reporter),
             outbox: Arc::clone(&egress.outbox),
         });
-        egress.outbox.watch(&open);
+        egress.outbox.register(&open);
         let decoding = (!codings.is_empty()).then(|| Decoding::new(&codings));
-        Response::from_parts(parts, Watched::new(body, Counted { decoding, open }).boxed_unsync())
+        Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, open }).boxed_unsync())
     }
 }
 
@@ -55,15 +55,15 @@ fn streams(headers: &HeaderMap) -> bool {
 }
 
 /// A response without a usage record so far.
-pub(super) struct Open {
+pub(super) struct PendingUsage {
     /// Taken when the record is made.
     meter: Mutex<Option<Meter>>,
-    counting: Counting,
+    tracker: UsageTracker,
     reporter: Arc<Reporter>,
     outbox: Arc<Outbox>,
 }
 
-impl Open {
+impl PendingUsage {
     /// Reads the next chunk; makes the record as soon as nothing can change it.
     fn feed(&self, text: &[u8]) {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,15 +82,15 @@ impl Open {
 
     fn record(&self, meter: Option<Meter>, whole: bool) {
         let Some(reading) = meter.and_then(|meter| meter.finish(whole)) else { return };
-        let Counting { api, host } = &self.counting;
-        let masked = |text: &str| self.reporter.masked(text).into_owned();
+        let UsageTracker { api, host } = &self.tracker;
+        let redact = |text: &str| self.reporter.redact(text).into_owned();
         self.outbox.put(Usage {
             id: format!("{:032x}", rand::random::<u128>()),
             time: jiff::Timestamp::now(),
-            provider: masked(provider_of(host)),
-            host: masked(host),
+            provider: redact(provider_of(host)),
+            host: redact(host),
             api: *api,
-            model: reading.model.as_deref().map(masked),
+            model: reading.model.as_deref().map(redact),
             tokens: reading.tokens,
             interrupted: reading.interrupted,
         });
@@ -98,14 +98,14 @@ impl Open {
 }
 
 /// Feeds a response body to the meter.
-struct Counted {
+struct UsageObserver {
     /// `None` for a body without content coding.
     decoding: Option<Decoding>,
-    open: Arc<Open>,
+    open: Arc<PendingUsage>,
 }
 
-impl Watch for Counted {
-    fn piece(&mut self, piece: &Bytes) {
+impl Observe for UsageObserver {
+    fn on_data(&mut self, piece: &Bytes) {
         let open = &self.open;
         match &mut self.decoding {
             None => open.feed(piece),
@@ -117,7 +117,7 @@ impl Watch for Counted {
         }
     }
 
-    fn over(&mut self, whole: bool) {
+    fn on_end(&mut self, whole: bool) {
         self.open.end(whole);
     }
 }

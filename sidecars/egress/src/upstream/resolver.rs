@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::bounds;
 
 /// How often the files' modification times are checked.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Cached answers.
 const CACHED: u64 = 512;
@@ -25,7 +25,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 
 /// The host's resolver.
-pub(crate) struct Names {
+pub(crate) struct HostResolver {
     system: Mutex<System>,
 }
 
@@ -33,21 +33,21 @@ struct System {
     resolver: Option<Arc<TokioResolver>>,
     hosts: Option<Arc<StaticHosts>>,
     stamp: Stamp,
-    looked: Instant,
+    checked: Instant,
 }
 
 /// Modification times of the files that were read.
 type Stamp = [Option<SystemTime>; 2];
 
-impl Names {
+impl HostResolver {
     /// Reads the host's configuration. Without a name server only `/etc/hosts` answers.
-    pub(crate) fn of_this_host() -> Self {
-        Self { system: Mutex::new(System::read(stamp())) }
+    pub(crate) fn from_host() -> Self {
+        Self { system: Mutex::new(System::load(stamp())) }
     }
 
     /// Queries `server` and no file.
     #[cfg(test)]
-    pub(crate) fn asking(server: std::net::SocketAddr) -> Self {
+    pub(crate) fn with_server(server: std::net::SocketAddr) -> Self {
         use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
         let mut connection = ConnectionConfig::udp();
         connection.port = server.port();
@@ -58,8 +58,8 @@ impl Names {
         builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4Only;
         builder.options_mut().cache_size = 0;
         let resolver = builder.build().expect("a resolver").into();
-        let looked = Instant::now() + Duration::from_secs(3600);
-        let system = System { resolver: Some(resolver), hosts: None, stamp: stamp(), looked };
+        let checked = Instant::now() + Duration::from_secs(3600);
+        let system = System { resolver: Some(resolver), hosts: None, stamp: stamp(), checked };
         Self { system: Mutex::new(system) }
     }
 
@@ -87,7 +87,7 @@ impl Names {
 }
 
 impl System {
-    fn read(stamp: Stamp) -> Self {
+    fn load(stamp: Stamp) -> Self {
         let resolver = match resolver() {
             Ok(resolver) => Some(Arc::new(resolver)),
             Err(error) => {
@@ -96,21 +96,21 @@ impl System {
             }
         };
         let hosts = fs::read_to_string(HOSTS).ok().map(|text| Arc::new(StaticHosts::parse(&text)));
-        Self { resolver, hosts, stamp, looked: Instant::now() }
+        Self { resolver, hosts, stamp, checked: Instant::now() }
     }
 
     /// Reads changed files again; a file that is no longer readable keeps its old content.
     fn refresh(&mut self) {
-        if self.looked.elapsed() < LOOK_EVERY {
+        if self.checked.elapsed() < CHECK_EVERY {
             return;
         }
-        self.looked = Instant::now();
+        self.checked = Instant::now();
         let stamp = stamp();
         if stamp != self.stamp {
-            let read = Self::read(stamp);
+            let reloaded = Self::load(stamp);
             self.stamp = stamp;
-            self.hosts = read.hosts.or(self.hosts.take());
-            self.resolver = read.resolver.or(self.resolver.take());
+            self.hosts = reloaded.hosts.or(self.hosts.take());
+            self.resolver = reloaded.resolver.or(self.resolver.take());
         }
     }
 }
@@ -146,7 +146,7 @@ impl StaticHosts {
         let mut addresses: Vec<IpAddr> = self
             .0
             .iter()
-            .filter(|(_, names)| names.iter().any(|known| known == name))
+            .filter(|(_, names)| names.iter().any(|listed| listed == name))
             .map(|(address, _)| *address)
             .collect();
         addresses.sort_by_key(IpAddr::is_ipv6);

@@ -12,7 +12,7 @@ use hyper::body::Frame;
 use hyper::client::conn::http1::SendRequest;
 
 use super::client::{TestBody, get, http1, http2, read};
-use super::fixture::{AUTH, ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
 /// A secret that grants no access, as each launch has one.
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
@@ -22,7 +22,7 @@ fn with_canary(provision: &mut Provision) {
 }
 
 async fn proxy(route: &'static str) -> ProxyFixture {
-    ProxyFixture::with(Wanted { route, change: with_canary, ..Wanted::default() }).await
+    ProxyFixture::with(FixtureOptions { route, change: with_canary, ..FixtureOptions::default() }).await
 }
 
 /// `text` in the encodings that hide it.
@@ -67,11 +67,11 @@ fn post(path: &str, kind: &str, body: TestBody) -> Request<TestBody> {
     Request::post(path).header("host", SITE).header("content-type", kind).body(body).expect("request")
 }
 
-/// A request for each location that can contain `said`.
-fn requests(said: &str) -> Vec<(&'static str, Request<TestBody>)> {
-    let percent = percent_encoding::utf8_percent_encode(said, percent_encoding::NON_ALPHANUMERIC).to_string();
+/// A request for each location that can contain `text`.
+fn requests(text: &str) -> Vec<(&'static str, Request<TestBody>)> {
+    let percent = percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
     let form = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\n";
-    let json = format!("{{\"a\":\"{said}\"}}");
+    let json = format!("{{\"a\":\"{text}\"}}");
     let mut requests = vec![
         ("path", get(SITE, &format!("/v1/{percent}/x"))),
         ("query", get(SITE, &format!("/v1?q={percent}"))),
@@ -79,11 +79,11 @@ fn requests(said: &str) -> Vec<(&'static str, Request<TestBody>)> {
         ("form", post("/v1", "application/x-www-form-urlencoded", full(format!("a=1&b={percent}")))),
         (
             "multipart",
-            post("/v1", "multipart/form-data; boundary=b", full(format!("{form}{said}\r\n--b--\r\n"))),
+            post("/v1", "multipart/form-data; boundary=b", full(format!("{form}{text}\r\n--b--\r\n"))),
         ),
-        ("text of no kind", post("/v1", "x/y", full(said.to_owned()))),
+        ("text of no kind", post("/v1", "x/y", full(text.to_owned()))),
     ];
-    if let Ok(value) = HeaderValue::from_bytes(said.as_bytes()) {
+    if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
         for name in ["x-note", "user-agent", "referer", "accept-language", "traceparent"] {
             let mut request = get(SITE, "/v1");
             request.headers_mut().insert(name, value.clone());
@@ -132,10 +132,10 @@ async fn refused(sender: &mut SendRequest<TestBody>, request: Request<TestBody>,
     let answer = sender.send_request(request).await.expect("answer");
     let reason = answer.headers().get("x-bottle-reason").cloned();
     let (status, body) = read(answer).await;
-    let told = String::from_utf8_lossy(&body);
-    assert_eq!(reason, Some(HeaderValue::from_static("secret-found")), "{what}: {status} {told}");
+    let text = String::from_utf8_lossy(&body);
+    assert_eq!(reason, Some(HeaderValue::from_static("secret-found")), "{what}: {status} {text}");
     for secret in [REAL, CANARY] {
-        assert!(!told.contains(secret), "{what}: {told}");
+        assert!(!text.contains(secret), "{what}: {text}");
     }
 }
 
@@ -144,8 +144,8 @@ async fn finds_every_encoding_in_every_location() {
     let proxy = proxy("dlp: {outbound_on_match: block}").await;
     let mut sender = http1(&proxy, SITE).await;
     for secret in [CANARY, REAL] {
-        for (spelling, said) in spellings(secret) {
-            for (place, request) in requests(&said) {
+        for (spelling, text) in spellings(secret) {
+            for (place, request) in requests(&text) {
                 // In a path, double percent-encoding would drop characters.
                 refused(&mut sender, request, &format!("{spelling} in {place}")).await;
             }
@@ -159,12 +159,12 @@ async fn finds_secrets_in_host_labels_trailers_and_split_frames() {
     let more = "- host: '*.wild.example.com'\n  connect_to: '127.0.0.1:{site}'\n  dlp: {outbound_on_match: redact}\n";
     let site = Site::named(&[SITE, "*.wild.example.com"]);
     let route = "dlp: {outbound_on_match: block}";
-    let proxy = ProxyFixture::with(Wanted {
+    let proxy = ProxyFixture::with(FixtureOptions {
         site,
         route,
         more_routes: more,
         change: with_canary,
-        ..Wanted::default()
+        ..FixtureOptions::default()
     })
     .await;
     let host = format!("{}.wild.example.com", CANARY.to_lowercase());
@@ -178,8 +178,8 @@ async fn finds_secrets_in_host_labels_trailers_and_split_frames() {
     let mut sender = http2(&proxy, SITE).await;
     let answer = sender.send_request(request.expect("request")).await.expect("answer");
     assert_eq!(answer.headers()["x-bottle-reason"], "secret-found", "trailers");
-    let said = format!("{{\"key\":\"{CANARY}\"}}").into_bytes();
-    let request = Request::post(format!("https://{SITE}/v1")).body(bytewise(said)).expect("request");
+    let text = format!("{{\"key\":\"{CANARY}\"}}").into_bytes();
+    let request = Request::post(format!("https://{SITE}/v1")).body(bytewise(text)).expect("request");
     let answer = sender.send_request(request).await.expect("answer");
     assert_eq!(answer.headers()["x-bottle-reason"], "secret-found", "split frames");
     let mut sender = http1(&proxy, SITE).await;
@@ -187,9 +187,9 @@ async fn finds_secrets_in_host_labels_trailers_and_split_frames() {
     refused(&mut sender, post("/v1", "text/plain", full(format!("token = {token}"))), "a token").await;
     assert!(proxy.site.visits().is_empty());
     let answer = proxy.curl(&["-H", &format!("X-Note: {token}"), "https://api.example.com/a"]).await;
-    let told = answer.json();
-    assert_eq!(told["reason"], "secret-found");
-    let sentence = told["sentence"].as_str().expect("sentence");
+    let text = answer.json();
+    assert_eq!(text["reason"], "secret-found");
+    let sentence = text["sentence"].as_str().expect("sentence");
     assert!(sentence.contains("GitLab") && sentence.contains("the header `x-note`"), "{sentence}");
     assert!(!sentence.contains(token));
 }
@@ -249,10 +249,10 @@ async fn denies_when_no_user_can_be_asked() {
     let proxy = proxy(AUTH).await;
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
     let answer = proxy.curl(&["-d", token, "https://api.example.com/v1"]).await;
-    let told = answer.json();
-    assert_eq!(told["reason"], "secret-found");
-    assert!(told["sentence"].as_str().expect("sentence").contains("dlp.outbound_on_match"), "{told}");
-    assert_eq!(proxy.refusal().await.reason, Reason::SecretFound);
+    let text = answer.json();
+    assert_eq!(text["reason"], "secret-found");
+    assert!(text["sentence"].as_str().expect("sentence").contains("dlp.outbound_on_match"), "{text}");
+    assert_eq!(proxy.denial().await.reason, Reason::SecretFound);
     assert!(proxy.site.visits().is_empty());
 }
 
@@ -262,7 +262,7 @@ async fn forwards_long_bodies_up_to_the_limit() {
         provision.limits = Limits { body: 4 << 20, spool: 64 << 20 };
         with_canary(provision);
     };
-    let proxy = ProxyFixture::with(Wanted { change, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { change, ..FixtureOptions::default() }).await;
     let mut sender = http1(&proxy, SITE).await;
     let chunk = Bytes::from((0..64_u32 << 10).map(|n| b"abcdefghij"[n as usize % 10]).collect::<Vec<u8>>());
     let body = |chunks: usize, last: &'static [u8]| {
@@ -294,19 +294,19 @@ async fn forwards_long_bodies_up_to_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logs_findings_without_values() {
-    let wanted = Wanted {
+    let wanted = FixtureOptions {
         route: "dlp: {outbound_on_match: redact}",
         more_routes: "- host: strict.example.com\n  dlp: {outbound_on_match: block}\n",
         log: LogLevel::Blocks,
         change: with_canary,
-        ..Wanted::default()
+        ..FixtureOptions::default()
     };
     let proxy = ProxyFixture::with(wanted).await;
     assert_eq!(proxy.curl(&["-d", CANARY, "https://api.example.com/a"]).await.status(), 200);
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
     let url = format!("https://strict.example.com/{token}");
     assert_eq!(proxy.curl(&[&url]).await.status(), 403);
-    let refusal = proxy.refusal().await;
+    let refusal = proxy.denial().await;
     assert_eq!(refusal.path, "/redacted");
     assert!(refusal.sentence.contains("GitLab") && !refusal.sentence.contains(token));
     let path = proxy.folder.path().join("egress.jsonl");

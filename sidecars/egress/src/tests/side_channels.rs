@@ -23,7 +23,7 @@ use hyper::body::Incoming;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::{get, http1, tunnel};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 /// Guesses of an ordinary run, for each attack.
 const GUESSES: usize = 240;
@@ -166,23 +166,23 @@ fn streamed(kind: Kind, guess: &str) -> Response<Body> {
     response
 }
 
-struct Stand {
+struct Setup {
     proxy: Arc<ProxyFixture>,
     _site: Server,
 }
 
-async fn stand() -> Stand {
+async fn setup() -> Setup {
     let authority = Authority::new("oracle").expect("authority");
     let site = site(&authority);
     let to = format!("connect_to: '127.0.0.1:{}'", site.address().port());
     let yaml = format!("routes:\n- host: {SITE}\n  {to}\n  {AUTH}\n- host: {LISTED}\n  {to}\n");
-    let proxy = ProxyFixture::of_routes(authority.pem(), yaml, |provision| {
-        hold(provision, "key", Scheme::Bearer, SECRET);
+    let proxy = ProxyFixture::with_routes(authority.pem(), yaml, |provision| {
+        set_credential(provision, "key", Scheme::Bearer, SECRET);
     });
-    Stand { proxy: Arc::new(proxy.await), _site: site }
+    Setup { proxy: Arc::new(proxy.await), _site: site }
 }
 
-fn hold(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
+fn set_credential(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
     let binding = Binding { slot: slot.into(), host: SITE.into(), scheme, header: "authorization".into() };
     provision.credentials = vec![Credential { binding, value: Some(value.into()) }];
 }
@@ -193,12 +193,12 @@ async fn arrival(proxy: &ProxyFixture, host: &str, kind: Kind, guess: &str) -> f
     let (first, second) = (pieces[0].len(), pieces[0].len() + pieces[1].len());
     let request = get(host, &format!("/{kind:?}/{guess}"));
     let mut body = http1(proxy, host).await.send_request(request).await.expect("answer").into_body();
-    let (mut came, mut began, mut ended) = (0, None, None);
+    let (mut received_bytes, mut began, mut ended) = (0, None, None);
     while let Some(frame) = body.frame().await {
-        came += frame.expect("frame").data_ref().map_or(0, Bytes::len);
+        received_bytes += frame.expect("frame").data_ref().map_or(0, Bytes::len);
         let now = Instant::now();
-        began = began.or((came >= first).then_some(now));
-        ended = ended.or((came >= second).then_some(now));
+        began = began.or((received_bytes >= first).then_some(now));
+        ended = ended.or((received_bytes >= second).then_some(now));
     }
     let (began, ended) = (began.expect("a first piece"), ended.expect("the guess"));
     (ended - began).as_secs_f64() * 1000.0
@@ -247,7 +247,7 @@ fn information(observed: &[(bool, f64)]) -> f64 {
 }
 
 #[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]
-fn silent(attack: &str, observed: &[(bool, f64)]) {
+fn assert_reveals_nothing(attack: &str, observed: &[(bool, f64)]) {
     let bits = information(observed);
     let mean = |side: bool| {
         let values: Vec<f64> = observed.iter().filter(|(right, _)| *right == side).map(|(_, v)| *v).collect();
@@ -264,30 +264,33 @@ fn silent(attack: &str, observed: &[(bool, f64)]) {
 
 #[test]
 fn estimates_the_information_in_distinguishable_guesses() {
-    let told: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from(n % 2) * 20.0)).collect();
-    assert!(information(&told) > 0.9);
-    let untold: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from((n / 2) % 50))).collect();
-    assert!(information(&untold) < SIGNAL / 2.0);
+    let distinguishable: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from(n % 2) * 20.0)).collect();
+    assert!(information(&distinguishable) > 0.9);
+    let indistinguishable: Vec<(bool, f64)> =
+        (0..400).map(|n| (n % 2 == 0, f64::from((n / 2) % 50))).collect();
+    assert!(information(&indistinguishable) < SIGNAL / 2.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arrival_times_of_streams_reveal_no_credential() {
-    let stand = stand().await;
+    let setup = setup().await;
     for host in [LISTED, SITE] {
         for kind in Kind::ALL {
             let observed = observe(|right| {
-                let proxy = Arc::clone(&stand.proxy);
+                let proxy = Arc::clone(&setup.proxy);
                 async move { arrival(&proxy, host, kind, &guess(right)).await }
             });
-            silent(&format!("{kind:?} from {host}"), &observed.await);
+            assert_reveals_nothing(&format!("{kind:?} from {host}"), &observed.await);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arrival_times_of_websocket_messages_reveal_no_credential() {
-    let change: fn(&mut Provision) = |provision| hold(provision, "key", Scheme::Bearer, SECRET);
-    let proxy = Arc::new(ProxyFixture::with(Wanted { route: AUTH, change, ..Wanted::default() }).await);
+    let change: fn(&mut Provision) = |provision| set_credential(provision, "key", Scheme::Bearer, SECRET);
+    let proxy = Arc::new(
+        ProxyFixture::with(FixtureOptions { route: AUTH, change, ..FixtureOptions::default() }).await,
+    );
     let observed = observe(|right| {
         let proxy = Arc::clone(&proxy);
         async move {
@@ -296,12 +299,12 @@ async fn arrival_times_of_websocket_messages_reveal_no_credential() {
                 tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
             let started = Instant::now();
             socket.send(Message::text(guess(right))).await.expect("send");
-            let heard = socket.next().await.expect("echo").expect("message");
-            assert_eq!(heard, Message::text(guess(right)));
+            let received = socket.next().await.expect("echo").expect("message");
+            assert_eq!(received, Message::text(guess(right)));
             started.elapsed().as_secs_f64() * 1000.0
         }
     });
-    silent("WebSocket", &observed.await);
+    assert_reveals_nothing("WebSocket", &observed.await);
 }
 
 /// Which requests are denied when the public end of a value precedes the guess: together they are as long as a part of
@@ -311,9 +314,9 @@ async fn verdicts_reveal_no_credential() {
     const LOGIN: &str = "deployment-robot:";
     const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
     let basic: fn(&mut Provision) =
-        |provision| hold(provision, "key", Scheme::Basic, &format!("{LOGIN}{SECRET}"));
+        |provision| set_credential(provision, "key", Scheme::Basic, &format!("{LOGIN}{SECRET}"));
     let bearer: fn(&mut Provision) =
-        |provision| hold(provision, "key", Scheme::Bearer, &format!("{TOKEN}{SECRET}"));
+        |provision| set_credential(provision, "key", Scheme::Bearer, &format!("{TOKEN}{SECRET}"));
     let values = [("basic", LOGIN, basic), ("Bearer", TOKEN, bearer)];
     let locks = [None, Some(bottle_contract::lock_out::HITS)];
     for ((scheme, public, change), lock) in
@@ -325,7 +328,7 @@ async fn verdicts_reveal_no_credential() {
         let yaml = format!(
             "routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n  auth: {{scheme: {scheme}, slot: key}}\n"
         );
-        let proxy = ProxyFixture::of_routes_locking(authority.pem(), yaml, change, lock).await;
+        let proxy = ProxyFixture::with_routes_locking(authority.pem(), yaml, change, lock).await;
         let status = async |body: String| {
             let request = Request::post("/echo").header("host", SITE);
             let request = request.body(Full::from(body).map_err(|never| match never {}).boxed_unsync());
@@ -337,7 +340,7 @@ async fn verdicts_reveal_no_credential() {
         // Four letters and the separator before the secret.
         let end = &public[public.len() - 5..];
         let observed = observe(|right| status(format!("{end}{}", guess(right))));
-        silent(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
+        assert_reveals_nothing(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
     }
 }
 
@@ -347,10 +350,10 @@ async fn request_durations_reveal_no_credential() {
     const REPEATS: usize = 8 << 10;
     /// The fastest of so many requests counts.
     const TRIES: usize = 4;
-    let stand = stand().await;
+    let setup = setup().await;
     // One request at a time: concurrent work takes longer than the measured difference.
-    let sender = tokio::sync::Mutex::new(http1(&stand.proxy, LISTED).await);
-    let took = async |right: bool| {
+    let sender = tokio::sync::Mutex::new(http1(&setup.proxy, LISTED).await);
+    let duration = async |right: bool| {
         let mut sender = sender.lock().await;
         let body = format!("{} ", guess_after(KNOWN_IN_TIME, right)).repeat(REPEATS);
         let mut fastest = f64::MAX;
@@ -365,5 +368,5 @@ async fn request_durations_reveal_no_credential() {
         }
         fastest
     };
-    silent("time of a request", &observe(took).await);
+    assert_reveals_nothing("time of a request", &observe(duration).await);
 }
