@@ -40,8 +40,8 @@ pub struct EgressConfig {
     pub proxy: ListenerConfig,
     /// An existing folder for the log files.
     pub logs: PathBuf,
-    /// The user and group to switch to when started as root. They need write access to
-    /// the listener's folder and `logs`.
+    /// The user and group to switch to when started as root. They need write access to the listener's folder and
+    /// `logs`.
     #[serde(default)]
     pub identity: Option<Identity>,
     /// The address of the user's machine as seen from this process; `None` means loopback.

@@ -69,8 +69,8 @@ pub fn decoders(bytes: &[u8]) {
     let codings: Vec<Coding> = [*which, which >> 4].into_iter().filter_map(coding).collect();
     let decoded = |size: usize| {
         let (mut decoding, mut text) = (Decoding::new(&codings), Vec::new());
-        for piece in coded.chunks(size) {
-            let fed = decoding.feed(piece, &mut |more| {
+        for chunk in coded.chunks(size) {
+            let fed = decoding.feed(chunk, &mut |more| {
                 text.extend_from_slice(more);
                 true
             });

@@ -16,7 +16,7 @@ use crate::report::backlog::Backlog;
 use crate::usage::Outbox;
 
 /// A provisioned proxy and the channels that tests observe it by.
-#[cfg_attr(not(test), expect(dead_code, reason = "fuzzers look at no events"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "fuzzers read no events"))]
 pub(crate) struct TestProxy {
     pub(crate) egress: Arc<Egress>,
     pub(crate) backlog: Arc<Backlog>,
@@ -42,8 +42,8 @@ impl TestProxy {
     #[cfg(test)]
     pub(crate) async fn with_name_server(provision: Provision, server: std::net::SocketAddr) -> Self {
         let mut test_proxy = Self::without_listeners(provision, None);
-        let egress = Arc::get_mut(&mut test_proxy.egress).expect("nobody else has it yet");
-        let upstream = Arc::get_mut(&mut egress.upstream).expect("nor this");
+        let egress = Arc::get_mut(&mut test_proxy.egress).expect("it is not shared yet");
+        let upstream = Arc::get_mut(&mut egress.upstream).expect("it is not shared yet");
         upstream.set_resolver(crate::upstream::resolver::HostResolver::with_server(server));
         test_proxy.open().await;
         test_proxy

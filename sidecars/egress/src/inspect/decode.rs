@@ -463,11 +463,11 @@ mod tests {
         written
     }
 
-    fn decoded(coding: Coding, pieces: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
+    fn decoded(coding: Coding, chunks: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
         let mut decoder = Decoder::new(coding);
         let mut text = Vec::new();
-        for piece in pieces {
-            decoder.feed(&piece, &mut |part| {
+        for chunk in chunks {
+            decoder.feed(&chunk, &mut |part| {
                 text.extend_from_slice(part);
                 Ok(())
             })?;
@@ -480,7 +480,7 @@ mod tests {
         let mut coded = [gzip(b"one"), gzip(b"another")].concat();
         let read = |coded: &[u8], size: usize| {
             let mut decoder = Decoder::new(Coding::Gzip);
-            coded.chunks(size).try_for_each(|piece| decoder.feed(piece, &mut |_| Ok(())))
+            coded.chunks(size).try_for_each(|chunk| decoder.feed(chunk, &mut |_| Ok(())))
         };
         assert!(read(&coded, 1).is_ok() && read(&coded, 100).is_ok());
         for from_end in [1, 5] {
@@ -505,9 +505,9 @@ mod tests {
             (Coding::Brotli, brotli(&text)),
         ] {
             for size in [encoded.len(), 1, 7, 1000] {
-                let pieces = encoded.chunks(size).map(<[u8]>::to_vec);
+                let chunks = encoded.chunks(size).map(<[u8]>::to_vec);
                 let (written, whole) =
-                    decoded(coding, pieces).unwrap_or_else(|_| panic!("{coding:?} {size}"));
+                    decoded(coding, chunks).unwrap_or_else(|_| panic!("{coding:?} {size}"));
                 assert!(
                     written == text && whole,
                     "{coding:?} in {size}: {} bytes, whole {whole}",
@@ -545,8 +545,8 @@ mod tests {
                 (Coding::Brotli, brotli(&[&bytes[..], b"x"].concat())),
             ] {
                 let _ = decoded(coding, bytes.chunks(9).map(<[u8]>::to_vec));
-                let place = at % good.len();
-                good[place] = with;
+                let index = at % good.len();
+                good[index] = with;
                 let _ = decoded(coding, good.chunks(9).map(<[u8]>::to_vec));
             }
         }

@@ -120,29 +120,29 @@ impl NestedFiles {
     ///
     /// # Errors
     /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: the files exceed the limits.
-    pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         if self.depth == 0 {
-            self.budget.input_bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.budget.input_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         }
         // A magic number may begin in the previous chunk. Its candidate starts first and receives all of this chunk.
-        let buffer = self.tail.len();
-        self.tail.extend_from_slice(&piece[..piece.len().min(TAIL)]);
-        let is_over = |at: &usize| *at < buffer && !is_magic(&self.tail[*at..buffer]);
-        let over: Vec<usize> = magic_positions(&self.tail).filter(is_over).collect();
-        for at in over {
-            self.begin(self.tail[at..buffer].to_vec())?;
+        let old = self.tail.len();
+        self.tail.extend_from_slice(&chunk[..chunk.len().min(TAIL)]);
+        let is_partial = |at: &usize| *at < old && !is_magic(&self.tail[*at..old]);
+        let partial: Vec<usize> = magic_positions(&self.tail).filter(is_partial).collect();
+        for at in partial {
+            self.begin(self.tail[at..old].to_vec())?;
         }
         // All open files receive the same bytes, up to the next magic number.
         let mut at = 0;
-        for magic in magic_positions(piece) {
-            self.feed_open(&piece[at..magic])?;
+        for magic in magic_positions(chunk) {
+            self.feed_open(&chunk[at..magic])?;
             self.begin(Vec::new())?;
             at = magic;
         }
-        self.feed_open(&piece[at..])?;
-        if piece.len() >= TAIL {
+        self.feed_open(&chunk[at..])?;
+        if chunk.len() >= TAIL {
             self.tail.clear();
-            self.tail.extend_from_slice(&piece[piece.len() - TAIL..]);
+            self.tail.extend_from_slice(&chunk[chunk.len() - TAIL..]);
         } else {
             self.tail.drain(..self.tail.len().saturating_sub(TAIL));
         }
@@ -155,12 +155,12 @@ impl NestedFiles {
         Ok(())
     }
 
-    /// Feeds `piece` to all open candidates.
-    fn feed_open(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    /// Feeds `chunk` to all open candidates.
+    fn feed_open(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         let mut at = 0;
         while at < self.candidates.len() {
             let mut candidate = self.candidates.swap_remove(at);
-            match candidate.feed(piece, |decoder| self.open_nested(decoder)) {
+            match candidate.feed(chunk, |decoder| self.open_nested(decoder)) {
                 Ok(false) => {
                     self.candidates.push(candidate);
                     let last = self.candidates.len() - 1;
@@ -215,13 +215,13 @@ impl Candidate {
     /// Feeds the next chunk; returns whether the candidate has ended.
     fn feed(
         &mut self,
-        piece: &[u8],
+        chunk: &[u8],
         open_nested: impl FnOnce(Decoder) -> Result<Box<File>, Unreadable>,
     ) -> Result<bool, Unreadable> {
         if let Some(file) = &mut self.file {
-            return file.feed(piece);
+            return file.feed(chunk);
         }
-        self.buffer.extend_from_slice(piece);
+        self.buffer.extend_from_slice(chunk);
         if self.buffer.len() < self.wanted.min(MAX_HEADER) {
             return Ok(false);
         }
@@ -241,12 +241,12 @@ impl Candidate {
 
 impl File {
     /// Feeds the next chunk; returns whether the file ends in it.
-    fn feed(&mut self, piece: &[u8]) -> Result<bool, Unreadable> {
+    fn feed(&mut self, chunk: &[u8]) -> Result<bool, Unreadable> {
         let Self { decoder, text, nested } = self;
-        let (_, ended) = decoder.feed_until_end(piece, &mut |piece| {
-            nested.budget.add_output(piece.len())?;
-            text.feed(piece);
-            nested.feed(piece)
+        let (_, ended) = decoder.feed_until_end(chunk, &mut |chunk| {
+            nested.budget.add_output(chunk.len())?;
+            text.feed(chunk);
+            nested.feed(chunk)
         })?;
         Ok(ended)
     }
@@ -273,13 +273,13 @@ fn is_magic(text: &[u8]) -> bool {
 
 /// Parses the header at the beginning of `text`.
 fn parse_header(text: &[u8]) -> Header {
-    let whole = |decoder: Decoder, length: usize| Header::File(Box::new(decoder), length);
+    let file = |decoder: Decoder, length: usize| Header::File(Box::new(decoder), length);
     if text.starts_with(ZSTD) {
-        return whole(Decoder::new(Coding::Zstd), 0);
+        return file(Decoder::new(Coding::Zstd), 0);
     }
     if text.starts_with(GZIP) {
         return match gzip_header(text) {
-            Ok(Some(length)) => whole(Decoder::bare_deflate(), length),
+            Ok(Some(length)) => file(Decoder::bare_deflate(), length),
             Ok(None) => Header::Incomplete,
             Err(_) => Header::NotAFile,
         };
@@ -295,7 +295,7 @@ fn parse_header(text: &[u8]) -> Header {
         return Header::NotAFile;
     }
     let length = 30 + usize::from(u16::from_le_bytes(*name)) + usize::from(u16::from_le_bytes(*extra));
-    if text.len() < length { Header::Incomplete } else { whole(Decoder::bare_deflate(), length) }
+    if text.len() < length { Header::Incomplete } else { file(Decoder::bare_deflate(), length) }
 }
 
 #[cfg(test)]
@@ -322,12 +322,12 @@ mod tests {
     /// An archive with one deflated entry.
     fn zip(text: &[u8]) -> Vec<u8> {
         let deflated = &gzip(text)[10..];
-        let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
-        made.extend([0; 16]);
-        made.extend([5, 0, 0, 0]);
-        made.extend_from_slice(b"a.txt");
-        made.extend_from_slice(deflated);
-        made
+        let mut archive = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+        archive.extend([0; 16]);
+        archive.extend([5, 0, 0, 0]);
+        archive.extend_from_slice(b"a.txt");
+        archive.extend_from_slice(deflated);
+        archive
     }
 
     /// The header of a gzip file with a stored block of `length` bytes.
@@ -339,8 +339,8 @@ mod tests {
     fn scan(body: &[u8], size: usize) -> Result<bool, Unreadable> {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let mut nested = NestedFiles::new(&Arc::new(Scanner::outbound(Arc::new(known))));
-        for piece in body.chunks(size) {
-            nested.feed(piece)?;
+        for chunk in body.chunks(size) {
+            nested.feed(chunk)?;
         }
         Ok(!nested.finish().is_empty())
     }
@@ -358,21 +358,21 @@ mod tests {
         // Complete files without a secret, and incomplete ones.
         let gzip_cut = gzip(&noise)[..3000].to_vec();
         let decoys: Vec<(&str, Vec<u8>)> = vec![
-            ("a mark alone", GZIP.to_vec()),
-            ("a head alone", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
-            ("a head with a name that does not end", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
-            ("a head with more than there is", b"\x1f\x8b\x08\x04\0\0\0\0\0\x03\xff\xff".to_vec()),
-            ("content that goes on", stored(60_000)),
-            ("content that goes on a little", stored(20)),
-            ("content that ends within", gzip_cut),
+            ("a magic number alone", GZIP.to_vec()),
+            ("a header alone", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
+            ("a header with an endless name", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
+            ("a truncated header", b"\x1f\x8b\x08\x04\0\0\0\0\0\x03\xff\xff".to_vec()),
+            ("endless content", stored(60_000)),
+            ("short content", stored(20)),
+            ("truncated content", gzip_cut),
             ("a file", gzip(b"nothing")),
             ("a file of zeros", gzip(&[0; 100_000])),
             (
-                "three of them in one another",
+                "nested stored blocks",
                 [stored(65_000), stored(60_000), stored(55_000), stored(50_000)].concat(),
             ),
             ("zstd", b"\x28\xb5\x2f\xfd\x04\x00\xff\xff\x0f".to_vec()),
-            ("zstd that goes on", b"\x28\xb5\x2f\xfd\xa0\0\0\x10\0\0\0\x08".to_vec()),
+            ("endless zstd", b"\x28\xb5\x2f\xfd\xa0\0\0\x10\0\0\0\x08".to_vec()),
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff".to_vec()),
             ("zip with a password", b"PK\x03\x04\x14\0\x01\0\x63\0".to_vec()),
             ("bzip2", b"BZh91AY&SY".to_vec()),
@@ -419,22 +419,22 @@ mod tests {
     #[test]
     fn many_magic_numbers_cost_linear_time() {
         let bomb = gzip(&vec![0; 8 << 20]);
-        for (name, piece) in [
-            ("marks", GZIP.to_vec()),
-            ("heads", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
-            ("names that do not end", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
-            ("content that goes on", stored(65_535)),
+        for (name, chunk) in [
+            ("magic numbers", GZIP.to_vec()),
+            ("headers", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
+            ("endless names", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
+            ("endless content", stored(65_535)),
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0".to_vec()),
             ("zstd", ZSTD.to_vec()),
             ("large files", bomb),
         ] {
-            let body = piece.repeat((1 << 18) / piece.len());
+            let body = chunk.repeat((1 << 18) / chunk.len());
             for size in [body.len(), 1000] {
                 let start = std::time::Instant::now();
                 let _ = scan(&body, size);
-                let took = start.elapsed();
+                let elapsed = start.elapsed();
                 // A debug build on a busy machine; quadratic cost takes minutes.
-                assert!(took.as_secs() < 60, "{name} in {size}: {took:?}");
+                assert!(elapsed.as_secs() < 60, "{name} in {size}: {elapsed:?}");
             }
         }
     }

@@ -134,12 +134,12 @@ impl Spool {
     ///
     /// # Errors
     /// [`SpoolError`]: the body must not be forwarded.
-    pub(crate) async fn push(&mut self, piece: &[u8]) -> Result<(), SpoolError> {
-        self.length += piece.len() as u64;
+    pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
+        self.length += chunk.len() as u64;
         if self.length > self.limits.body {
             return Err(SpoolError::TooLong(self.limits.body));
         }
-        self.buffer.extend_from_slice(piece);
+        self.buffer.extend_from_slice(chunk);
         self.memory.set(self.buffer.capacity() as u64);
         let full = self.memory.total.load(Ordering::Relaxed) > TOTAL_IN_MEMORY;
         let limit = if full { IN_MEMORY_WHEN_FULL } else { IN_MEMORY };
@@ -288,14 +288,14 @@ mod tests {
         let spools = Spools::new(folder.path(), Limits { body: 8 << 20, spool: 8 << 20 });
         for length in [0, 1, IN_MEMORY, IN_MEMORY + 1, (5 << 20) + 77] {
             let text: Vec<u8> = (0..length).map(|n| u8::try_from(n % 251).expect("small")).collect();
-            for piece in [1000, 64 << 10, 3 << 20] {
+            for chunk in [1000, 64 << 10, 3 << 20] {
                 let mut spool = spools.spool();
-                for piece in text.chunks(piece) {
-                    spool.push(piece).await.expect("push");
+                for chunk in text.chunks(chunk) {
+                    spool.push(chunk).await.expect("push");
                 }
                 assert_eq!(spool.length(), length as u64);
                 let whole = spool.whole(8 << 20).await.expect("whole").expect("short enough");
-                assert!(whole == text && read(spool).await == text, "{length} in {piece}");
+                assert!(whole == text && read(spool).await == text, "{length} in {chunk}");
             }
         }
         assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);
@@ -306,16 +306,16 @@ mod tests {
     async fn enforces_limits_per_body_and_in_total() {
         let folder = tempfile::tempdir().expect("folder");
         let spools = Spools::new(folder.path(), Limits { body: 4 << 20, spool: 5 << 20 });
-        let piece = vec![b'x'; 1 << 20];
+        let chunk = vec![b'x'; 1 << 20];
         let mut one = spools.spool();
         for _ in 0..4 {
-            one.push(&piece).await.expect("push");
+            one.push(&chunk).await.expect("push");
         }
         assert!(matches!(one.push(b"x").await, Err(SpoolError::TooLong(_))));
         let mut other = spools.spool();
         let outcome = async {
             for _ in 0..4 {
-                other.push(&piece).await?;
+                other.push(&chunk).await?;
             }
             Ok::<_, SpoolError>(())
         };

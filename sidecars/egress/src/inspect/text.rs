@@ -84,21 +84,21 @@ impl BodyScan {
     ///
     /// # Errors
     /// [`Unreadable`]: the body must not be forwarded.
-    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         let Self { codings, text, narrow, begun, nested } = self;
-        through(codings, piece, &mut |piece| {
-            if !*begun && !piece.is_empty() {
+        through(codings, chunk, &mut |chunk| {
+            if !*begun && !chunk.is_empty() {
                 *begun = true;
-                if narrow.is_none() && is_wide(piece) {
+                if narrow.is_none() && is_wide(chunk) {
                     *narrow = Some(nested.scanner().stream_owned());
                 }
             }
-            text.feed(piece);
+            text.feed(chunk);
             if let Some(narrow) = narrow {
-                let kept: Vec<u8> = piece.iter().copied().filter(|byte| *byte != 0).collect();
-                narrow.feed(&kept);
+                let nonzero: Vec<u8> = chunk.iter().copied().filter(|byte| *byte != 0).collect();
+                narrow.feed(&nonzero);
             }
-            nested.feed(piece)
+            nested.feed(chunk)
         })
     }
 
@@ -123,11 +123,11 @@ fn is_wide(text: &[u8]) -> bool {
     start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
 }
 
-/// Decodes `piece` with all of `codings`.
-fn through(codings: &mut [Decoder], piece: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
+/// Decodes `chunk` with all of `codings`.
+fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
     match codings.split_first_mut() {
-        None => sink(piece),
-        Some((first, rest)) => first.feed(piece, &mut |piece| through(rest, piece, sink)),
+        None => sink(chunk),
+        Some((first, rest)) => first.feed(chunk, &mut |chunk| through(rest, chunk, sink)),
     }
 }
 
@@ -146,10 +146,10 @@ impl Decoding {
     /// [`Unreadable`].
     pub(crate) fn feed(
         &mut self,
-        piece: &[u8],
+        chunk: &[u8],
         sink: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), Unreadable> {
-        through(&mut self.0, piece, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
+        through(&mut self.0, chunk, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
     }
 
     /// The most bytes of text that the decoders may withhold.
@@ -175,8 +175,8 @@ impl Decoding {
 pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Unreadable> {
     let mut decoding = Decoding::new(codings);
     let mut text = Vec::new();
-    through(&mut decoding.0, body, &mut |piece| {
-        text.extend_from_slice(piece);
+    through(&mut decoding.0, body, &mut |chunk| {
+        text.extend_from_slice(chunk);
         if text.len() > limit { Err(Unreadable::Bomb) } else { Ok(()) }
     })?;
     if decoding.is_whole() { Ok(text) } else { Err(Unreadable::Broken) }
@@ -200,7 +200,7 @@ mod tests {
         Arc::new(Scanner::outbound(Arc::new(known)))
     }
 
-    fn seen(
+    fn findings(
         body: &[u8],
         headers: &[(&'static str, &'static str)],
         size: usize,
@@ -210,8 +210,8 @@ mod tests {
         });
         let headers = headers.collect();
         let mut scan = BodyScan::new(&scanner(), &codings(&headers)?, &headers);
-        for piece in body.chunks(size) {
-            scan.feed(piece)?;
+        for chunk in body.chunks(size) {
+            scan.feed(chunk)?;
         }
         scan.finish()
     }
@@ -227,15 +227,15 @@ mod tests {
         let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         writer.write_all(text).expect("write");
         let packed = writer.finish().expect("finish");
-        let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
-        made.extend([0; 8]);
+        let mut archive = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+        archive.extend([0; 8]);
         for size in [packed.len(), text.len()] {
-            made.extend(u32::try_from(size).expect("small").to_le_bytes());
+            archive.extend(u32::try_from(size).expect("small").to_le_bytes());
         }
-        made.extend([5, 0, 0, 0]);
-        made.extend_from_slice(b"a.txt");
-        made.extend_from_slice(&packed);
-        made
+        archive.extend([5, 0, 0, 0]);
+        archive.extend_from_slice(b"a.txt");
+        archive.extend_from_slice(&packed);
+        archive
     }
 
     #[test]
@@ -258,12 +258,13 @@ mod tests {
         ];
         for (name, body, headers) in bodies {
             for size in [body.len(), 1, 5] {
-                let seen = seen(&body, headers, size).unwrap_or_else(|error| panic!("{name}: {error}"));
-                assert!(seen.blocks(), "{name} in pieces of {size}");
+                let findings =
+                    findings(&body, headers, size).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(findings.blocks(), "{name} in pieces of {size}");
             }
         }
         for (name, body) in [("gzip", gzip(b"nothing here")), ("zip", zip(b"nothing here"))] {
-            assert!(!seen(&body, &[], body.len()).expect("readable").blocks(), "{name}");
+            assert!(!findings(&body, &[], body.len()).expect("readable").blocks(), "{name}");
         }
     }
 
@@ -275,10 +276,10 @@ mod tests {
             (b"x", "compress"),
             (b"x", "gzip, gzip, gzip, gzip"),
         ] {
-            assert!(seen(body, &[("content-encoding", coding)], 3).is_err(), "{coding}");
+            assert!(findings(body, &[("content-encoding", coding)], 3).is_err(), "{coding}");
         }
         let bomb = gzip(&vec![0; 64 << 20]);
-        assert_eq!(seen(&bomb, &[], bomb.len()).expect_err("nested"), Unreadable::Bomb);
-        assert!(seen(b"plain", &[("content-encoding", "identity")], 3).is_ok());
+        assert_eq!(findings(&bomb, &[], bomb.len()).expect_err("nested"), Unreadable::Bomb);
+        assert!(findings(b"plain", &[("content-encoding", "identity")], 3).is_ok());
     }
 }

@@ -54,10 +54,10 @@ impl AccessLog {
         if headers.contains_key(CONTENT_ENCODING) {
             return body;
         }
-        self.captured(body, &self.request)
+        self.capture_body(body, &self.request)
     }
 
-    fn captured(&self, body: Body, capture: &Capture) -> Body {
+    fn capture_body(&self, body: Body, capture: &Capture) -> Body {
         let room = self.egress.reporter.captured_body_bytes();
         Observed::new(body, CapturePrefix { capture: Arc::clone(capture), room }).boxed_unsync()
     }
@@ -69,7 +69,7 @@ impl AccessLog {
         if self.egress.reporter.logs_bodies() {
             self.record.response.headers = header_list(&parts.headers, None);
             if !parts.headers.contains_key(CONTENT_ENCODING) {
-                body = self.captured(body, &self.response);
+                body = self.capture_body(body, &self.response);
             }
         }
         Response::from_parts(parts, Observed::new(body, self).boxed_unsync())
@@ -109,16 +109,16 @@ struct CapturePrefix {
 }
 
 impl Observe for CapturePrefix {
-    fn on_data(&mut self, piece: &Bytes) {
+    fn on_data(&mut self, data: &Bytes) {
         let mut captured = self.capture.lock().unwrap_or_else(PoisonError::into_inner);
         let room = self.room.saturating_sub(captured.len());
-        captured.extend_from_slice(&piece[..piece.len().min(room)]);
+        captured.extend_from_slice(&data[..data.len().min(room)]);
     }
 }
 
 /// Counts the response's bytes; dropping it writes the log line.
 impl Observe for AccessLog {
-    fn on_data(&mut self, piece: &Bytes) {
-        self.record.bytes += piece.len() as u64;
+    fn on_data(&mut self, data: &Bytes) {
+        self.record.bytes += data.len() as u64;
     }
 }

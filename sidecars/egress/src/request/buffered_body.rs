@@ -34,7 +34,7 @@ pub(super) enum BufferError {
     #[error("its body cannot be read: {0}")]
     Unreadable(#[from] Unreadable),
     #[error("its body ended early")]
-    BrokeOff,
+    Truncated,
 }
 
 impl BufferError {
@@ -42,7 +42,7 @@ impl BufferError {
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Spool(_) => Reason::BodyTooLarge,
-            Self::Unreadable(_) | Self::BrokeOff => Reason::StructureRefused,
+            Self::Unreadable(_) | Self::Truncated => Reason::StructureRefused,
         }
     }
 }
@@ -65,7 +65,7 @@ impl BufferedBody {
         let mut spool = spools.spool();
         let mut trailers = None;
         while let Some(frame) = body.frame().await {
-            match frame.map_err(|_| BufferError::BrokeOff)?.into_data() {
+            match frame.map_err(|_| BufferError::Truncated)?.into_data() {
                 Ok(data) => {
                     scan.feed(&data)?;
                     spool.push(&data).await?;
@@ -73,13 +73,13 @@ impl BufferedBody {
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
         }
-        let mut seen = scan.finish()?;
+        let mut findings = scan.finish()?;
         if let Some(trailers) = &trailers {
             let outgoing =
                 OutgoingHead { host: "", path: "", query: None, headers: trailers, is_sent: &|_| true };
-            seen.packed.extend(Head::new(&outgoing).scan(Some(scanner)));
+            findings.packed.extend(Head::new(&outgoing).scan(Some(scanner)));
         }
-        Ok((Self { spool, codings, trailers }, seen))
+        Ok((Self { spool, codings, trailers }, findings))
     }
 
     pub(super) fn codings(&self) -> &[Coding] {
@@ -103,13 +103,13 @@ impl BufferedBody {
         if let Some(trailers) = &mut trailers {
             rewrite.trailers(trailers);
         }
-        ReleasedBody { reading: self.spool.read(), trailers, remaining }.boxed_unsync()
+        ReleasedBody { reader: self.spool.read(), trailers, remaining }.boxed_unsync()
     }
 }
 
 /// A buffered body that is being sent.
 struct ReleasedBody {
-    reading: SpoolReader,
+    reader: SpoolReader,
     trailers: Option<HeaderMap>,
     remaining: u64,
 }
@@ -123,17 +123,17 @@ impl HttpBody for ReleasedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        if let Some(blocks) = &mut this.reading.blocks {
+        if let Some(blocks) = &mut this.reader.blocks {
             match ready!(blocks.poll_recv(cx)) {
                 Some(block) => {
                     let block = block?;
                     this.remaining -= this.remaining.min(block.len() as u64);
                     return Poll::Ready(Some(Ok(Frame::data(block))));
                 }
-                None => this.reading.blocks = None,
+                None => this.reader.blocks = None,
             }
         }
-        if let Some(last) = this.reading.last.take().filter(|last| !last.is_empty()) {
+        if let Some(last) = this.reader.last.take().filter(|last| !last.is_empty()) {
             if this.remaining != last.len() as u64 {
                 // A read error ends the stream of blocks early.
                 return Poll::Ready(Some(Err("a buffered body is incomplete".into())));

@@ -89,7 +89,8 @@ impl Inbound {
         }
     }
 
-    /// The content codings. A 206 part cannot be decoded; requests that carry a credential cannot ask for one.
+    /// The content codings. A part (206) of an encoded text cannot be decoded and is scanned as it is; no host serves
+    /// parts of a response that echoes the request.
     fn codings(&self, parts: &Parts) -> Result<Vec<Coding>, Refusal> {
         if parts.status == StatusCode::PARTIAL_CONTENT {
             return Ok(Vec::new());

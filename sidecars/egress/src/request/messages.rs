@@ -1,7 +1,7 @@
 //! Scans WebSocket messages before they are forwarded.
 //!
 //! A message cannot wait for a user and a conversation cannot be redacted, so a finding closes the socket. Each side
-//! answers pings itself. A message is scanned together with the end of the preceding ones: a secret that is split over
+//! scanners pings itself. A message is scanned together with the end of the preceding ones: a secret that is split over
 //! two messages is found in the second.
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl MessageRelay {
         let inspector = &egress.inspector;
         let outbound = inspector.outbound(&permit.dlp).cloned();
         let inbound =
-            inspector.inbound(&permit.dlp, permit.credential.as_ref()).map(|answers| answers.scanner);
+            inspector.inbound(&permit.dlp, permit.credential.as_ref()).map(|scanners| scanners.scanner);
         (outbound.is_some() || inbound.is_some()).then(|| Self {
             egress: Arc::clone(egress),
             info: permit.info.clone(),
@@ -99,8 +99,8 @@ impl MessageRelay {
             let is_data = matches!(message, Message::Text(_) | Message::Binary(_));
             let received_close =
                 if let Message::Close(frame) = &message { Some(frame.clone()) } else { None };
-            if let Some(hit) = self.scan(direction, &mut window, &payload(&message)) {
-                return Some(hit);
+            if let Some(close) = self.scan(direction, &mut window, &payload(&message)) {
+                return Some(close);
             }
             if let Some(frame) = received_close {
                 return frame;

@@ -3,7 +3,7 @@
 //! ```text
 //! upstream ─► chunks ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
-//!                whole lines at once; the rest after HOLD, or when two TAILs are withheld
+//!                whole lines at once; the rest after MAX_DELAY, or when two TAILs are withheld
 //! ```
 //! The release time of a byte depends on line ends, lengths and time alone, never on a scan's state: otherwise the
 //! arrival time would reveal how much of a secret the byte completes. Released text stays in the scan window, so a
@@ -45,7 +45,7 @@ const SCAN_CHUNK: u64 = 16 << 10;
 /// Findings that are logged for one response.
 const MAX_REPORTED: usize = 16;
 
-/// The scanners of a response and the log of its findings.
+/// The scanners of a response, and where findings are logged.
 pub(super) struct ScanContext {
     pub(super) info: RequestInfo,
     pub(super) scanner: Arc<Scanner>,

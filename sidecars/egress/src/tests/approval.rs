@@ -106,17 +106,17 @@ async fn an_approval_covers_one_value_and_host() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denies_after_a_rejection_or_a_timeout() {
-    let no = proxy(|provision| provision.ask_seconds = Some(60)).await;
-    user(&no, Status::Rejected).await;
-    let answer = no.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
+    let rejected = proxy(|provision| provision.ask_seconds = Some(60)).await;
+    user(&rejected, Status::Rejected).await;
+    let answer = rejected.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
     let body = answer.json();
     assert_eq!(body["reason"], "approval-rejected");
     assert!(body["sentence"].as_str().expect("sentence").contains("because I say so"), "{body}");
-    let nobody = proxy(|provision| provision.ask_seconds = Some(0)).await;
-    let answer = nobody.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
+    let unanswered = proxy(|provision| provision.ask_seconds = Some(0)).await;
+    let answer = unanswered.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("approval-timeout"));
-    assert_eq!(nobody.denial().await.reason, Reason::ApprovalTimeout);
-    assert!(no.site.visits().is_empty() && nobody.site.visits().is_empty());
+    assert_eq!(unanswered.denial().await.reason, Reason::ApprovalTimeout);
+    assert!(rejected.site.visits().is_empty() && unanswered.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -458,8 +458,8 @@ async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
 
 /// Runs OpenSSL for certificates that this program's own libraries do not make.
 fn openssl(folder: &Path, arguments: &[&str]) {
-    let made = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
-    assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+    let output = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Writes a certificate: a key of `bits` bits, signed by the folder's authority with `digest`.

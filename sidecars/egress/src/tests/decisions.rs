@@ -26,10 +26,16 @@ async fn injects_the_real_credential_and_strips_the_agents() {
 async fn explicit_and_transparent_proxy_decide_alike() {
     let proxy = ProxyFixture::open().await;
     assert_eq!(proxy.curl_transparent(&[URL]).await.status(), 200);
-    let refused = proxy.curl_transparent(&["http://api.example.com/"]).await;
-    assert_eq!((refused.status(), refused.header("x-bottle-reason")), (403, Some("port-not-allowed".into())));
-    let refused = proxy.curl(&["http://api.example.com/"]).await;
-    assert_eq!((refused.status(), refused.header("x-bottle-reason")), (403, Some("port-not-allowed".into())));
+    let response = proxy.curl_transparent(&["http://api.example.com/"]).await;
+    assert_eq!(
+        (response.status(), response.header("x-bottle-reason")),
+        (403, Some("port-not-allowed".into()))
+    );
+    let response = proxy.curl(&["http://api.example.com/"]).await;
+    assert_eq!(
+        (response.status(), response.header("x-bottle-reason")),
+        (403, Some("port-not-allowed".into()))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -303,10 +303,10 @@ impl Agent {
     }
 
     async fn site(&mut self, request: Request<TestBody>, status: StatusCode, why: Option<&str>) {
-        let asked = request.uri().clone();
+        let uri = request.uri().clone();
         let answer = self.site.send_request(request).await.expect("answered");
         let value = reason(&answer);
-        assert_eq!((read(answer).await.0, value.as_deref()), (status, why), "{asked}");
+        assert_eq!((read(answer).await.0, value.as_deref()), (status, why), "{uri}");
     }
 }
 

@@ -179,8 +179,8 @@ mod tests {
     fn denies_a_name_with_one_forbidden_address() {
         let addresses: Vec<IpAddr> =
             ["9.9.9.9", "10.0.0.1"].map(|text| text.parse().expect("address")).to_vec();
-        let refused = dialer().check_addresses(&target(false), &addresses).expect_err("a private address");
-        assert!(matches!(refused, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
+        let error = dialer().check_addresses(&target(false), &addresses).expect_err("a private address");
+        assert!(matches!(error, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
         assert!(dialer().check_addresses(&target(false), &addresses[..1]).is_ok());
         assert!(dialer().check_addresses(&target(true), &addresses).is_ok());
     }

@@ -19,9 +19,9 @@ type Sent<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 /// # Errors
 /// A message for the user, with the request if none of it was sent.
 pub(super) async fn within_deadline<B>(
-    sent: impl Future<Output = Sent<B>>,
+    response: impl Future<Output = Sent<B>>,
 ) -> Result<Response<Incoming>, (String, Option<Request<B>>)> {
-    match timeout(bounds::RESPONSE_WITHIN, sent).await {
+    match timeout(bounds::RESPONSE_WITHIN, response).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(mut error)) => {
             let unsent = error.take_message();

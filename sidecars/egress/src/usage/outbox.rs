@@ -59,10 +59,10 @@ impl Outbox {
     }
 
     /// Registers a response that will make a record, at shutdown at the latest.
-    pub(super) fn register(&self, answer: &Arc<PendingUsage>) {
+    pub(super) fn register(&self, response: &Arc<PendingUsage>) {
         let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
-        in_flight.retain(|answer| answer.strong_count() > 0);
-        in_flight.push(Arc::downgrade(answer));
+        in_flight.retain(|response| response.strong_count() > 0);
+        in_flight.push(Arc::downgrade(response));
     }
 
     /// Queues a record. Writes to a file, and blocks on nothing else.
@@ -109,7 +109,7 @@ impl Outbox {
     /// Shuts down: ends the responses in flight and waits for a connected keeper to receive the pending records.
     pub(crate) async fn settle(&self) {
         let in_flight = std::mem::take(&mut *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner));
-        in_flight.iter().filter_map(Weak::upgrade).for_each(|answer| answer.end(false));
+        in_flight.iter().filter_map(Weak::upgrade).for_each(|response| response.end(false));
         let mut count = self.count.subscribe();
         let mut keepers = self.keepers.subscribe();
         let settled = async {

@@ -37,15 +37,15 @@ impl UsageTracker {
         let (parts, body) = response.into_parts();
         // The proxy does not forward codings that it cannot decode.
         let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
-        let open = Arc::new(PendingUsage {
+        let pending = Arc::new(PendingUsage {
             meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),
             tracker: self,
             reporter: Arc::clone(&egress.reporter),
             outbox: Arc::clone(&egress.outbox),
         });
-        egress.outbox.register(&open);
+        egress.outbox.register(&pending);
         let decoding = (!codings.is_empty()).then(|| Decoding::new(&codings));
-        Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, open }).boxed_unsync())
+        Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, pending }).boxed_unsync())
     }
 }
 
@@ -67,9 +67,9 @@ impl PendingUsage {
     /// Reads the next chunk; makes the record as soon as nothing can change it.
     fn feed(&self, text: &[u8]) {
         let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(open) = meter.as_mut() else { return };
-        open.feed(text);
-        if open.has_ended() {
+        let Some(active) = meter.as_mut() else { return };
+        active.feed(text);
+        if active.has_ended() {
             self.record(meter.take(), true);
         }
     }
@@ -101,23 +101,23 @@ impl PendingUsage {
 struct UsageObserver {
     /// `None` for a body without content coding.
     decoding: Option<Decoding>,
-    open: Arc<PendingUsage>,
+    pending: Arc<PendingUsage>,
 }
 
 impl Observe for UsageObserver {
-    fn on_data(&mut self, piece: &Bytes) {
-        let open = &self.open;
+    fn on_data(&mut self, data: &Bytes) {
+        let pending = &self.pending;
         match &mut self.decoding {
-            None => open.feed(piece),
+            None => pending.feed(data),
             // After a decoding error counting ends; the inbound scan cuts the response.
-            Some(decoding) => drop(decoding.feed(piece, &mut |text| {
-                open.feed(text);
+            Some(decoding) => drop(decoding.feed(data, &mut |text| {
+                pending.feed(text);
                 true
             })),
         }
     }
 
     fn on_end(&mut self, whole: bool) {
-        self.open.end(whole);
+        self.pending.end(whole);
     }
 }
