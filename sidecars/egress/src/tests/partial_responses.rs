@@ -87,12 +87,12 @@ async fn strips_requests_for_digests_deltas_and_other_encodings() {
     arguments.push(URL);
     let (proxy, _site) = setup(AUTH).await;
     let with = proxy.curl(&arguments).await;
-    let (range, stripped) = (with.header("x-asked-with"), with.header("x-bottle-stripped"));
-    let (range, stripped) = (range.expect("names"), stripped.expect("names"));
+    let (sent_names, stripped) = (with.header("x-asked-with"), with.header("x-bottle-stripped"));
+    let (sent_names, stripped) = (sent_names.expect("names"), stripped.expect("names"));
     for header in headers {
         let name = header.split(':').next().expect("a name");
-        assert!(!range.split(' ').any(|sent| sent == name), "{name}: {range}");
-        assert!(stripped.split(", ").any(|taken| taken == name), "{name}: {stripped}");
+        assert!(!sent_names.split(' ').any(|sent| sent == name), "{name}: {sent_names}");
+        assert!(stripped.split(", ").any(|listed| listed == name), "{name}: {stripped}");
     }
     // Without a credential nothing can leak in slices: downloads can resume.
     let (proxy, _site) = setup("websocket: allow").await;
@@ -121,6 +121,6 @@ async fn lists_stripped_names_in_the_response() {
     let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
     let answer = proxy.curl(&arguments).await;
-    assert!(answer.header("x-bottle-stripped").is_some_and(|said| (900..=1024).contains(&said.len())));
+    assert!(answer.header("x-bottle-stripped").is_some_and(|names| (900..=1024).contains(&names.len())));
     assert!(!answer.header("x-asked-with").expect("names").contains("token"));
 }

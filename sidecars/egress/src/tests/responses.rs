@@ -256,8 +256,8 @@ async fn denies_cuts_or_logs_a_prompt_injection_by_route() {
         assert!(answer.status() == 200 && answer.text().contains("Ignore all previous"));
     }
     assert!(provider.proxy.logged(2).await.iter().all(|line| line["verdict"] == "noticed"));
-    let unread = self::setup("dlp: {inbound_detectors: false}").await;
-    assert_eq!(unread.proxy.curl(&[&format!("https://{SITE}/takeover")]).await.status(), 200);
+    let unscanned = self::setup("dlp: {inbound_detectors: false}").await;
+    assert_eq!(unscanned.proxy.curl(&[&format!("https://{SITE}/takeover")]).await.status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -297,11 +297,10 @@ async fn scans_websocket_messages_in_both_directions() {
         }
         let mut received = Vec::new();
         let close = loop {
-            match timeout(Duration::from_secs(30), socket.next()).await.expect("a message that is closed for")
-            {
+            match timeout(Duration::from_secs(30), socket.next()).await.expect("a close frame") {
                 Some(Ok(Message::Close(close))) => break close,
                 Some(Ok(message)) => received.push(message),
-                other => panic!("{other:?} is no close"),
+                other => panic!("{other:?} is not a close frame"),
             }
         };
         let close = close.expect("a reason");

@@ -58,9 +58,9 @@ struct Bottle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes, and looks at the memory of its process: `.ci/run`"]
+#[ignore = "takes minutes and measures the memory of its process: `.ci/run`"]
 async fn a_day_of_several_bottles() {
-    let requests = wanted();
+    let requests = request_count();
     let authority = Authority::new("soak").expect("authority");
     let names = [SITE, BLOCKING, REDACTING, ASKING];
     let tls = authority.server_config(&names, Leaf::Valid, Alpn::Both).expect("config");
@@ -97,10 +97,10 @@ async fn a_day_of_several_bottles() {
     }
     let (end, files_at_end) = (resident(), descriptors());
     let took = begun.elapsed();
-    assert!(waiting.iter().all(|request| !request.is_finished()), "one that waits for a user did not wait");
+    assert!(waiting.iter().all(|request| !request.is_finished()), "a request did not wait for its user");
     decide.send_replace(true);
     for request in waiting {
-        assert_eq!(request.await.expect("a held request"), StatusCode::OK);
+        assert_eq!(request.await.expect("a waiting request"), StatusCode::OK);
     }
     for bottle in &bottles {
         bottle.counted_once().await;
@@ -111,7 +111,7 @@ async fn a_day_of_several_bottles() {
     assert!(files_at_end <= files + 64, "{files} descriptors were open, now {files_at_end}");
     let model_responses: u64 = bottles.iter().map(|bottle| bottle.answered.load(Ordering::SeqCst)).sum();
     print(&format!(
-        "{requests} requests in {:.0} s, {WAITING} held meanwhile, {model_responses} answers of models counted once; memory {} MiB \
+        "{requests} requests in {:.0} s, {WAITING} waiting meanwhile, {model_responses} model responses counted once; memory {} MiB \
          when warm, {} at the end",
         took.as_secs_f64(),
         warm >> 20,
@@ -119,13 +119,13 @@ async fn a_day_of_several_bottles() {
     ));
 }
 
-fn wanted() -> usize {
+fn request_count() -> usize {
     let value = std::env::var("BOTTLE_SOAK_REQUESTS").ok();
     value.map_or(REQUESTS, |value| value.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
 /// Prints to the real standard error, which passing tests show too.
-#[allow(clippy::print_stderr, reason = "what was measured is told")]
+#[allow(clippy::print_stderr, reason = "a test that measures prints its results")]
 fn print(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
@@ -233,7 +233,7 @@ impl Bottle {
         }
         let used = self.used.lock().await;
         assert_eq!(used.len() as u64, answered, "records and answers");
-        assert_eq!(self.twice.load(Ordering::SeqCst), 0, "records that came twice");
+        assert_eq!(self.twice.load(Ordering::SeqCst), 0, "duplicate records");
         assert!(used.values().all(|usage| !usage.interrupted && usage.tokens.output == Some(7)));
     }
 }

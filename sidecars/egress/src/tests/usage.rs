@@ -124,7 +124,7 @@ impl Setup {
         let mut all = Vec::new();
         while all.len() < count {
             all.extend(next_records(&mut stream).await);
-            stream.message(&Written {}).await.expect("said");
+            stream.message(&Written {}).await.expect("sent");
         }
         // A dropped stream returns records that were not acknowledged.
         let until = std::time::Instant::now() + Duration::from_secs(10);
@@ -190,7 +190,7 @@ async fn records_truncated_responses_as_interrupted() {
     let setup = setup(AUTH).await;
     let url = format!("https://{SITE}/cut/v1/messages");
     let answer = setup.proxy.curl(&["--data", "{}", &url]).await;
-    assert!(!answer.error().is_empty(), "the client sees it break off");
+    assert!(!answer.error().is_empty(), "the client sees the truncation");
     // The client disconnects.
     let url = format!("https://{SITE}/forever/v1/messages");
     let answer = setup.proxy.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
@@ -249,12 +249,12 @@ async fn records_responses_in_flight_at_shutdown() {
             async move { outbox.settle().await }
         });
         let records = next_records(&mut keeper).await;
-        keeper.message(&Written {}).await.expect("said");
+        keeper.message(&Written {}).await.expect("sent");
         settled.await.expect("settled");
         records
     };
     tokio::select! {
-        _ = request => panic!("it goes on for ever"),
+        _ = request => panic!("the response never ends"),
         records = shutdown => {
             assert_eq!(records.len(), 1);
             assert_eq!((records[0].tokens, records[0].interrupted), (tokens(11, 1, Some(5)), true));
