@@ -34,7 +34,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
         let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
-        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a permit");
         let send = async {
             // The reader may close early.
             let _ = bottle.write_all(bytes).await;
@@ -46,9 +46,9 @@ pub fn client_hello(bytes: &[u8]) {
             Ok(Protocol::Http(io)) => io,
             Err(_) => return,
         };
-        let mut back = Vec::new();
-        io.read_to_end(&mut back).await.expect("the rest");
-        assert_eq!(back, bytes);
+        let mut passed = Vec::new();
+        io.read_to_end(&mut passed).await.expect("the rest");
+        assert_eq!(passed, bytes);
     });
 }
 

@@ -119,10 +119,10 @@ impl Inspector {
 
     /// The scanners for responses on a route with this credential; `None` when it disables all detectors.
     pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<ResponseScanners> {
-        let wants = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
-        let phrases = wants(InboundDetector::NaiveInjectionDetection);
+        let enabled = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
+        let phrases = enabled(InboundDetector::NaiveInjectionDetection);
         let credential = credential.and_then(|binding| self.credentials.get(binding));
-        match credential.filter(|_| wants(InboundDetector::KnownSecrets)) {
+        match credential.filter(|_| enabled(InboundDetector::KnownSecrets)) {
             Some((alone, both)) => {
                 let scanner = Arc::clone(if phrases { both } else { alone });
                 Some(ResponseScanners { scanner, credential: Some(Arc::clone(alone)) })

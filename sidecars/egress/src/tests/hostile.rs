@@ -147,6 +147,6 @@ async fn queues_a_flood_of_connections() {
     let early = timeout(Duration::from_millis(300), late.read_exact(&mut answer)).await;
     assert!(early.is_err(), "the flood did not fill the proxy");
     open.clear();
-    timeout(Duration::from_secs(5), late.read_exact(&mut answer)).await.expect("a place").expect("read");
+    timeout(Duration::from_secs(5), late.read_exact(&mut answer)).await.expect("a free slot").expect("read");
     assert_eq!(&answer, b"HTTP/1.1 200");
 }
