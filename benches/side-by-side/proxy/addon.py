@@ -1,5 +1,5 @@
-"""The same job as the proxy's: one allowed host, its credential set, everything else refused, and what looks like a
-token does not leave. The list is shorter than the proxy's, and nothing is decoded or normalised."""
+"""Does the egress proxy's job: allows one host, injects its credential, denies everything else, and blocks requests
+with tokens. The patterns are fewer than the proxy's, and nothing is decoded or normalised."""
 
 import os
 import re

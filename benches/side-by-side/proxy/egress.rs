@@ -1,4 +1,4 @@
-//! The egress daemon as a process, provisioned as the bundle would.
+//! Starts the egress daemon as a process and provisions it like the bundle.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tokio::net::UnixStream;
 
 use crate::HOST;
-use crate::peer::{Peer, Place};
+use crate::peer::{Address, Peer};
 use crate::site::Site;
 
 /// A running proxy.
@@ -35,18 +35,18 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// What the process holds in memory.
+    /// Resident memory of the process.
     pub(crate) fn resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmRSS:")
     }
 
-    /// The most that it has held.
+    /// Peak resident memory of the process.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
         self.memory_mib("VmHWM:")
     }
 
-    /// From here on the most is counted anew (proc(5), clear_refs).
-    pub(crate) fn forget_peak(&self) -> Result<()> {
+    /// Resets the peak (proc(5), clear_refs).
+    pub(crate) fn reset_peak(&self) -> Result<()> {
         Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
     }
 
@@ -58,17 +58,17 @@ impl Running {
     }
 }
 
-/// Secrets of the launch.
+/// Number of known secrets.
 const SECRETS: usize = 10;
 
-/// What the proxy looks for.
+/// The detectors of the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Detectors {
     Default,
     Off,
 }
 
-/// Starts and provisions it.
+/// Starts and provisions the daemon.
 pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> {
     let folder = tempfile::tempdir()?;
     let config = EgressConfig {
@@ -89,7 +89,7 @@ pub(crate) async fn start(site: &Site, detectors: Detectors) -> Result<Running> 
     let request = BundleRequest::Provision(Box::new(provision(site, detectors)));
     let answer = channel.open(&request).await?.receive::<BundleEvent>().await?;
     let BundleEvent::Ready { ca_certificate } = answer else { bail!("not ready: {answer:?}") };
-    let peer = Peer::proxy(Place::Unix(folder.path().join("9099")), &ca_certificate)?;
+    let peer = Peer::proxy(Address::Unix(folder.path().join("9099")), &ca_certificate)?;
     Ok(Running { peer, process, _channel: channel, _folder: folder })
 }
 
@@ -104,7 +104,7 @@ fn provision(site: &Site, detectors: Detectors) -> Provision {
         Detectors::Default => "",
         Detectors::Off => "  dlp: {outbound_detectors: false, inbound_detectors: false}\n",
     };
-    // Of a hundred routes the last one is asked for.
+    // Requests match the last of a hundred routes.
     let others: String = (1..100).map(|n| format!("- host: host-{n}.example.com\n")).collect();
     let yaml = format!(
         "routes:\n{others}- host: {HOST}\n  connect_to: '{}'\n  auth: {{scheme: Bearer, slot: key}}\n{dlp}",

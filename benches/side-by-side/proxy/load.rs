@@ -1,4 +1,4 @@
-//! The load: as many requests as come back in a given time.
+//! Generates load: as many requests as complete in a given time.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -16,19 +16,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::HOST;
 use crate::peer::Peer;
 
-/// Requests under way at one time.
+/// Concurrent requests.
 const CLIENTS: usize = 16;
 
-/// Connections that share them where one carries many.
+/// HTTP/2 connections that share them.
 const SHARED: usize = 4;
 
-/// What is asked: 1 KiB of JSON, as the answer is.
+/// The request body: 1 KiB of JSON, like the response.
 static BODY: LazyLock<String> = LazyLock::new(|| {
     let words = "an agent asks a model something in words, and the words go on for a while; ".repeat(20);
     format!("{{\"model\":\"m-1\",\"text\":\"{}\"}}", &words[..1024 - 25])
 });
 
-/// A way to ask.
+/// A kind of load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Load {
     KeptHttp1,
@@ -39,8 +39,8 @@ pub(crate) enum Load {
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::KeptHttp1 => "HTTP/1.1, connections kept",
-            Self::KeptHttp2 => "HTTP/2, connections kept",
+            Self::KeptHttp1 => "HTTP/1.1, kept-alive connections",
+            Self::KeptHttp2 => "HTTP/2, kept-alive connections",
             Self::NewConnections => "HTTP/1.1, a new connection each",
         })
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Load {
 impl Load {
     /// Requests per second that `peer` answers.
     pub(crate) async fn per_second(self, peer: &Peer, turn: Duration) -> Result<f64> {
-        // Connections that are kept are made before the clock starts.
+        // Kept-alive connections open before the clock starts.
         let mut clients = Vec::new();
         let mut shared = Vec::new();
         for n in 0..CLIENTS {
@@ -102,7 +102,7 @@ impl Client {
     }
 }
 
-/// The median time of a request, in seconds, one after the other on one connection.
+/// The median time of sequential requests on one connection, in seconds.
 pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
     let mut sender = http1(peer).await?;
     let mut times = Vec::new();
@@ -116,7 +116,7 @@ pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
     Ok(crate::median(&mut times))
 }
 
-/// Connections that are open and ask nothing, for as long as the answer is held.
+/// Opens idle connections, which live as long as the returned values.
 pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + use<>>> {
     let mut idle = Vec::new();
     for _ in 0..count {
@@ -127,7 +127,7 @@ pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + u
     Ok(idle)
 }
 
-/// One request with a body of so many bytes.
+/// Sends one request with a body of `bytes` bytes.
 pub(crate) async fn large(peer: &Peer, bytes: usize) -> Result<()> {
     let line = BODY.as_bytes();
     let text: Vec<u8> = line.iter().copied().cycle().take(bytes).collect();
@@ -148,7 +148,7 @@ async fn http1(peer: &Peer) -> Result<http1::SendRequest<Full<Bytes>>> {
 
 async fn http2(peer: &Peer) -> Result<http2::SendRequest<Full<Bytes>>> {
     let tls = peer.connect(&peer.tls(b"h2")?).await?;
-    ensure!(tls.get_ref().1.alpn_protocol() == Some(b"h2"), "the peer speaks no HTTP/2");
+    ensure!(tls.get_ref().1.alpn_protocol() == Some(b"h2"), "the peer has no HTTP/2");
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(tls)).await?;
     tokio::spawn(connection);
     Ok(sender)

@@ -1,10 +1,11 @@
-//! The proxy beside mitmproxy: intercepted requests per second, and what it adds to a request's time.
+//! Compares the egress proxy with mitmproxy: intercepted requests per second, and the latency it adds.
 //!
-//! Both hold an allowlist, set the same header and look for tokens in what goes out; the proxy does more of that,
-//! and has a turn with its detectors off. Each gets the same load in turn, on the same machine, from the same generator, against the same site. The ratio counts, not the numbers:
-//! generator and site share the cores with the proxy, which costs the faster one more.
+//! Both apply an allowlist, inject the same header and scan requests for tokens; the proxy scans more, and has a turn
+//! with its detectors off. They take turns under the same load, on the same machine, from the same generator, against
+//! the same site. The ratio counts, not the numbers: generator and site share the cores with the proxy, which costs the
+//! faster one more.
 //!
-//! The proxy is reached over its unix socket, as a bottle's guest reaches it, mitmproxy over loopback.
+//! Clients connect to the proxy over its Unix socket, like a bottle's guest, and to mitmproxy over loopback.
 //!
 //! `cargo bench -p bottle-egress --bench proxy`. mitmproxy comes from PyPI into `target/peers`.
 #![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
@@ -25,7 +26,7 @@ use load::Load;
 use peer::Peer;
 use site::Site;
 
-/// The host that everybody asks for.
+/// The host of every request.
 const HOST: &str = "api.example.com";
 
 /// Turns of each peer under each load.
@@ -34,17 +35,17 @@ const ROUNDS: usize = 5;
 /// Length of a turn.
 const TURN: Duration = Duration::from_secs(2);
 
-/// Connections that ask nothing.
+/// Idle connections.
 const IDLE: usize = 256;
 
-/// Names that the proxy has seen nobody connect to.
+/// Names without a cached certificate.
 const NAMES: usize = 500;
 
-/// A body that is held on disk until its verdict.
+/// Bytes of a body that the proxy buffers on disk.
 const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
-    // The proxy is this program again, as it is in the product.
+    // The proxy runs in this same program, as in the product.
     if std::env::args().nth(1).as_deref() == Some("__egress") {
         return bottle_egress::run();
     }
@@ -61,22 +62,22 @@ fn main() -> ExitCode {
 async fn compare() -> Result<()> {
     let site = site::start()?;
     let proxy = egress::start(&site, Detectors::Default).await?;
-    let blind = egress::start(&site, Detectors::Off).await?;
+    let undetecting = egress::start(&site, Detectors::Off).await?;
     let other = mitmproxy::start(&site).await?;
     let direct = Peer::direct(&site)?;
     println!("proxy resident idle, 100 routes: {:.1} MiB (goal 20)", proxy.resident_mib()?);
     println!("median of {ROUNDS} interleaved turns of {TURN:?}, 1 KiB of JSON each way, intercepted TLS\n");
     for (load, goal) in [(Load::KeptHttp1, "20 x"), (Load::KeptHttp2, "20 x"), (Load::NewConnections, "10 x")]
     {
-        let (mut ours, mut unread, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ours, mut unscanned, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             ours.push(load.per_second(&proxy.peer, TURN).await?);
-            unread.push(load.per_second(&blind.peer, TURN).await?);
+            unscanned.push(load.per_second(&undetecting.peer, TURN).await?);
             theirs.push(load.per_second(&other.peer, TURN).await?);
         }
-        let [ours, unread, theirs] = [&mut ours, &mut unread, &mut theirs].map(|times| median(times));
+        let [ours, unscanned, theirs] = [&mut ours, &mut unscanned, &mut theirs].map(|times| median(times));
         println!("{load}: proxy {ours:.0}/s, mitmproxy {theirs:.0}/s: {:.1} x (goal {goal})", ours / theirs);
-        println!("  without detectors {unread:.0}/s: {:.2} x (goal 0.85)", ours / unread);
+        println!("  without detectors {unscanned:.0}/s: {:.2} x (goal 0.85)", ours / unscanned);
     }
     let (mut through, mut without) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -93,37 +94,38 @@ async fn compare() -> Result<()> {
     memory(&site).await
 }
 
-/// What a certificate for a new name adds to a connection.
+/// Measures what minting a certificate adds to a connection.
 async fn minting(proxy: &Peer) -> Result<()> {
     let tls = proxy.tls(b"http/1.1")?;
-    let (mut new, mut known) = (Vec::new(), Vec::new());
+    let (mut new, mut cached) = (Vec::new(), Vec::new());
     for number in 0..NAMES {
-        for (host, times) in [(format!("name-{number}.example.com"), &mut new), (HOST.to_owned(), &mut known)]
+        for (host, times) in
+            [(format!("name-{number}.example.com"), &mut new), (HOST.to_owned(), &mut cached)]
         {
             let begun = Instant::now();
             drop(proxy.connect_to(&host, &tls).await?);
             times.push(begun.elapsed().as_secs_f64() * 1e6);
         }
     }
-    let (new, known) = (median(&mut new), median(&mut known));
+    let (new, cached) = (median(&mut new), median(&mut cached));
     println!(
-        "TLS with a new name: {new:.0} us, with a known one {known:.0} us: {:.0} us to mint (goal 100)",
-        new - known
+        "TLS with a new name: {new:.0} us, with a cached one {cached:.0} us: {:.0} us to mint (goal 100)",
+        new - cached
     );
     Ok(())
 }
 
-/// What connections and a large body cost in memory, of a proxy that has done nothing before.
+/// Measures the memory of idle connections and a large body, in a new proxy.
 async fn memory(site: &Site) -> Result<()> {
     let proxy = egress::start(site, Detectors::Default).await?;
-    // What every first request makes.
+    // Allocations of the first request.
     drop(load::idle(&proxy.peer, 1).await?);
     let before = proxy.resident_mib()?;
     let idle = load::idle(&proxy.peer, IDLE).await?;
     let each = (proxy.resident_mib()? - before) * 1024.0 / IDLE as f64;
     println!("{IDLE} idle connections: {each:.0} KiB each (goal 64)");
     drop(idle);
-    proxy.forget_peak()?;
+    proxy.reset_peak()?;
     let before = proxy.resident_mib()?;
     load::large(&proxy.peer, LARGE).await?;
     println!(

@@ -1,4 +1,4 @@
-//! mitmproxy from PyPI, with an addon that does the same.
+//! Starts mitmproxy from PyPI, with an addon that does the proxy's job.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use crate::HOST;
-use crate::peer::{Peer, Place};
+use crate::peer::{Address, Peer};
 use crate::site::Site;
 
-/// How long Python may take to get going.
+/// Deadline of mitmproxy's start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A running mitmproxy.
@@ -30,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// Installs it when it is not there, and starts it.
+/// Installs mitmproxy if it is missing, and starts it.
 pub(crate) async fn start(site: &Site) -> Result<Running> {
     let program = installed()?;
     let version = Command::new(&program).arg("--version").output()?.stdout;
@@ -56,7 +56,7 @@ pub(crate) async fn start(site: &Site) -> Result<Running> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ca = folder.path().join("mitmproxy-ca-cert.pem");
     wait(address, &ca).await?;
-    let peer = Peer::proxy(Place::Tcp(address), &std::fs::read_to_string(ca)?)?;
+    let peer = Peer::proxy(Address::Tcp(address), &std::fs::read_to_string(ca)?)?;
     Ok(Running { peer, process, _folder: folder })
 }
 

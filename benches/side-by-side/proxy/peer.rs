@@ -1,4 +1,4 @@
-//! Somebody to send load to: where it listens and whose certificates it shows.
+//! The target of the load: its address and its certificate authority.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,16 +17,16 @@ use tokio_util::either::Either;
 use crate::HOST;
 use crate::site::Site;
 
-/// Where a peer listens.
-pub(crate) enum Place {
-    /// The proxy's proxy port, as a bottle's guest reaches it.
+/// The address of a peer.
+pub(crate) enum Address {
+    /// The explicit proxy's socket, like a bottle's guest uses it.
     Unix(PathBuf),
     Tcp(SocketAddr),
 }
 
 /// A proxy, or the site itself.
 pub(crate) struct Peer {
-    place: Place,
+    address: Address,
     proxy: bool,
     trust: RootCertStore,
 }
@@ -34,35 +34,35 @@ pub(crate) struct Peer {
 type Io = Either<UnixStream, TcpStream>;
 
 impl Peer {
-    /// A proxy that shows certificates under `ca`.
-    pub(crate) fn proxy(place: Place, ca: &str) -> Result<Self> {
-        Ok(Self { place, proxy: true, trust: roots(ca)? })
+    /// A proxy with certificates from `ca`.
+    pub(crate) fn proxy(address: Address, ca: &str) -> Result<Self> {
+        Ok(Self { address, proxy: true, trust: roots(ca)? })
     }
 
     /// The site itself.
     pub(crate) fn direct(site: &Site) -> Result<Self> {
-        let place = Place::Tcp(site.server.address());
-        Ok(Self { place, proxy: false, trust: roots(site.authority.pem())? })
+        let address = Address::Tcp(site.server.address());
+        Ok(Self { address, proxy: false, trust: roots(site.authority.pem())? })
     }
 
-    /// A TLS connection to the host, through the proxy where this is one.
+    /// A TLS connection to the host, through the proxy if this is one.
     pub(crate) async fn connect(&self, tls: &TlsConnector) -> Result<TlsStream<Io>> {
         self.connect_to(HOST, tls).await
     }
 
-    /// The same to another host.
+    /// A TLS connection to another host.
     pub(crate) async fn connect_to(&self, host: &str, tls: &TlsConnector) -> Result<TlsStream<Io>> {
-        let mut io = match &self.place {
-            Place::Unix(path) => Either::Left(UnixStream::connect(path).await?),
-            Place::Tcp(address) => {
+        let mut io = match &self.address {
+            Address::Unix(path) => Either::Left(UnixStream::connect(path).await?),
+            Address::Tcp(address) => {
                 let tcp = TcpStream::connect(address).await?;
                 tcp.set_nodelay(true)?;
                 Either::Right(tcp)
             }
         };
         if self.proxy {
-            let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
-            io.write_all(ask.as_bytes()).await?;
+            let request = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
+            io.write_all(request.as_bytes()).await?;
             let mut answer = [0; 1024];
             let mut read = 0;
             while !answer[..read].ends_with(b"\r\n\r\n") {
@@ -70,13 +70,13 @@ impl Peer {
                 ensure!(more > 0, "no answer to CONNECT");
                 read += more;
             }
-            ensure!(answer.starts_with(b"HTTP/1.1 200"), "CONNECT was refused");
+            ensure!(answer.starts_with(b"HTTP/1.1 200"), "CONNECT was denied");
         }
         let name = ServerName::try_from(host.to_owned()).context("name")?;
         Ok(tls.connect(name, io).await?)
     }
 
-    /// TLS with this protocol, and without resumption: every new connection is a whole one.
+    /// TLS with this ALPN protocol and without resumption, so every connection makes a full handshake.
     pub(crate) fn tls(&self, alpn: &[u8]) -> Result<TlsConnector> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)

@@ -1,4 +1,4 @@
-//! The site that both proxies lead to.
+//! The site behind both proxies.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ pub(crate) struct Site {
     pub(crate) server: Server,
 }
 
-/// Starts it: 1 KiB of JSON, whatever is asked.
+/// Starts a site that answers every request with 1 KiB of JSON.
 pub(crate) fn start() -> Result<Site> {
     let authority = Authority::new("bench site")?;
     let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;
     let json = Bytes::from(format!("{{\"text\":\"{}\"}}", "x".repeat(1024 - 11)));
     let answer = handler(Arc::new(json), |json, request| async move {
-        // All of it, as servers do.
+        // Read the whole body, as servers do.
         let mut body = request.into_body();
         while let Some(Ok(_)) = body.frame().await {}
         let mut response = Response::new(whole(Bytes::clone(&json)));

@@ -1,5 +1,5 @@
-//! The egress daemon: what it is given up for, provisioned with and asked. It holds the credentials, and nobody else
-//! in the bundle does.
+//! The egress daemon: its configuration, its confinement and the requests it serves. No other process of the bundle
+//! has the credentials.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -25,38 +25,39 @@ use crate::listener::serve;
 use crate::report::backlog::Backlog;
 use crate::usage::Outbox;
 
-/// Its name in health answers and events.
+/// The daemon's name in health responses and events.
 pub const NAME: &str = "egress";
 
-/// Worker threads. One core moves more than any agent asks for; the second keeps short requests short
-/// while a big body passes.
+/// Worker threads. One core moves more than any agent requests; the second keeps short requests fast during a large
+/// body.
 const WORKERS: usize = 2;
 
-/// What the bundle tells the daemon on its command line. Nothing in it is secret.
+/// The configuration that the bundle passes on the command line. Nothing in it is secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EgressConfig {
-    /// How the bottle reaches it.
+    /// Where the bottle connects.
     pub proxy: ListenerConfig,
-    /// An existing folder for the log's ring of files.
+    /// An existing folder for the log files.
     pub logs: PathBuf,
-    /// Whom to become, when started as root. ListenerConfig and logs must be writable for it, wherever they are.
+    /// The user and group to switch to when started as root. They need write access to the listener's folder and
+    /// `logs`.
     #[serde(default)]
     pub identity: Option<Identity>,
-    /// Where the user's machine is, seen from here; none: this is it.
+    /// The address of the user's machine as seen from this process; `None` means loopback.
     #[serde(default)]
     pub machine: Option<IpAddr>,
-    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); none: it never is.
+    /// Hits after which the bottle is locked ([`bottle_contract::lock_out::HITS`]); `None` disables the lockout.
     pub lock_after: Option<usize>,
 }
 
-/// The role `__egress HOME SLUG CONFIG`: runs until the bundle goes away.
+/// The role `__egress HOME SLUG CONFIG`: runs until the bundle exits.
 pub fn run() -> ExitCode {
     bottle_daemon::run("__egress", start)
 }
 
 fn start(mut config: EgressConfig) -> anyhow::Result<()> {
-    let _reach = hold(&mut config)?;
+    let _reach = open_folders(&mut config)?;
     let confined = Confinement {
         identity: config.identity,
         // Two sockets for each connection, and some for the rest.
@@ -70,8 +71,8 @@ fn start(mut config: EgressConfig) -> anyhow::Result<()> {
     runtime.block_on(bottle_daemon::serve(confined, &proxy, EgressDaemon::new(config)))
 }
 
-/// Keeps what it needs within reach of the user that it will be.
-fn hold(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
+/// Opens the folders it needs before it switches to another user.
+fn open_folders(config: &mut EgressConfig) -> anyhow::Result<Vec<Held>> {
     if config.identity.is_none() {
         return Ok(Vec::new());
     }
@@ -87,9 +88,9 @@ fn files(config: &EgressConfig) -> Files {
     }
 }
 
-/// What has to be readable for a file of the host's configuration. A file that is replaced rather than written to is
-/// another file to Landlock, so its folder is readable. Where it is a link into a folder of its own
-/// (`/run/systemd/resolve`), that one is as well.
+/// The paths that must be readable to follow one of the host's configuration files. A file that is replaced instead of
+/// rewritten is a new file to Landlock, so its folder must be readable. If it is a symbolic link into a folder below
+/// `/run` (`/run/systemd/resolve`), that folder must be readable too.
 fn name_configuration(path: &str) -> Vec<PathBuf> {
     let path = Path::new(path);
     let mut paths: Vec<PathBuf> = path.parent().map(Path::to_owned).into_iter().collect();
@@ -101,7 +102,7 @@ fn name_configuration(path: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// What the daemon is, between requests of its parent.
+/// The daemon's state between requests of its parent.
 struct EgressDaemon {
     config: EgressConfig,
     backlog: Arc<Backlog>,
@@ -116,19 +117,19 @@ impl Serve for EgressDaemon {
     const ROLE: Role = Role::Egress;
     const PORTS: &'static [u16] = &EGRESS_PORTS;
 
-    async fn answer(&self, asked: BundleRequest) -> Result<BundleEvent, String> {
-        match asked {
+    async fn answer(&self, request: BundleRequest) -> Result<BundleEvent, String> {
+        match request {
             BundleRequest::Provision(provision) => self.provision(*provision).await,
             BundleRequest::Routes(routes) => match self.egress.get() {
                 Some(egress) => egress.live.replace(&routes),
                 None => Err("the egress daemon is not provisioned yet".to_owned()),
             },
-            _ => Err("this is nothing for the egress daemon".to_owned()),
+            _ => Err("the egress daemon does not serve this request".to_owned()),
         }
     }
 
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static {
-        tell(Arc::clone(&self.backlog), listener)
+        send_events(Arc::clone(&self.backlog), listener)
     }
 
     fn questions(&self) -> &Questions {
@@ -157,8 +158,8 @@ impl Serve for EgressDaemon {
     }
 }
 
-/// Passes events on until the stream breaks; what was not delivered is kept.
-async fn tell(backlog: Arc<Backlog>, mut stream: Stream) {
+/// Sends events until the stream breaks; undelivered events stay in the backlog.
+async fn send_events(backlog: Arc<Backlog>, mut stream: Stream) {
     loop {
         let event = tokio::select! {
             event = backlog.next() => event,
@@ -192,7 +193,7 @@ impl EgressDaemon {
         let redactor = egress.reporter.redactor();
         bottle_sidecar_log::redact_with(move |line| redactor.redact(line).into_owned());
         let ca_certificate = egress.leaves.authority_certificate();
-        // Requests of the parent come one after the other, so that nobody can have been faster.
+        // The parent sends one request at a time, so no other provision can have won.
         let _ = self.egress.set(egress);
         Ok(BundleEvent::Ready { ca_certificate })
     }
@@ -214,21 +215,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_configuration_that_is_replaced_stays_readable() {
+    fn keeps_a_replaced_configuration_file_readable() {
         let folder = tempfile::tempdir().expect("folder");
         let (path, new) = (folder.path().join("hosts"), folder.path().join("new"));
         fs::write(&path, "old").expect("written");
         fs::write(&new, "new").expect("written");
         let ((restricted, is_restricted), (replaced, is_replaced)) =
             (mpsc::sync_channel(1), mpsc::sync_channel(1));
-        let place = path.clone();
-        // A rule holds for the thread that makes it.
+        let original = path.clone();
+        // A Landlock rule applies to the thread that sets it.
         let reading = std::thread::spawn(move || {
-            let read = name_configuration(place.to_str().expect("text"));
+            let read = name_configuration(original.to_str().expect("text"));
             let weaker = Files { read, ..Files::default() }.restrict().expect("restricted");
             restricted.send(()).expect("sent");
             is_replaced.recv().expect("replaced");
-            (weaker.is_some() || fs::read("/proc/version").is_err(), fs::read_to_string(place))
+            (weaker.is_some() || fs::read("/proc/version").is_err(), fs::read_to_string(original))
         });
         is_restricted.recv().expect("restricted");
         fs::rename(&new, &path).expect("renamed");

@@ -1,4 +1,4 @@
-//! The provisioned proxy: all that a request needs on its way through.
+//! Builds the proxy from what the keeper provisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::request::approval::Approvals;
 use crate::tls::leaf::{LeafError, Leaves};
 use crate::upstream::corporate_proxy::{BadProxyUrl, CorporateProxy};
 use crate::upstream::dial::Dialer;
-use crate::upstream::names::Names;
 use crate::upstream::pool::Upstream;
+use crate::upstream::resolver::HostResolver;
 use crate::upstream::trust::{Trust, TrustError};
 use crate::usage::Outbox;
 use crate::vault::Vault;
 
-/// Everything that was provisioned, and what is made of it.
+/// The provisioned proxy: the state that every request shares.
 pub(crate) struct Egress {
     pub(crate) live: Live,
     pub(crate) vault: Vault,
@@ -36,17 +36,17 @@ pub(crate) struct Egress {
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) inspector: Inspector,
     pub(crate) spools: Spools,
-    pub(crate) asking: Approvals,
+    pub(crate) approvals: Approvals,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) reporter: Arc<Reporter>,
     pub(crate) lockout: Arc<Lockout>,
-    /// By the number of a known secret: whether it is a credential that the agent does not hold.
-    pub(crate) guarded: Vec<bool>,
-    /// Places for requests under way.
-    pub(crate) requests: Arc<Semaphore>,
+    /// For each known secret, by its number: whether it is a credential that the agent does not have.
+    pub(crate) lockout_secrets: Vec<bool>,
+    /// One permit for each request in flight.
+    pub(crate) request_slots: Arc<Semaphore>,
 }
 
-/// What was provisioned cannot be used.
+/// The provisioned configuration is not usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
     #[error("routes: {0}")]
@@ -68,10 +68,10 @@ pub(crate) enum ProvisionError {
 }
 
 impl Egress {
-    /// Makes the proxy of what the keeper provisioned. Nothing listens yet.
+    /// Builds the proxy from `provision`. It does not listen yet.
     ///
     /// # Errors
-    /// [`ProvisionError`] naming the part that cannot be used.
+    /// [`ProvisionError`] naming the part that is not usable.
     pub(crate) fn provision(
         provision: Provision,
         config: &EgressConfig,
@@ -81,36 +81,36 @@ impl Egress {
         let slug = provision.slug.as_str().to_owned();
         let proxy = provision.upstream_proxy.as_ref().map(|url| &url.0);
         let dialer = Dialer {
-            names: Names::of_this_host(),
+            resolver: HostResolver::from_host(),
             host_addresses: provision.host_addresses,
             machine: config.machine,
             proxy: proxy.map(CorporateProxy::parse).transpose()?,
         };
         let vault = Vault::new(provision.credentials)?;
         let live = Live::new(&provision.routes, vault.bindings()).map_err(ProvisionError::Routes)?;
-        let upstream = Upstream::new(dialer, Trust::in_roots(&provision.upstream_roots)?);
+        let upstream = Upstream::new(dialer, Trust::from_roots(&provision.upstream_roots)?);
         let passwords = vault.passwords();
         let canary = provision.canary.as_ref().map(|canary| &canary.0);
         let credentials: Vec<&Secret> = vault.values().chain(proxy).collect();
-        let held: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
-        let marked = || provision.marked.iter().map(|marked| &marked.0);
-        let guarded = credentials.iter().map(|secret| !held.contains(secret)).collect();
+        let agent_secrets: Vec<&Secret> = provision.known_secrets.iter().map(|known| &known.0).collect();
+        let sensitive = || provision.marked.iter().map(|value| &value.0);
+        let lockout_secrets = credentials.iter().map(|secret| !agent_secrets.contains(secret)).collect();
         let in_vault = vault.known().map(|(_, known)| known);
         let unapprovable: Vec<KnownSecret<'_>> =
             in_vault.chain(proxy.into_iter().chain(canary).map(KnownSecret::new)).collect();
         let known: Vec<KnownSecret<'_>> =
-            held.iter().copied().chain(marked()).map(KnownSecret::new).collect();
-        let others = passwords.iter().chain(canary).chain(held).chain(marked());
+            agent_secrets.iter().copied().chain(sensitive()).map(KnownSecret::new).collect();
+        let others = passwords.iter().chain(canary).chain(agent_secrets).chain(sensitive());
         let secrets: Vec<&Secret> = credentials.into_iter().chain(others).collect();
         let rules = provision.rules.iter().map(|file| (file.name.as_str(), file.text.as_str()));
         let inspector =
             Inspector::new(&unapprovable, &known, RuleFiles::parse(rules)?, &provision.placeholders)?
                 .with_credentials(vault.known())?;
-        let asking = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
+        let approvals = Approvals::new(questions, provision.ask_seconds.map(Duration::from_secs));
         let spools = Spools::new(&config.logs, provision.limits);
         let level = (provision.log, provision.log_keep);
         let reporter = Arc::new(Reporter::new(slug.clone(), level, &config.logs, backlog, &secrets)?);
-        let requests = Arc::new(Semaphore::new(bounds::REQUESTS));
+        let request_slots = Arc::new(Semaphore::new(bounds::REQUESTS));
         let leaves = Leaves::make(&slug)?;
         Ok(Arc::new(Self {
             live,
@@ -119,12 +119,12 @@ impl Egress {
             upstream,
             inspector,
             spools,
-            asking,
+            approvals,
             outbox,
             reporter,
             lockout,
-            guarded,
-            requests,
+            lockout_secrets,
+            request_slots,
         }))
     }
 }

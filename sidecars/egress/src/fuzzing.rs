@@ -1,5 +1,5 @@
-//! Entries for the fuzzers in `fuzz/`: what reads bytes of a bottle or of a site. Each panics when what it promises
-//! does not hold. Their corpora are run by this crate's tests too.
+//! Entry points of the fuzzers in `fuzz/`: parsers that read bytes from a bottle or a site. Each panics when its
+//! property fails. This crate's tests run the corpora too.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -18,45 +18,45 @@ use tokio::time::timeout;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use crate::inspect::{Coding, Decoding, Look};
+use crate::inspect::{BodyScan, Coding, Decoding};
 use crate::listener::io::ClientIo;
 use crate::request::messages;
-use crate::test_proxy::{self, Opened};
-use crate::tls::hello::{self, Opening};
+use crate::test_proxy::{self, TestProxy};
+use crate::tls::hello::{self, Protocol};
 
-/// How long an answer to a connection that says no more may take.
+/// Deadline of the response after the last byte of a connection.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
 
-/// The first bytes of a connection. TLS that is not opened goes on as it came.
+/// Parses the first bytes of a connection. Passed-through TLS keeps every byte.
 ///
 /// # Panics
-/// When a byte is missing or another one.
+/// When a byte is missing or changed.
 pub fn client_hello(bytes: &[u8]) {
     block_on(async {
         let (mut bottle, proxy) = UnixStream::pair().expect("a pair");
-        let place = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a place");
-        let say = async {
-            // A reader that goes away early is allowed to.
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("a permit");
+        let send = async {
+            // The reader may close early.
             let _ = bottle.write_all(bytes).await;
             let _ = bottle.shutdown().await;
         };
-        let ((), opening) = tokio::join!(say, hello::read(ClientIo::new(Socket::Unix(proxy), place)));
-        let mut io = match opening {
-            Ok(Opening::Tls(hello)) => hello.unopened(),
-            Ok(Opening::Http(io)) => io,
+        let ((), protocol) = tokio::join!(send, hello::read(ClientIo::new(Socket::Unix(proxy), permit)));
+        let mut io = match protocol {
+            Ok(Protocol::Tls(hello)) => hello.into_passthrough(),
+            Ok(Protocol::Http(io)) => io,
             Err(_) => return,
         };
-        let mut back = Vec::new();
-        io.read_to_end(&mut back).await.expect("the rest");
-        assert_eq!(back, bytes);
+        let mut passed = Vec::new();
+        io.read_to_end(&mut passed).await.expect("the rest");
+        assert_eq!(passed, bytes);
     });
 }
 
-/// Content codings, of which the first byte names up to two; the second says how long pieces are.
+/// Decodes content codings. The first byte names up to two, the second sets the chunk length.
 ///
 /// # Panics
-/// When the text depends on how it was cut. Whether a fault in it is seen may: one that reaches before the beginning
-/// of a bare deflate stream, which has no sum, is found in a large piece only.
+/// When the text depends on the chunk length. Only error detection may: flate2 finds a reference before the beginning
+/// of a bare deflate stream, which has no checksum, in large chunks only.
 pub fn decoders(bytes: &[u8]) {
     let [which, cut, coded @ ..] = bytes else { return };
     let coding = |bits: u8| match bits & 7 {
@@ -69,8 +69,8 @@ pub fn decoders(bytes: &[u8]) {
     let codings: Vec<Coding> = [*which, which >> 4].into_iter().filter_map(coding).collect();
     let decoded = |size: usize| {
         let (mut decoding, mut text) = (Decoding::new(&codings), Vec::new());
-        for piece in coded.chunks(size) {
-            let fed = decoding.feed(piece, &mut |more| {
+        for chunk in coded.chunks(size) {
+            let fed = decoding.feed(chunk, &mut |more| {
                 text.extend_from_slice(more);
                 true
             });
@@ -83,7 +83,7 @@ pub fn decoders(bytes: &[u8]) {
     }
 }
 
-/// Frames of a WebSocket, as a bottle sends them, and what is looked for in its messages.
+/// Parses WebSocket frames from a bottle and scans their messages.
 pub fn messages(bytes: &[u8]) {
     static SCANNER: LazyLock<Arc<Scanner>> = LazyLock::new(|| {
         let known = KnownSecrets::new([&Secret::new("Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc".to_owned())]);
@@ -94,26 +94,26 @@ pub fn messages(bytes: &[u8]) {
         bottle.write_all(bytes).await.expect("room for all");
         bottle.shutdown().await.expect("the end");
         let mut socket =
-            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(messages::bounded())).await;
+            WebSocketStream::from_raw_socket(proxy, Role::Server, Some(messages::limits())).await;
         while let Some(Ok(message)) = socket.next().await {
-            let mut look = Look::new(&SCANNER, &[], &HeaderMap::new());
-            let _ = look.feed(&messages::payload(&message)).and_then(|()| look.finish());
+            let mut scan = BodyScan::new(&SCANNER, &[], &HeaderMap::new());
+            let _ = scan.feed(&messages::payload(&message)).and_then(|()| scan.finish());
         }
     });
 }
 
-/// A connection to a port of the proxy that the first byte chooses. One route, to nobody.
+/// Opens a connection to the proxy port that the first byte chooses. Its one route has no server behind it.
 ///
 /// # Panics
-/// When it is not over soon after its last byte.
+/// When the proxy does not close soon after the last byte.
 pub fn connection(bytes: &[u8]) {
-    /// One proxy for all connections: to make it takes longer than to read most of them.
-    static PROXY: LazyLock<(Runtime, Opened)> = LazyLock::new(|| {
+    /// One proxy for all connections: setting it up takes longer than most of them.
+    static PROXY: LazyLock<(Runtime, TestProxy)> = LazyLock::new(|| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        // Nobody listens there.
+        // No server listens there.
         let yaml = "routes:\n- host: api.example.com\n  ports: [80, 443]\n  connect_to: '127.0.0.1:1'\n";
-        let proxy = runtime.block_on(Opened::with(test_proxy::provision(yaml)));
+        let proxy = runtime.block_on(TestProxy::with(test_proxy::provision(yaml)));
         (runtime, proxy)
     });
     let Some((which, bytes)) = bytes.split_first() else { return };
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fuzzers_have_found_and_were_given_holds() {
+    fn corpora_satisfy_the_fuzzed_properties() {
         for (target, run) in [
             ("client_hello", client_hello as fn(&[u8])),
             ("connection", connection),

@@ -1,25 +1,24 @@
-//! The proxy: the only way out of a bottle.
+//! The egress proxy: the only network path out of a bottle.
 //!
 //! ```text
-//! bottle ─► proxy ─────► request ──────────────────────────────────► upstream ─► world
-//!           listen       facts ─ decide ─ scan ─ strip, inject       names, addresses
-//!           hello, TLS   (contract)     (seam)   ▲                   trust, pool
-//!           HTTP/1, 2      ▲                     │
+//! bottle ─► listener ──► request ──────────────────────────────────► upstream ─► internet
+//!           sockets      facts ─ decide ─ scan ─ strip, inject       names, addresses
+//!           TLS, HTTP    (contract)     (scan)   ▲                   trust, pool
+//!                          ▲                     │
 //!                          live (routes)         vault (credentials)
 //!                                     report ─► parent, log
 //! ```
-//! - [`daemon`]: the process: started by the bundle, hardened, told what to do over its channel.
-//! - `proxy`: from an accepted socket to requests, all of it bounded.
-//! - `request`: each request decided by the contract's one decision, then forwarded or refused.
-//! - `upstream`: pinned addresses, verified certificates, connections kept.
-//! - `live`, `vault`: what can change while it runs, and what cannot.
-//! - [`report`]: refusals and logs, redacted.
-//! - `usage`: what answers of models cost, counted as they pass and kept until the keeper has it.
-//! - [`host_connector`]: the host's own connections, by the same rules of trust.
+//! - [`daemon`]: the process. The bundle starts it; it confines itself and serves requests on its channel.
+//! - `listener`: turns accepted sockets into HTTP requests, all of it bounded.
+//! - `request`: decides each request with the contract's policy, then forwards or denies it.
+//! - `upstream`: pins addresses, verifies certificates, pools connections.
+//! - `live`, `vault`: the routes, which can change at run time, and the credentials, which cannot.
+//! - [`report`]: reports denials and writes logs, redacted.
+//! - `usage`: counts the tokens of model responses and stores the records until the keeper has them.
+//! - [`host_connector`]: the host's own upstream connections, under the same trust rules.
 //! - `bounds`: every limit and deadline.
 //!
-//! It decides nothing by itself: what passes is `bottle_contract::decide`'s word, which
-//! `bottle policy check` asks too.
+//! The crate makes no policy decision: `bottle_contract::decide` does, for it and for `bottle policy check`.
 
 mod bounds;
 pub mod daemon;

@@ -1,11 +1,9 @@
-//! The routes that requests are decided by, right now.
+//! Holds the current routes and the one-time grants.
 //!
-//! Replaced as a whole: a request takes the state that is current when it is decided and keeps it to its
-//! end, the next one takes the next. Routes that cannot be read, or that would move a credential, change
-//! nothing.
+//! Routes are replaced as a whole: a request uses the routes that are current at its decision to its end. Routes that
+//! do not parse, or that would move a credential, change nothing.
 //!
-//! What a user allowed for one request lies beside them: a request that the routes refuse may pass by it, and
-//! then nothing else does.
+//! A one-time grant lets a single request pass that the routes deny.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -18,99 +16,100 @@ use bottle_contract::session::bundle::{self, BundleEvent, Routes};
 
 use crate::upstream::Target;
 
-/// Routes under their number.
+/// The routes of one revision.
 #[derive(Debug)]
-pub(crate) struct Current {
-    /// The number that the keeper gave them.
+pub(crate) struct CurrentRoutes {
+    /// The revision that the keeper assigned.
     pub(crate) revision: u64,
     /// The routes.
     pub(crate) table: RouteTable,
-    /// What may pass once beside them, the oldest first.
-    pub(crate) once: Vec<Arc<OneTimeGrant>>,
+    /// One-time grants, the oldest first.
+    pub(crate) grants: Vec<Arc<OneTimeGrant>>,
 }
 
-/// What a user allowed for one request.
+/// A user's permission for a single request.
 #[derive(Debug)]
 pub(crate) struct OneTimeGrant {
     proposal: Id,
     table: RouteTable,
-    /// Shared by every state of the routes that has it.
+    /// Shared by every revision that contains this grant.
     spent: Arc<AtomicBool>,
 }
 
-/// The right of one request to pass by a [`OneTimeGrant`]. Dropped, another request has it again.
+/// One request's claim on a [`OneTimeGrant`]. Dropping it unspent releases the grant.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    once: Arc<OneTimeGrant>,
-    passed: bool,
+pub(crate) struct GrantClaim {
+    grant: Arc<OneTimeGrant>,
+    spent: bool,
 }
 
 impl OneTimeGrant {
-    /// The routes with what may pass once.
+    /// The routes including the grant's.
     pub(crate) fn table(&self) -> &RouteTable {
         &self.table
     }
 
-    /// Takes it for one request; none when another one has it.
-    pub(crate) fn take(self: &Arc<Self>) -> Option<Turn> {
-        (!self.spent.swap(true, Ordering::AcqRel)).then(|| Turn { once: Arc::clone(self), passed: false })
+    /// Claims the grant for one request; `None` while another request has it.
+    pub(crate) fn claim(self: &Arc<Self>) -> Option<GrantClaim> {
+        (!self.spent.swap(true, Ordering::AcqRel))
+            .then(|| GrantClaim { grant: Arc::clone(self), spent: false })
     }
 }
 
-impl Turn {
-    /// The routes that the request goes by.
+impl GrantClaim {
+    /// The routes that this request is decided by.
     pub(crate) fn table(&self) -> &RouteTable {
-        self.once.table()
+        self.grant.table()
     }
 
-    /// The request passes, and no other does. Names the question whose answer allowed it.
+    /// Uses the grant up. Returns the id of the proposal that it came from.
     pub(crate) fn spend(mut self) -> Id {
-        self.passed = true;
-        self.once.proposal.clone()
+        self.spent = true;
+        self.grant.proposal.clone()
     }
 }
 
-impl Drop for Turn {
+impl Drop for GrantClaim {
     fn drop(&mut self) {
-        if !self.passed {
-            self.once.spent.store(false, Ordering::Release);
+        if !self.spent {
+            self.grant.spent.store(false, Ordering::Release);
         }
     }
 }
 
-/// The current routes, and the places that credentials are bound to for good.
+/// The current routes, and the bindings of credentials, which never change.
 pub(crate) struct Live {
-    current: RwLock<Arc<Current>>,
+    current: RwLock<Arc<CurrentRoutes>>,
     bindings: Vec<Binding>,
 }
 
 impl Live {
-    /// The first routes.
+    /// Starts with the first routes.
     ///
     /// # Errors
-    /// A fragment saying what is wrong with them.
+    /// A message naming what is wrong with them.
     pub(crate) fn new(routes: &Routes, bindings: Vec<Binding>) -> Result<Self, String> {
-        let current = RwLock::new(Arc::new(read(routes, &bindings, &[])?));
+        let current = RwLock::new(Arc::new(parse(routes, &bindings, &[])?));
         Ok(Self { current, bindings })
     }
 
-    /// What the next request is decided by.
-    pub(crate) fn current(&self) -> Arc<Current> {
+    /// The routes for the next request.
+    pub(crate) fn current(&self) -> Arc<CurrentRoutes> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The number of the current routes.
+    /// The revision of the current routes.
     pub(crate) fn revision(&self) -> u64 {
         self.current().revision
     }
 
-    /// Makes `routes` the current ones. The same number again is an older message and refused.
+    /// Replaces the routes. A revision that is not newer is a stale message and is rejected.
     ///
     /// # Errors
-    /// A fragment saying why the ones before stay.
+    /// A message saying why the current routes stay.
     pub(crate) fn replace(&self, routes: &Routes) -> Result<BundleEvent, String> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let new = read(routes, &self.bindings, &current.once)?;
+        let new = parse(routes, &self.bindings, &current.grants)?;
         if new.revision <= current.revision {
             let (new, live) = (new.revision, current.revision);
             return Err(format!("revision {new} is not newer than {live}, which is live"));
@@ -121,28 +120,33 @@ impl Live {
     }
 }
 
-/// Where `route` leads a request for `host` and `port`.
+/// The upstream target of a request for `host` and `port` on `route`.
 pub(crate) fn target(route: &Route, host: &str, port: u16, tls: bool) -> Target {
     let connect_to = route.connect_to.as_ref().map(|to| (to.host.clone(), to.port));
     Target { host: host.to_owned(), port, tls, private: route.private, connect_to }
 }
 
-fn read(routes: &Routes, bindings: &[Binding], before: &[Arc<OneTimeGrant>]) -> Result<Current, String> {
+fn parse(
+    routes: &Routes,
+    bindings: &[Binding],
+    previous: &[Arc<OneTimeGrant>],
+) -> Result<CurrentRoutes, String> {
     let table = parse_routes(&routes.yaml, Form::Runtime).map_err(|error| error.to_string())?;
     credential::check_moves(bindings, &table).map_err(|error| error.to_string())?;
-    let once = routes.once.iter().map(|once| read_once(once, &table, before)).collect::<Result<_, _>>()?;
-    Ok(Current { revision: routes.revision, table, once })
+    let grants =
+        routes.once.iter().map(|once| parse_grant(once, &table, previous)).collect::<Result<_, _>>()?;
+    Ok(CurrentRoutes { revision: routes.revision, table, grants })
 }
 
-/// What was spent before stays so, however often it is sent.
-fn read_once(
+/// A grant that was spent in an earlier revision stays spent.
+fn parse_grant(
     once: &bundle::OneTimeGrant,
     table: &RouteTable,
-    before: &[Arc<OneTimeGrant>],
+    previous: &[Arc<OneTimeGrant>],
 ) -> Result<Arc<OneTimeGrant>, String> {
     let routes = proposal::parse(&once.routes).map_err(|error| error.to_string())?;
     let table = proposal::merge(table, &routes).map_err(|error| error.to_string())?;
-    let known = before.iter().find(|known| known.proposal == once.proposal);
-    let spent = known.map(|known| Arc::clone(&known.spent)).unwrap_or_default();
+    let earlier = previous.iter().find(|earlier| earlier.proposal == once.proposal);
+    let spent = earlier.map(|earlier| Arc::clone(&earlier.spent)).unwrap_or_default();
     Ok(Arc::new(OneTimeGrant { proposal: once.proposal.clone(), table, spent }))
 }

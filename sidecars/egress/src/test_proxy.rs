@@ -1,4 +1,4 @@
-//! A proxy that is open in a folder of its own: for this crate's tests and for the fuzzers.
+//! A proxy that listens in a temporary folder, for this crate's tests and the fuzzers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,55 +15,55 @@ use crate::listener::serve;
 use crate::report::backlog::Backlog;
 use crate::usage::Outbox;
 
-/// See the module.
-#[cfg_attr(not(test), expect(dead_code, reason = "fuzzers look at no events"))]
-pub(crate) struct Opened {
+/// A provisioned proxy and the channels that tests observe it by.
+#[cfg_attr(not(test), expect(dead_code, reason = "fuzzers read no events"))]
+pub(crate) struct TestProxy {
     pub(crate) egress: Arc<Egress>,
     pub(crate) backlog: Arc<Backlog>,
     pub(crate) questions: Questions,
-    /// Where its sockets and logs are.
+    /// Contains its sockets and logs.
     pub(crate) folder: TempDir,
 }
 
-impl Opened {
-    /// Provisions a proxy and opens it.
+impl TestProxy {
+    /// Provisions a proxy and opens its listeners.
     pub(crate) async fn with(provision: Provision) -> Self {
-        Self::locking(provision, None).await
+        Self::with_lockout(provision, None).await
     }
 
-    /// The same, and so many hits lock it.
-    pub(crate) async fn locking(provision: Provision, lock_after: Option<usize>) -> Self {
-        let closed = Self::closed(provision, lock_after);
-        closed.open().await;
-        closed
+    /// As [`Self::with`], with a lockout after `lock_after` hits.
+    pub(crate) async fn with_lockout(provision: Provision, lock_after: Option<usize>) -> Self {
+        let test_proxy = Self::without_listeners(provision, lock_after);
+        test_proxy.open().await;
+        test_proxy
     }
 
-    /// The same, and names are looked up there.
+    /// As [`Self::with`], with `server` as the name server.
     #[cfg(test)]
-    pub(crate) async fn resolving(provision: Provision, server: std::net::SocketAddr) -> Self {
-        let mut closed = Self::closed(provision, None);
-        let egress = Arc::get_mut(&mut closed.egress).expect("nobody else has it yet");
-        let upstream = Arc::get_mut(&mut egress.upstream).expect("nor this");
-        upstream.set_names(crate::upstream::names::Names::asking(server));
-        closed.open().await;
-        closed
+    pub(crate) async fn with_name_server(provision: Provision, server: std::net::SocketAddr) -> Self {
+        let mut test_proxy = Self::without_listeners(provision, None);
+        let egress = Arc::get_mut(&mut test_proxy.egress).expect("it is not shared yet");
+        let upstream = Arc::get_mut(&mut egress.upstream).expect("it is not shared yet");
+        upstream.set_resolver(crate::upstream::resolver::HostResolver::with_server(server));
+        test_proxy.open().await;
+        test_proxy
     }
 
-    fn closed(provision: Provision, lock_after: Option<usize>) -> Self {
+    fn without_listeners(provision: Provision, lock_after: Option<usize>) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let (backlog, questions) = (Arc::new(Backlog::new(bounds::EVENTS)), Questions::default());
-        let egress = provisioned(provision, folder.path(), &backlog, &questions, lock_after);
+        let egress = provision_egress(provision, folder.path(), &backlog, &questions, lock_after);
         let egress = egress.expect("provision");
         Self { egress, backlog, questions, folder }
     }
 
     async fn open(&self) {
-        serve::open(&self.egress, &proxy_in(self.folder.path())).await.expect("open");
+        serve::open(&self.egress, &listener_in(self.folder.path())).await.expect("open");
     }
 }
 
-/// The same proxy while nothing listens.
-pub(crate) fn provisioned(
+/// Provisions the proxy without listeners.
+pub(crate) fn provision_egress(
     provision: Provision,
     folder: &Path,
     backlog: &Arc<Backlog>,
@@ -71,7 +71,7 @@ pub(crate) fn provisioned(
     lock_after: Option<usize>,
 ) -> Result<Arc<Egress>, ProvisionError> {
     let config = EgressConfig {
-        proxy: proxy_in(folder),
+        proxy: listener_in(folder),
         logs: folder.to_owned(),
         identity: None,
         machine: None,
@@ -82,11 +82,11 @@ pub(crate) fn provisioned(
     Egress::provision(provision, &config, Arc::clone(backlog), (questions.clone(), outbox, lockout))
 }
 
-fn proxy_in(folder: &Path) -> ListenerConfig {
+fn listener_in(folder: &Path) -> ListenerConfig {
     ListenerConfig::Socket { folder: folder.to_owned() }
 }
 
-/// These routes and nothing else.
+/// Provisions `yaml` and nothing else.
 pub(crate) fn provision(yaml: &str) -> Provision {
     Provision::of_routes("test".parse().expect("slug"), yaml.to_owned())
 }

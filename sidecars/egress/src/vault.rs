@@ -1,7 +1,7 @@
-//! The credentials, each in the one place it may go to.
+//! Stores the credentials, each bound to one destination.
 //!
-//! Filled once. A value comes out only as the finished header of a route whose slot, host, scheme and
-//! header are exactly the ones it was bound to at launch.
+//! Filled once, at launch. A value leaves the vault only as the complete header of a route whose slot, host, scheme and
+//! header equal the binding.
 
 use std::collections::HashMap;
 
@@ -22,10 +22,10 @@ struct Loaded {
 }
 
 impl Vault {
-    /// Takes the values over.
+    /// Takes ownership of the values.
     ///
     /// # Errors
-    /// [`BadCredential`] for a value that cannot stand in its header.
+    /// [`BadCredential`] for a value that is not valid in its header.
     pub(crate) fn new(credentials: Vec<Credential>) -> Result<Self, BadCredential> {
         let mut slots = HashMap::new();
         for Credential { binding, value } in credentials {
@@ -35,25 +35,24 @@ impl Vault {
         Ok(Self(slots))
     }
 
-    /// Every place that a slot is bound to.
+    /// All bindings, with or without a value.
     pub(crate) fn bindings(&self) -> Vec<Binding> {
         self.0.keys().cloned().collect()
     }
 
-    /// Whether a value is loaded for `slot`, wherever it is bound.
+    /// Whether any binding of `slot` has a value.
     pub(crate) fn holds(&self, slot: &str) -> bool {
         self.0.iter().any(|(binding, loaded)| binding.slot == slot && loaded.is_some())
     }
 
-    /// The passwords within values of the scheme `basic`, which are secrets by themselves, for the redactor.
+    /// The passwords within values of the scheme `basic`, which the redactor treats as secrets of their own.
     pub(crate) fn passwords(&self) -> Vec<Secret> {
         let basic = self.0.iter().filter(|(binding, _)| binding.scheme == Scheme::Basic);
         let values = basic.filter_map(|(_, loaded)| loaded.as_ref()?.secret.expose().trim().split_once(':'));
         values.map(|(_, password)| Secret::new(password.to_owned())).collect()
     }
 
-    /// Every value that is loaded, for scanners, with where it is bound: of the scheme `basic` only the password is
-    /// private.
+    /// Every loaded value and its binding, for the scanners. Of the scheme `basic` only the password is secret.
     pub(crate) fn known(&self) -> impl Iterator<Item = (&Binding, KnownSecret<'_>)> {
         self.0.iter().filter_map(|(binding, loaded)| {
             let secret = &loaded.as_ref()?.secret;
@@ -65,12 +64,12 @@ impl Vault {
         })
     }
 
-    /// Every value that is loaded, for the redactor.
+    /// Every loaded value, for the redactor.
     pub(crate) fn values(&self) -> impl Iterator<Item = &Secret> {
         self.0.values().flatten().map(|loaded| &loaded.secret)
     }
 
-    /// The header that `route` adds; `None` when its tuple is not a bound and loaded one.
+    /// The header that `route` adds; `None` unless its binding has a value.
     pub(crate) fn header_for(&self, route: &Route) -> Option<(HeaderName, HeaderValue)> {
         let loaded = self.0.get(&binding(route)?)?.as_ref()?;
         Some((loaded.name.clone(), loaded.value.clone()))
@@ -81,9 +80,9 @@ impl Loaded {
     fn new(binding: &Binding, secret: Secret) -> Result<Self, BadCredential> {
         let bad = |why| BadCredential { slot: binding.slot.clone(), why };
         let written = header_value(binding, &secret)?;
-        let name = HeaderName::try_from(&binding.header).map_err(|_| bad("has no good header"))?;
+        let name = HeaderName::try_from(&binding.header).map_err(|_| bad("has no valid header name"))?;
         let mut value = HeaderValue::try_from(written.expose())
-            .map_err(|_| bad("holds a character that no header can carry"))?;
+            .map_err(|_| bad("contains a character that no header can carry"))?;
         // Never in a Debug output, never in HTTP/2's compression table.
         value.set_sensitive(true);
         Ok(Self { secret, name, value })
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_login_only_the_password_is_looked_for() {
+    fn searches_only_for_the_password_of_a_login() {
         let binding = Binding {
             slot: "login".into(),
             host: "api.example.com".into(),
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_comes_out_at_its_own_place_only() {
+    fn returns_a_value_only_for_its_binding() {
         let vault = vault();
         let bound = route("api.example.com", "{scheme: header, header: x-api-key, slot: key}");
         let (name, value) = vault.header_for(&bound).expect("header");

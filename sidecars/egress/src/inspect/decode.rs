@@ -1,7 +1,7 @@
-//! Content codings undone, piece by piece and within bounds.
+//! Decodes content codings as a stream, within bounds.
 //!
-//! Nothing that comes in can make more than a fixed buffer of memory, and what comes out is counted: text
-//! that grows beyond all reason is a bomb and nothing of it passes.
+//! No input makes a decoder allocate more than a fixed buffer, and the output is counted: text that grows beyond the
+//! permitted ratio is a decompression bomb and is rejected.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
@@ -9,32 +9,32 @@ use ruzstd::decoding::FrameDecoder;
 
 use super::unreadable::Unreadable;
 
-/// Bytes that come out of a decoder at a time.
-const OUT: usize = 32 << 10;
-/// Text may always grow to this size.
-pub(super) const FREE: u64 = 16 << 20;
-/// Beyond, to so many times of what came in. Logs and generated code reach 40; a bomb 1,000.
-pub(super) const TIMES: u64 = 100;
-/// The longest head of a gzip member; names and comments are in it.
-const GZIP_HEAD: usize = 64 << 10;
-/// What RFC 8878 asks every decoder to take, and no more.
+/// Bytes that a decoder outputs at a time.
+const OUTPUT_CHUNK: usize = 32 << 10;
+/// Text up to this size is always permitted.
+pub(super) const ALWAYS_ALLOWED: u64 = 16 << 20;
+/// Above it, text may be so many times the input's length. Logs and generated code reach 40, a bomb 1,000.
+pub(super) const MAX_RATIO: u64 = 100;
+/// The longest header of a gzip member, with its name and comment.
+const MAX_GZIP_HEADER: usize = 64 << 10;
+/// The window that RFC 8878 requires every decoder to support.
 const ZSTD_WINDOW: u64 = 8 << 20;
 /// The longest text of one block (RFC 8878, 3.1.1.2.4).
 const ZSTD_BLOCK: u64 = 128 << 10;
 
-/// A content coding that the proxy reads.
+/// A content coding that the proxy decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coding {
     Gzip,
-    /// zlib, and the bare stream that some servers send under that name.
+    /// zlib, and the bare deflate stream that some servers send under that name.
     Deflate,
     Brotli,
     Zstd,
 }
 
 impl Coding {
-    /// By its name in `Content-Encoding`.
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    /// The coding with this name in `Content-Encoding`.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         Some(match name.to_ascii_lowercase().as_str() {
             "gzip" | "x-gzip" => Self::Gzip,
             "deflate" => Self::Deflate,
@@ -44,17 +44,17 @@ impl Coding {
         })
     }
 
-    /// Whether its decoder gives all of the text that its input has so far.
+    /// Whether its decoder outputs all text that the input so far contains.
     pub(crate) fn streams(self) -> bool {
         self != Self::Zstd
     }
 }
 
-/// Undoes one coding.
+/// Decodes one coding.
 pub(crate) struct Decoder {
     inner: Inner,
-    came: u64,
-    went: u64,
+    input_bytes: u64,
+    output_bytes: u64,
     out: Vec<u8>,
 }
 
@@ -67,7 +67,7 @@ enum Inner {
 
 type Brotli = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Takes what was decoded.
+/// Receives decoded text.
 pub(crate) type Sink<'s> = &'s mut dyn FnMut(&[u8]) -> Result<(), Unreadable>;
 
 impl Decoder {
@@ -82,27 +82,27 @@ impl Decoder {
             },
             Coding::Zstd => Inner::Zstd(Box::default()),
         };
-        Self { inner, came: 0, went: 0, out: vec![0; OUT] }
+        Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
     }
 
-    /// A bare deflate stream, as archives hold them.
+    /// A decoder of a bare deflate stream, as in archives.
     pub(crate) fn bare_deflate() -> Self {
         let stream = Some(Box::new(Decompress::new(false)));
         let inner = Inner::Deflate { first: Vec::new(), stream, ended: false };
-        Self { inner, came: 0, went: 0, out: vec![0; OUT] }
+        Self { inner, input_bytes: 0, output_bytes: 0, out: vec![0; OUTPUT_CHUNK] }
     }
 
-    /// Decodes the next piece.
+    /// Decodes the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]: it is not in this coding, or grows too much.
+    /// [`Unreadable`]: the input is not in this coding, or grows too much.
     pub(crate) fn feed(&mut self, input: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
-        self.came += input.len() as u64;
-        let most = FREE.max(self.came.saturating_mul(TIMES));
-        let went = &mut self.went;
+        self.input_bytes += input.len() as u64;
+        let limit = ALWAYS_ALLOWED.max(self.input_bytes.saturating_mul(MAX_RATIO));
+        let output_bytes = &mut self.output_bytes;
         let mut counted = |text: &[u8]| {
-            *went += text.len() as u64;
-            if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
+            *output_bytes += text.len() as u64;
+            if *output_bytes > limit { Err(Unreadable::Bomb) } else { sink(text) }
         };
         match &mut self.inner {
             Inner::Gzip(gzip) => gzip.feed(input, &mut self.out, &mut counted),
@@ -115,14 +115,14 @@ impl Decoder {
             }
             Inner::Deflate { first, stream, ended } => {
                 let mut rest = input;
-                let held;
+                let buffer;
                 if stream.is_none() {
                     first.extend_from_slice(input);
                     let Some(head) = first.first_chunk::<2>() else { return Ok(()) };
                     let zlib = head[0] & 0x0f == 8 && u16::from_be_bytes(*head).is_multiple_of(31);
                     *stream = Some(Box::new(Decompress::new(zlib)));
-                    held = std::mem::take(first);
-                    rest = &held;
+                    buffer = std::mem::take(first);
+                    rest = &buffer;
                 }
                 let Some(stream) = stream else { return Ok(()) };
                 let (used, done) = inflate(stream, rest, &mut self.out, &mut counted)?;
@@ -137,8 +137,8 @@ impl Decoder {
         }
     }
 
-    /// The same for a bare deflate stream in the midst of other text: bytes used, and whether it ended there.
-    /// Other codings use all.
+    /// As [`feed`](Self::feed), for a bare deflate stream with other data behind it: returns the bytes used, and
+    /// whether the stream ended there. Other codings use all bytes.
     ///
     /// # Errors
     /// As [`feed`](Self::feed).
@@ -150,35 +150,35 @@ impl Decoder {
         let Inner::Deflate { stream: Some(stream), ended: false, .. } = &mut self.inner else {
             return self.feed(input, sink).map(|()| (input.len(), false));
         };
-        self.came += input.len() as u64;
-        let most = FREE.max(self.came.saturating_mul(TIMES));
-        let went = &mut self.went;
+        self.input_bytes += input.len() as u64;
+        let limit = ALWAYS_ALLOWED.max(self.input_bytes.saturating_mul(MAX_RATIO));
+        let output_bytes = &mut self.output_bytes;
         inflate(stream, input, &mut self.out, &mut |text| {
-            *went += text.len() as u64;
-            if *went > most { Err(Unreadable::Bomb) } else { sink(text) }
+            *output_bytes += text.len() as u64;
+            if *output_bytes > limit { Err(Unreadable::Bomb) } else { sink(text) }
         })
     }
 
-    /// Bytes of text, at most, that the input has and that were not given yet: of zstd a window and a block.
-    pub(crate) fn behind(&self) -> u64 {
+    /// The most bytes of text that the decoder may withhold: a window and a block for zstd, else none.
+    pub(crate) fn withheld(&self) -> u64 {
         match &self.inner {
             Inner::Zstd(zstd) if !zstd.is_whole() => ZSTD_WINDOW + ZSTD_BLOCK,
             _ => 0,
         }
     }
 
-    /// Whether what was fed is whole.
+    /// Whether the input so far is complete.
     pub(crate) fn is_whole(&self) -> bool {
         match &self.inner {
             Inner::Gzip(gzip) => gzip.is_whole(),
             Inner::Deflate { first, stream, ended } => *ended || (stream.is_none() && first.is_empty()),
-            Inner::Brotli { ended, .. } => *ended || self.came == 0,
+            Inner::Brotli { ended, .. } => *ended || self.input_bytes == 0,
             Inner::Zstd(zstd) => zstd.is_whole(),
         }
     }
 }
 
-/// Bytes used, and whether the stream has ended.
+/// Returns the bytes used, and whether the stream ended.
 fn inflate(
     stream: &mut Decompress,
     input: &[u8],
@@ -191,15 +191,15 @@ fn inflate(
         let status =
             stream.decompress(&input[used..], out, FlushDecompress::None).map_err(|_| Unreadable::Broken)?;
         let read = usize::try_from(stream.total_in() - before_in).unwrap_or(0);
-        let made = usize::try_from(stream.total_out() - before_out).unwrap_or(0);
+        let written = usize::try_from(stream.total_out() - before_out).unwrap_or(0);
         used += read;
-        if made > 0 {
-            sink(&out[..made])?;
+        if written > 0 {
+            sink(&out[..written])?;
         }
         if status == Status::StreamEnd {
             return Ok((used, true));
         }
-        if (used == input.len() && made < out.len()) || (read == 0 && made == 0) {
+        if (used == input.len() && written < out.len()) || (read == 0 && written == 0) {
             return Ok((used, false));
         }
     }
@@ -208,11 +208,19 @@ fn inflate(
 fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<bool, Unreadable> {
     let (mut left, mut at, mut total) = (input.len(), 0, 0);
     loop {
-        let (mut room, mut made) = (out.len(), 0);
-        let result =
-            BrotliDecompressStream(&mut left, &mut at, input, &mut room, &mut made, out, &mut total, state);
-        if made > 0 {
-            sink(&out[..made])?;
+        let (mut room, mut written) = (out.len(), 0);
+        let result = BrotliDecompressStream(
+            &mut left,
+            &mut at,
+            input,
+            &mut room,
+            &mut written,
+            out,
+            &mut total,
+            state,
+        );
+        if written > 0 {
+            sink(&out[..written])?;
         }
         match result {
             BrotliResult::ResultSuccess if left == 0 => return Ok(true),
@@ -223,16 +231,16 @@ fn brotli(state: &mut Brotli, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> R
     }
 }
 
-/// Members of gzip, one after the other.
+/// Consecutive gzip members.
 #[derive(Default)]
 struct Gzip {
-    /// What of a member's head or tail is there.
-    held: Vec<u8>,
+    /// The received part of a member's header or trailer.
+    buffer: Vec<u8>,
     stream: Option<Box<Decompress>>,
-    /// Of the member's text: what its tail has to say.
+    /// Checksum and length of the member's text, which its trailer repeats.
     sum: Crc,
-    /// The eight bytes after a member are awaited.
-    tail: bool,
+    /// The eight bytes of the trailer are next.
+    in_trailer: bool,
     members: usize,
 }
 
@@ -247,62 +255,62 @@ impl Gzip {
                 })?;
                 input = &input[used..];
                 if ended {
-                    (self.stream, self.tail) = (None, true);
+                    (self.stream, self.in_trailer) = (None, true);
                     continue;
                 }
                 return Ok(());
             }
-            if self.tail {
-                let wanted = 8 - self.held.len();
+            if self.in_trailer {
+                let wanted = 8 - self.buffer.len();
                 let (now, later) = input.split_at(input.len().min(wanted));
-                self.held.extend_from_slice(now);
+                self.buffer.extend_from_slice(now);
                 input = later;
-                if self.held.len() == 8 {
-                    // A damaged text may have been read as another one, by how it was cut.
-                    let said = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
-                    if said != self.held {
+                if self.buffer.len() == 8 {
+                    // Corrupt data may decode to different text, depending on how it was split.
+                    let expected = [self.sum.sum().to_le_bytes(), self.sum.amount().to_le_bytes()].concat();
+                    if expected != self.buffer {
                         return Err(Unreadable::Broken);
                     }
                     self.sum.reset();
-                    self.held.clear();
-                    self.tail = false;
+                    self.buffer.clear();
+                    self.in_trailer = false;
                     self.members += 1;
                 }
                 continue;
             }
-            if self.members > 0 && self.held.is_empty() && input.iter().all(|byte| *byte == 0) {
-                // Padding, as tapes leave it.
+            if self.members > 0 && self.buffer.is_empty() && input.iter().all(|byte| *byte == 0) {
+                // Padding, as tapes have it.
                 return Ok(());
             }
-            if self.held.is_empty()
-                && let Some(head) = gzip_head(input)?
+            if self.buffer.is_empty()
+                && let Some(head) = gzip_header(input)?
             {
                 input = &input[head..];
                 self.stream = Some(Box::new(Decompress::new(false)));
                 continue;
             }
-            let before = self.held.len();
-            self.held.extend_from_slice(&input[..input.len().min(GZIP_HEAD)]);
-            let Some(head) = gzip_head(&self.held)? else {
-                return if self.held.len() >= GZIP_HEAD { Err(Unreadable::Broken) } else { Ok(()) };
+            let before = self.buffer.len();
+            self.buffer.extend_from_slice(&input[..input.len().min(MAX_GZIP_HEADER)]);
+            let Some(head) = gzip_header(&self.buffer)? else {
+                return if self.buffer.len() >= MAX_GZIP_HEADER { Err(Unreadable::Broken) } else { Ok(()) };
             };
-            // What was there before was no whole head.
+            // The bytes before were an incomplete header.
             input = &input[head.saturating_sub(before)..];
-            self.held.clear();
+            self.buffer.clear();
             self.stream = Some(Box::new(Decompress::new(false)));
         }
         Ok(())
     }
 
     fn is_whole(&self) -> bool {
-        self.stream.is_none() && !self.tail && self.held.is_empty()
+        self.stream.is_none() && !self.in_trailer && self.buffer.is_empty()
     }
 }
 
-/// The length of a member's head, as RFC 1952 has it; none while it is not all there.
-pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
-    let mark = &text[..text.len().min(3)];
-    if !b"\x1f\x8b\x08".starts_with(mark) {
+/// The length of a member's header (RFC 1952); `None` while it is incomplete.
+pub(super) fn gzip_header(text: &[u8]) -> Result<Option<usize>, Unreadable> {
+    let magic = &text[..text.len().min(3)];
+    if !b"\x1f\x8b\x08".starts_with(magic) {
         return Err(Unreadable::Broken);
     }
     let Some(flags) = text.get(3) else { return Ok(None) };
@@ -325,12 +333,12 @@ pub(super) fn gzip_head(text: &[u8]) -> Result<Option<usize>, Unreadable> {
     Ok((at <= text.len()).then_some(at))
 }
 
-/// Frames of zstd. The library wants whole blocks and decodes all that it gets at once, so that it gets one.
+/// Zstd frames. The library decodes all blocks of its input at once, so it receives them one by one.
 #[derive(Default)]
 struct Zstd {
-    held: Vec<u8>,
+    buffer: Vec<u8>,
     frame: Option<Frame>,
-    /// Bytes of a frame that holds no text.
+    /// Remaining bytes of a skippable frame.
     skip: u64,
 }
 
@@ -341,18 +349,18 @@ struct Frame {
 
 impl Zstd {
     fn feed(&mut self, input: &[u8], out: &mut [u8], sink: Sink<'_>) -> Result<(), Unreadable> {
-        self.held.extend_from_slice(input);
+        self.buffer.extend_from_slice(input);
         let mut at = 0;
         while let Some(used) = self.step(at, out, sink)? {
             at += used;
         }
-        self.held.drain(..at);
+        self.buffer.drain(..at);
         Ok(())
     }
 
-    /// Decodes what stands whole at `at`; none when more has to come.
+    /// Decodes the complete item at `at`; `None` while it is incomplete.
     fn step(&mut self, at: usize, out: &mut [u8], sink: Sink<'_>) -> Result<Option<usize>, Unreadable> {
-        let text = &self.held[at..];
+        let text = &self.buffer[at..];
         if text.is_empty() {
             return Ok(None);
         }
@@ -371,10 +379,10 @@ impl Zstd {
             return Err(Unreadable::Broken);
         }
         let Some(block) = text.get(..length) else { return Ok(None) };
-        let (_, mut made) = frame.decoder.decode_from_to(block, out).map_err(|_| Unreadable::Broken)?;
-        while made > 0 {
-            sink(&out[..made])?;
-            made = std::io::Read::read(&mut frame.decoder, out).map_err(|_| Unreadable::Broken)?;
+        let (_, mut written) = frame.decoder.decode_from_to(block, out).map_err(|_| Unreadable::Broken)?;
+        while written > 0 {
+            sink(&out[..written])?;
+            written = std::io::Read::read(&mut frame.decoder, out).map_err(|_| Unreadable::Broken)?;
         }
         if last {
             self.frame = None;
@@ -382,12 +390,12 @@ impl Zstd {
         Ok(Some(length))
     }
 
-    /// Reads the head of a frame.
+    /// Reads the header of a frame.
     fn open(&mut self, at: usize) -> Result<Option<usize>, Unreadable> {
-        let text = &self.held[at..];
-        let Some(mark) = text.first_chunk::<4>() else { return Ok(None) };
-        let mark = u32::from_le_bytes(*mark);
-        if mark & 0xffff_fff0 == 0x184d_2a50 {
+        let text = &self.buffer[at..];
+        let Some(magic) = text.first_chunk::<4>() else { return Ok(None) };
+        let magic = u32::from_le_bytes(*magic);
+        if magic & 0xffff_fff0 == 0x184d_2a50 {
             let Some(size) = text.get(4..8).and_then(<[u8]>::first_chunk::<4>) else { return Ok(None) };
             self.skip = u64::from(u32::from_le_bytes(*size));
             return Ok(Some(8));
@@ -408,7 +416,7 @@ impl Zstd {
     }
 
     fn is_whole(&self) -> bool {
-        self.frame.is_none() && self.held.is_empty() && self.skip == 0
+        self.frame.is_none() && self.buffer.is_empty() && self.skip == 0
     }
 }
 
@@ -442,24 +450,24 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// `text` as brotli without compression: stored pieces, as RFC 7932 has them.
+    /// `text` as brotli without compression: stored blocks, as in RFC 7932.
     fn brotli(text: &[u8]) -> Vec<u8> {
         assert!((1..=65536).contains(&text.len()));
         let size = text.len() - 1;
         // WBITS 16 (one bit 0), ISLAST 0, MNIBBLES 0 (four), MLEN - 1, ISUNCOMPRESSED 1.
         let bits = u32::try_from(size).expect("small") << 4 | 1 << 20;
-        let mut made = bits.to_le_bytes()[..3].to_vec();
-        made.extend_from_slice(text);
+        let mut written = bits.to_le_bytes()[..3].to_vec();
+        written.extend_from_slice(text);
         // ISLAST and ISEMPTY.
-        made.push(3);
-        made
+        written.push(3);
+        written
     }
 
-    fn decoded(coding: Coding, pieces: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
+    fn decoded(coding: Coding, chunks: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, bool), Unreadable> {
         let mut decoder = Decoder::new(coding);
         let mut text = Vec::new();
-        for piece in pieces {
-            decoder.feed(&piece, &mut |part| {
+        for chunk in chunks {
+            decoder.feed(&chunk, &mut |part| {
                 text.extend_from_slice(part);
                 Ok(())
             })?;
@@ -468,11 +476,11 @@ mod tests {
     }
 
     #[test]
-    fn a_gzip_text_that_is_not_what_its_tail_says_is_refused_however_it_is_cut() {
+    fn rejects_gzip_with_a_wrong_checksum_in_any_chunks() {
         let mut coded = [gzip(b"one"), gzip(b"another")].concat();
         let read = |coded: &[u8], size: usize| {
             let mut decoder = Decoder::new(Coding::Gzip);
-            coded.chunks(size).try_for_each(|piece| decoder.feed(piece, &mut |_| Ok(())))
+            coded.chunks(size).try_for_each(|chunk| decoder.feed(chunk, &mut |_| Ok(())))
         };
         assert!(read(&coded, 1).is_ok() && read(&coded, 100).is_ok());
         for from_end in [1, 5] {
@@ -484,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn every_coding_is_read_in_one_piece_and_in_bytes() {
+    fn decodes_every_coding_in_any_chunks() {
         let text: Vec<u8> = (0..60_000_u32).flat_map(|n| format!("{n} ").into_bytes()).take(60_000).collect();
         for (coding, encoded) in [
             (Coding::Gzip, gzip(&text)),
@@ -497,9 +505,14 @@ mod tests {
             (Coding::Brotli, brotli(&text)),
         ] {
             for size in [encoded.len(), 1, 7, 1000] {
-                let pieces = encoded.chunks(size).map(<[u8]>::to_vec);
-                let (made, whole) = decoded(coding, pieces).unwrap_or_else(|_| panic!("{coding:?} {size}"));
-                assert!(made == text && whole, "{coding:?} in {size}: {} bytes, whole {whole}", made.len());
+                let chunks = encoded.chunks(size).map(<[u8]>::to_vec);
+                let (written, whole) =
+                    decoded(coding, chunks).unwrap_or_else(|_| panic!("{coding:?} {size}"));
+                assert!(
+                    written == text && whole,
+                    "{coding:?} in {size}: {} bytes, whole {whole}",
+                    written.len()
+                );
             }
             let cut = decoded(coding, std::iter::once(encoded[..encoded.len() / 2].to_vec()));
             assert!(!cut.is_ok_and(|(_, whole)| whole), "{coding:?} is cut");
@@ -507,24 +520,24 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_noticed_before_it_is_large() {
+    fn detects_a_decompression_bomb_early() {
         let zeros = vec![0; 64 << 20];
         for (coding, bomb) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
             let mut decoder = Decoder::new(coding);
-            let mut made = 0;
+            let mut written = 0;
             let outcome = decoder.feed(&bomb, &mut |text| {
-                assert!(text.len() <= OUT);
-                made += text.len();
+                assert!(text.len() <= OUTPUT_CHUNK);
+                written += text.len();
                 Ok(())
             });
             assert_eq!(outcome, Err(Unreadable::Bomb), "{coding:?}");
-            assert!(made <= 17 << 20, "{coding:?} {made}");
+            assert!(written <= 17 << 20, "{coding:?} {written}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0_usize..400, with in any::<u8>()) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0_usize..400, with in any::<u8>()) {
             for (coding, mut good) in [
                 (Coding::Gzip, gzip(&bytes)),
                 (Coding::Deflate, zlib(&bytes)),
@@ -532,8 +545,8 @@ mod tests {
                 (Coding::Brotli, brotli(&[&bytes[..], b"x"].concat())),
             ] {
                 let _ = decoded(coding, bytes.chunks(9).map(<[u8]>::to_vec));
-                let place = at % good.len();
-                good[place] = with;
+                let index = at % good.len();
+                good[index] = with;
                 let _ = decoded(coding, good.chunks(9).map(<[u8]>::to_vec));
             }
         }

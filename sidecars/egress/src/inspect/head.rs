@@ -1,5 +1,5 @@
-//! The head of a request, or its trailers, looked through as one text: two halves of a secret in two
-//! headers are found as if they stood in one.
+//! Scans a request's head, or its trailers, as one text: a secret that is split over two headers is found as if it
+//! were in one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use bottle_scan::{Finding, HeadPart, Range64, Scanner, Severity, Shape, head_injection, rewrite};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::rewritten::within;
+use super::rewritten::relative_to;
 
-/// Line breaks that are taken out of one part; with more it is refused.
-const BREAKS: usize = 64;
+/// Line breaks that are removed from one part; further ones deny the request.
+const MAX_LINE_BREAKS: usize = 64;
 
-/// A head, ready to be looked through.
+/// A head, ready to be scanned.
 pub(crate) struct Head {
     text: Vec<u8>,
     parts: Vec<Part>,
@@ -21,36 +21,36 @@ pub(crate) struct Head {
 
 struct Part {
     range: Range<usize>,
-    place: Place,
+    location: Location,
 }
 
-/// A part of a head.
+/// The location of a part in the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Location {
     Method,
     Host,
     Path,
     Query,
-    /// The name of the header with this number.
+    /// The name of the header with this index.
     Name(usize),
     /// Its value.
     Value(usize),
 }
 
-/// What leaves of a head. Headers that are taken out on the way are not looked at.
-pub(crate) struct Leaving<'h> {
+/// The head as it is sent. Headers that the proxy strips are not scanned.
+pub(crate) struct OutgoingHead<'h> {
     /// Empty for trailers.
     pub(crate) host: &'h str,
     pub(crate) path: &'h str,
     pub(crate) query: Option<&'h str>,
     pub(crate) headers: &'h HeaderMap,
-    /// Whether a header leaves.
-    pub(crate) leaves: &'h dyn Fn(&HeaderName) -> bool,
+    /// Whether a header is sent.
+    pub(crate) is_sent: &'h dyn Fn(&HeaderName) -> bool,
 }
 
-/// A head with what was found taken out of it.
-pub(crate) struct Rewritten {
-    /// For whoever is told of it: no other method is ever sent.
+/// A head with the findings redacted.
+pub(crate) struct RedactedHead {
+    /// For reports only: no other method is ever sent.
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Option<String>,
@@ -58,119 +58,120 @@ pub(crate) struct Rewritten {
 }
 
 impl Head {
-    /// Puts the head together.
-    pub(crate) fn of(leaving: &Leaving<'_>) -> Self {
-        Self::with_method("", leaving)
+    /// Joins the parts of the head.
+    pub(crate) fn new(outgoing: &OutgoingHead<'_>) -> Self {
+        Self::with_method("", outgoing)
     }
 
-    /// The same of a request, whose method leaves as it was written.
-    pub(crate) fn with_method(method: &str, leaving: &Leaving<'_>) -> Self {
+    /// As [`Self::of`], with the method of a request.
+    pub(crate) fn with_method(method: &str, outgoing: &OutgoingHead<'_>) -> Self {
         let mut head = Self { text: Vec::with_capacity(1024), parts: Vec::new(), structure: Vec::new() };
-        head.add(Place::Method, method.as_bytes());
-        head.add(Place::Host, leaving.host.as_bytes());
-        head.add(Place::Path, leaving.path.as_bytes());
-        if let Some(query) = leaving.query {
-            head.add(Place::Query, query.as_bytes());
+        head.add(Location::Method, method.as_bytes());
+        head.add(Location::Host, outgoing.host.as_bytes());
+        head.add(Location::Path, outgoing.path.as_bytes());
+        if let Some(query) = outgoing.query {
+            head.add(Location::Query, query.as_bytes());
         }
-        for (number, (name, value)) in leaving.headers.iter().enumerate() {
-            if (leaving.leaves)(name) {
-                head.add(Place::Name(number), name.as_str().as_bytes());
-                head.add(Place::Value(number), value.as_bytes());
+        for (number, (name, value)) in outgoing.headers.iter().enumerate() {
+            if (outgoing.is_sent)(name) {
+                head.add(Location::Name(number), name.as_str().as_bytes());
+                head.add(Location::Value(number), value.as_bytes());
             }
         }
         head
     }
 
-    fn add(&mut self, place: Place, text: &[u8]) {
+    fn add(&mut self, location: Location, text: &[u8]) {
         let start = self.text.len();
         self.text.extend_from_slice(text);
-        if let Some(mut found) = head_injection(place.kind(), text) {
+        if let Some(mut found) = head_injection(location.kind(), text) {
             let at = start as u64;
             found.span = Range64 { start: at + found.span.start, end: at + found.span.end };
             self.structure.push(found);
         }
-        self.parts.push(Part { range: start..self.text.len(), place });
-        self.text.push(if matches!(place, Place::Name(_)) { b':' } else { b'\n' });
+        self.parts.push(Part { range: start..self.text.len(), location });
+        self.text.push(if matches!(location, Location::Name(_)) { b':' } else { b'\n' });
     }
 
-    /// What is in it that should not be; line breaks are looked for without a scanner too.
-    pub(crate) fn look(&self, scanner: Option<&Arc<Scanner>>) -> Vec<Finding> {
+    /// The findings in the head. Line breaks are found without a scanner too.
+    pub(crate) fn scan(&self, scanner: Option<&Arc<Scanner>>) -> Vec<Finding> {
         let mut found = scanner.map(|scanner| scanner.scan(&self.text).findings).unwrap_or_default();
         found.extend(self.structure.iter().cloned());
         found
     }
 
-    /// What a finding spans.
-    pub(crate) fn said(&self, finding: &Finding) -> &[u8] {
+    /// The text that a finding matched.
+    pub(crate) fn matched_text(&self, finding: &Finding) -> &[u8] {
         &self.text[finding.span.within(self.text.len())]
     }
 
-    /// Where a finding begins, in words.
-    pub(crate) fn place(&self, finding: &Finding, headers: &HeaderMap) -> String {
+    /// Describes where a finding begins.
+    pub(crate) fn location(&self, finding: &Finding, headers: &HeaderMap) -> String {
         let at = finding.span.within(self.text.len()).start;
-        let place = self.parts.iter().find(|part| at < part.range.end).map(|part| part.place);
+        let location = self.parts.iter().find(|part| at < part.range.end).map(|part| part.location);
         let header = |number: usize| {
             headers.iter().nth(number).map_or_else(String::new, |(name, _)| {
                 let name: String = name.as_str().chars().take(40).collect();
                 format!("the header `{name}`")
             })
         };
-        match place {
-            Some(Place::Method) => "the method".to_owned(),
-            Some(Place::Host) => "the host".to_owned(),
-            Some(Place::Path) => "the path".to_owned(),
-            Some(Place::Query) => "the query".to_owned(),
-            Some(Place::Value(number)) => header(number),
-            // The name may be what was found.
-            Some(Place::Name(_)) | None => "a header".to_owned(),
+        match location {
+            Some(Location::Method) => "the method".to_owned(),
+            Some(Location::Host) => "the host".to_owned(),
+            Some(Location::Path) => "the path".to_owned(),
+            Some(Location::Query) => "the query".to_owned(),
+            Some(Location::Value(number)) => header(number),
+            // The name itself may be the secret.
+            Some(Location::Name(_)) | None => "a header".to_owned(),
         }
     }
 
-    /// The head without what `found` may not pass. Method and host stay: no other would be asked.
-    pub(crate) fn without(&self, found: &[Finding], leaving: &Leaving<'_>) -> Rewritten {
-        let mut made = Rewritten {
+    /// The head with the blocking findings redacted. Method and host stay, because the request would be a different
+    /// one.
+    pub(crate) fn redact(&self, found: &[Finding], outgoing: &OutgoingHead<'_>) -> RedactedHead {
+        let mut redacted = RedactedHead {
             method: String::new(),
-            path: leaving.path.to_owned(),
-            query: leaving.query.map(str::to_owned),
-            headers: leaving.headers.clone(),
+            path: outgoing.path.to_owned(),
+            query: outgoing.query.map(str::to_owned),
+            headers: outgoing.headers.clone(),
         };
         let mut values: Vec<(usize, Option<HeaderValue>)> = Vec::new();
         for part in &self.parts {
-            let touching = self.touching(found, &part.range);
+            let overlapping = self.overlapping(found, &part.range);
             let text = &self.text[part.range.clone()];
-            if part.place == Place::Method && touching.is_empty() {
-                made.method = String::from_utf8_lossy(text).into_owned();
+            if part.location == Location::Method && overlapping.is_empty() {
+                redacted.method = String::from_utf8_lossy(text).into_owned();
             }
-            if touching.is_empty() {
+            if overlapping.is_empty() {
                 continue;
             }
-            let written = part.place.rewritten(text, &touching);
-            match part.place {
-                Place::Host => {}
-                Place::Method => made.method = String::from_utf8_lossy(&written).into_owned(),
-                Place::Path => {
+            let written = part.location.rewritten(text, &overlapping);
+            match part.location {
+                Location::Host => {}
+                Location::Method => redacted.method = String::from_utf8_lossy(&written).into_owned(),
+                Location::Path => {
                     let path = String::from_utf8_lossy(&written).into_owned();
-                    made.path = if path.starts_with('/') { path } else { format!("/{path}") };
+                    redacted.path = if path.starts_with('/') { path } else { format!("/{path}") };
                 }
-                Place::Query => made.query = Some(String::from_utf8_lossy(&written).into_owned()),
-                Place::Name(number) => values.push((number, None)),
-                Place::Value(number) => values.push((number, HeaderValue::from_bytes(&written).ok())),
+                Location::Query => redacted.query = Some(String::from_utf8_lossy(&written).into_owned()),
+                Location::Name(number) => values.push((number, None)),
+                Location::Value(number) => values.push((number, HeaderValue::from_bytes(&written).ok())),
             }
         }
         if !values.is_empty() {
-            made.headers = replaced(leaving.headers, &values);
+            redacted.headers = replaced(outgoing.headers, &values);
         }
-        made
+        redacted
     }
 
-    /// The findings that may not pass and touch this part, by their places in it.
-    fn touching(&self, found: &[Finding], part: &Range<usize>) -> Vec<Finding> {
+    /// The blocking findings that overlap this part, with spans relative to it.
+    fn overlapping(&self, found: &[Finding], part: &Range<usize>) -> Vec<Finding> {
         let blocks = found.iter().filter(|finding| finding.severity == Severity::Block);
-        blocks.filter_map(|finding| within(finding, part.clone())).collect()
+        blocks.filter_map(|finding| relative_to(finding, part.clone())).collect()
     }
 }
 
-impl Place {
+impl Location {
     fn kind(self) -> HeadPart {
         match self {
             Self::Method | Self::Host | Self::Path => HeadPart::Line,
@@ -179,11 +180,11 @@ impl Place {
         }
     }
 
-    /// A text of this place without what was found, and without any line break.
+    /// `text` of this location without the findings, and without line breaks.
     fn rewritten(self, text: &[u8], found: &[Finding]) -> Vec<u8> {
         let shape = if matches!(self, Self::Value(_)) { Shape::Text } else { Shape::Url };
         let mut text = rewrite(text, found, shape);
-        for _ in 0..BREAKS {
+        for _ in 0..MAX_LINE_BREAKS {
             match head_injection(self.kind(), &text).filter(|found| found.severity == Severity::Block) {
                 Some(found) => text = rewrite(&text, &[found], shape),
                 None => break,
@@ -193,18 +194,18 @@ impl Place {
     }
 }
 
-/// `headers` with some values replaced and, where there is none, left out.
+/// `headers` with some values replaced; `None` removes a header.
 fn replaced(headers: &HeaderMap, values: &[(usize, Option<HeaderValue>)]) -> HeaderMap {
-    let mut made = HeaderMap::with_capacity(headers.len());
+    let mut redacted = HeaderMap::with_capacity(headers.len());
     for (number, (name, value)) in headers.iter().enumerate() {
         let mut new = values.iter().filter(|(at, _)| *at == number).map(|(_, value)| value);
         if new.clone().any(Option::is_none) {
             continue;
         }
         let value = new.next().and_then(Option::as_ref).unwrap_or(value);
-        made.append(name.clone(), value.clone());
+        redacted.append(name.clone(), value.clone());
     }
-    made
+    redacted
 }
 
 #[cfg(test)]
@@ -217,10 +218,10 @@ mod tests {
     const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
     #[test]
-    fn a_secret_is_found_and_taken_out_wherever_it_stands() {
+    fn finds_and_redacts_a_secret_anywhere_in_the_head() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
-        // The first holds twelve characters of what is private.
+        // The first half holds twelve characters of the secret part.
         let halves = SECRET.split_at(16);
         let header = |name: &'static str, value: &str| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).expect("value"))
@@ -243,23 +244,27 @@ mod tests {
             ("/", None, [(name, HeaderValue::from_static("1"))].into_iter().collect(), "a header"),
             ("/a%0d%0aX-Evil:%201", None, plain.into_iter().collect(), "the path"),
         ];
-        for (path, query, headers, place) in cases {
+        for (path, query, headers, location) in cases {
             let all = |_: &HeaderName| true;
-            let leaving = Leaving { host: "a.example", path, query, headers: &headers, leaves: &all };
-            let head = Head::of(&leaving);
-            let found = head.look(Some(&scanner));
-            let first = found.first().unwrap_or_else(|| panic!("{place}: nothing in {path} {query:?}"));
-            assert_eq!(head.place(first, &headers), place);
-            let made = head.without(&found, &leaving);
+            let outgoing = OutgoingHead { host: "a.example", path, query, headers: &headers, is_sent: &all };
+            let head = Head::new(&outgoing);
+            let found = head.scan(Some(&scanner));
+            let first = found.first().unwrap_or_else(|| panic!("{location}: nothing in {path} {query:?}"));
+            assert_eq!(head.location(first, &headers), location);
+            let redacted = head.redact(&found, &outgoing);
             let all = |_: &HeaderName| true;
-            let leaving = Leaving {
+            let outgoing = OutgoingHead {
                 host: "a.example",
-                path: &made.path,
-                query: made.query.as_deref(),
-                headers: &made.headers,
-                leaves: &all,
+                path: &redacted.path,
+                query: redacted.query.as_deref(),
+                headers: &redacted.headers,
+                is_sent: &all,
             };
-            assert!(Head::of(&leaving).look(Some(&scanner)).is_empty(), "{place}: {:?}", made.headers);
+            assert!(
+                Head::new(&outgoing).scan(Some(&scanner)).is_empty(),
+                "{location}: {:?}",
+                redacted.headers
+            );
         }
     }
 }

@@ -1,12 +1,12 @@
-//! What is looked for in requests and answers, and how text is made readable first.
+//! Scans requests and responses, and decodes their text first.
 //!
 //! ```text
-//! head ────────────────────────────────► scanner ─► findings ─► weighed for the decision
+//! head ────────────────────────────────► scanner ─► findings ─► policy findings
 //! body ─► decode (codings) ─► text ─────►   │
-//!                               └─ nested ──┘   compressed files inside, archives' entries
-//! spool   what is held until its verdict, encrypted where it lies on disk
+//!                               └─ nested ──┘   compressed files inside, archive entries
+//! spool   buffers a body until its verdict, encrypted on disk
 //! ```
-//! Scanners are made once, when the secrets are known: routes only choose among them.
+//! Scanners are built once, when the secrets are known; routes only select among them.
 
 mod decode;
 pub(crate) mod head;
@@ -26,18 +26,18 @@ use bottle_scan::{Detector, Finding, KnownSecret, KnownSecrets, RuleFiles, Scann
 
 pub(crate) use decode::Coding;
 pub(crate) use rewritten::decoded;
-pub(crate) use rewritten::{LONGEST, rewritten};
-pub(crate) use text::{Decoding, Look, Seen, codings};
+pub(crate) use rewritten::{MAX_REWRITTEN, rewritten};
+pub(crate) use text::{BodyFindings, BodyScan, Decoding, codings};
 pub(crate) use unreadable::Unreadable;
 
-/// Every scanner that a route can choose.
+/// Every scanner that a route can select.
 pub(crate) struct Inspector {
-    /// By [`OUT_TOKENS`], [`OUT_KNOWN`] and [`OUT_ENTROPY`].
+    /// Indexed by [`OUT_TOKENS`], [`OUT_KNOWN`] and [`OUT_ENTROPY`].
     outbound: Vec<Arc<Scanner>>,
     phrases: Arc<Scanner>,
-    /// By where each credential is bound: for it alone, and for it and phrases.
+    /// For each binding: a scanner for its credential alone, and one for the credential and phrases.
     credentials: HashMap<Binding, (Arc<Scanner>, Arc<Scanner>)>,
-    /// How many of the known secrets, from the first on, nobody can approve.
+    /// The known secrets below this number cannot be approved.
     unapprovable: usize,
 }
 
@@ -45,20 +45,19 @@ const OUT_TOKENS: usize = 1;
 const OUT_KNOWN: usize = 2;
 const OUT_ENTROPY: usize = 4;
 
-/// What an answer is scanned with.
-pub(crate) struct Answers {
+/// The scanners of a response.
+pub(crate) struct ResponseScanners {
     pub(crate) scanner: Arc<Scanner>,
-    /// Finds nothing but the credential that was injected, if one was.
+    /// Finds only the injected credential, if there is one.
     pub(crate) credential: Option<Arc<Scanner>>,
 }
 
 impl Inspector {
-    /// Looks for `unapprovable` (credentials, the canary) and `known` values, and for what a user's own `rules`
-    /// describe, which go with the shapes of tokens. What is `harmless`
-    /// has such a shape and is none.
+    /// Builds scanners for `unapprovable` values (credentials, the canary), for `known` values, and for the user's
+    /// `rules`, which belong to the token patterns. Values in `harmless` match token patterns and are no secrets.
     ///
     /// # Errors
-    /// [`TooLarge`]: without all of them nothing may pass.
+    /// [`TooLarge`]: without all of the values nothing may be forwarded.
     pub(crate) fn new(
         unapprovable: &[KnownSecret<'_>],
         known: &[KnownSecret<'_>],
@@ -86,7 +85,7 @@ impl Inspector {
         })
     }
 
-    /// What a route wants of what leaves; none when nothing.
+    /// The scanner for requests on a route; `None` when it disables all detectors.
     pub(crate) fn outbound(&self, dlp: &Dlp) -> Option<&Arc<Scanner>> {
         let flags = match &dlp.outbound_detectors {
             None => OUT_TOKENS | OUT_KNOWN,
@@ -102,7 +101,7 @@ impl Inspector {
         if flags == 0 { None } else { self.outbound.get(flags) }
     }
 
-    /// Takes in what is injected, so that answers are scanned for it.
+    /// Adds the credentials that the proxy injects, so that responses are scanned for them.
     ///
     /// # Errors
     /// [`TooLarge`].
@@ -118,50 +117,55 @@ impl Inspector {
         Ok(self)
     }
 
-    /// What a route wants of what comes back with the credential that is bound there; none when nothing.
-    pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<Answers> {
-        let wants = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
-        let phrases = wants(InboundDetector::NaiveInjectionDetection);
+    /// The scanners for responses on a route with this credential; `None` when it disables all detectors.
+    pub(crate) fn inbound(&self, dlp: &Dlp, credential: Option<&Binding>) -> Option<ResponseScanners> {
+        let enabled = |detector| dlp.inbound_detectors.as_ref().is_none_or(|list| list.contains(&detector));
+        let phrases = enabled(InboundDetector::NaiveInjectionDetection);
         let credential = credential.and_then(|binding| self.credentials.get(binding));
-        match credential.filter(|_| wants(InboundDetector::KnownSecrets)) {
+        match credential.filter(|_| enabled(InboundDetector::KnownSecrets)) {
             Some((alone, both)) => {
                 let scanner = Arc::clone(if phrases { both } else { alone });
-                Some(Answers { scanner, credential: Some(Arc::clone(alone)) })
+                Some(ResponseScanners { scanner, credential: Some(Arc::clone(alone)) })
             }
-            None => phrases.then(|| Answers { scanner: Arc::clone(&self.phrases), credential: None }),
+            None => {
+                phrases.then(|| ResponseScanners { scanner: Arc::clone(&self.phrases), credential: None })
+            }
         }
     }
 
-    /// The same in the decision's words; what is only worth a warning is not among them.
-    pub(crate) fn weighed<'f>(&self, findings: impl Iterator<Item = &'f Finding>) -> Vec<decide::Finding> {
-        let mut weighed: Vec<decide::Finding> = Vec::new();
+    /// The blocking findings in the policy's terms.
+    pub(crate) fn policy_findings<'f>(
+        &self,
+        findings: impl Iterator<Item = &'f Finding>,
+    ) -> Vec<decide::Finding> {
+        let mut policy: Vec<decide::Finding> = Vec::new();
         for finding in findings.filter(|finding| finding.severity == Severity::Block) {
-            let word = match (finding.detector, finding.secret) {
+            let finding_kind = match (finding.detector, finding.secret) {
                 (Detector::Structure, _) => decide::Finding::Structure,
                 (_, Some(secret)) if secret < self.unapprovable => decide::Finding::Unapprovable,
                 _ => decide::Finding::Secret,
             };
-            if !weighed.contains(&word) {
-                weighed.push(word);
+            if !policy.contains(&finding_kind) {
+                policy.push(finding_kind);
             }
         }
-        weighed
+        policy
     }
 }
 
-/// What was found and where, for a user: the first of it, and how many more.
+/// Describes the findings for a user: the first one and the number of others.
 ///
-/// Of a known secret it says that one is in the request, and nothing else: where its match begins, or how many
-/// guesses of a request match, would answer many questions at once.
-pub(crate) fn described<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
+/// For a known secret it says only that the request contains one. The position of the match, or the number of
+/// matching guesses, would answer many guesses at once.
+pub(crate) fn describe<'f>(found: impl Iterator<Item = (&'f Finding, &'f str)>) -> String {
     let blocks: Vec<_> = found.filter(|(finding, _)| finding.severity == Severity::Block).collect();
     if let Some((known, _)) = blocks.iter().find(|(finding, _)| finding.secret.is_some()) {
         return format!("{} in the request", known.preview);
     }
     let mut blocks = blocks.into_iter();
-    let Some((first, place)) = blocks.next() else { return String::new() };
+    let Some((first, location)) = blocks.next() else { return String::new() };
     match blocks.count() {
-        0 => format!("{} in {place}", first.preview),
-        more => format!("{} in {place}, and {more} more", first.preview),
+        0 => format!("{} in {location}", first.preview),
+        more => format!("{} in {location}, and {more} more", first.preview),
     }
 }

@@ -1,80 +1,81 @@
-//! Compressed files inside a text, wherever they begin: uploads, parts of a form, entries of an archive.
+//! Scans compressed files inside a text, wherever they begin: uploads, form parts, archive entries.
 //!
-//! Found by the marks with which they begin. A mark that begins nothing is text like any other and hides nothing
-//! that comes after it; what does not open (a password, a rare method) is looked at as it is, so that entries'
-//! names are seen in any case. What is more than anybody looks at is refused, never passed unseen.
+//! Files are found by their magic numbers. A magic number without a file is ordinary text and hides nothing behind it.
+//! A file that cannot be decoded (a password, a rare method) is scanned as it is, so entry names are always seen. A
+//! text with more files than the limits is denied, never forwarded unscanned.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bottle_scan::{Finding, Scanner, Severity, Stream};
 
-use super::decode::{Coding, Decoder, FREE, TIMES, gzip_head};
+use super::decode::{ALWAYS_ALLOWED, Coding, Decoder, MAX_RATIO, gzip_header};
 use super::unreadable::Unreadable;
 
-/// Files within files. An archive in an archive in a layer of an image is as deep.
-const DEPTH: usize = 6;
-/// Files in one body, on all levels. What has more is refused: each costs more than its bytes.
-const FILES: usize = 1 << 16;
-/// Files that are open at once, on all levels: each byte of a text is given to all of them. Bytes that only look
-/// like the beginning of a file are none soon, so that many at once are made to hide one.
-const OPEN: usize = 64;
-/// Bytes that a mark may be long, less one.
-const LAP: usize = 3;
-/// The longest head between a mark and what is compressed.
-const HEAD: usize = 192 << 10;
-/// So many bytes of a head are looked at first, and twice as many each time after.
-const FIRST: usize = 32;
+/// Nesting depth of files. An archive in an archive in an image layer is as deep.
+const MAX_DEPTH: usize = 6;
+/// Files in one body, on all levels: each costs more than its bytes.
+const MAX_FILES: usize = 1 << 16;
+/// Open files at once, on all levels: each receives every byte of the text. Bytes that resemble the beginning of a
+/// file fail soon, so many at once are an attempt to hide one.
+const MAX_OPEN: usize = 64;
+/// The longest magic number, less one byte.
+const TAIL: usize = 3;
+/// The longest header between a magic number and the compressed data.
+const MAX_HEADER: usize = 192 << 10;
+/// Bytes of a header at its first parse; doubled for each further one.
+const FIRST_PARSE: usize = 32;
 
 const GZIP: &[u8] = b"\x1f\x8b\x08";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const ZIP: &[u8] = b"PK\x03\x04";
-const MARKS: [&[u8]; 3] = [GZIP, ZSTD, ZIP];
+const MAGIC_NUMBERS: [&[u8]; 3] = [GZIP, ZSTD, ZIP];
 
-/// Looks for files in a text and into them. Every mark is followed, also one within what an earlier one opened:
-/// which of them begins a file is known only at its end.
-pub(super) struct Nested {
+/// Finds and scans files in a text. Every magic number is followed, also inside another file: only a file's end shows
+/// whether it was one.
+pub(super) struct NestedFiles {
     scanner: Arc<Scanner>,
     budget: Arc<Budget>,
     depth: usize,
     candidates: Vec<Candidate>,
-    /// The last bytes of the text so far, where a mark may begin.
-    lap: Vec<u8>,
+    /// The last bytes of the text, where a magic number may begin.
+    tail: Vec<u8>,
     found: Vec<Finding>,
 }
 
-/// What all files of one body may cost together.
+/// The shared limits of all files in one body.
 #[derive(Default)]
 struct Budget {
     files: AtomicUsize,
     open: AtomicUsize,
-    /// Bytes of the body, and bytes that came out of its files.
-    came: AtomicU64,
-    went: AtomicU64,
+    /// Bytes of the body, and bytes decoded from its files.
+    input_bytes: AtomicU64,
+    output_bytes: AtomicU64,
 }
 
 impl Budget {
-    fn begins(&self) -> Result<(), Unreadable> {
+    fn open_file(&self) -> Result<(), Unreadable> {
         let files = self.files.fetch_add(1, Ordering::Relaxed);
         let open = self.open.fetch_add(1, Ordering::Relaxed);
-        if files >= FILES || open >= OPEN { Err(Unreadable::Nested) } else { Ok(()) }
+        if files >= MAX_FILES || open >= MAX_OPEN { Err(Unreadable::Nested) } else { Ok(()) }
     }
 
-    fn ends(&self) {
+    fn close_file(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn grows(&self, length: usize) -> Result<(), Unreadable> {
-        let went = self.went.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
-        let most = FREE.saturating_add(self.came.load(Ordering::Relaxed).saturating_mul(TIMES));
-        if went > most { Err(Unreadable::Bomb) } else { Ok(()) }
+    fn add_output(&self, length: usize) -> Result<(), Unreadable> {
+        let output_bytes = self.output_bytes.fetch_add(length as u64, Ordering::Relaxed) + length as u64;
+        let limit =
+            ALWAYS_ALLOWED.saturating_add(self.input_bytes.load(Ordering::Relaxed).saturating_mul(MAX_RATIO));
+        if output_bytes > limit { Err(Unreadable::Bomb) } else { Ok(()) }
     }
 }
 
-/// What begins at a mark: a head that is not all there yet, then a file.
+/// A magic number's candidate: an incomplete header, then a file.
 struct Candidate {
-    held: Vec<u8>,
-    /// How much has to be there before the head is looked at again.
+    buffer: Vec<u8>,
+    /// Bytes needed before the header is parsed again.
     wanted: usize,
     file: Option<Box<File>>,
 }
@@ -82,31 +83,31 @@ struct Candidate {
 struct File {
     decoder: Decoder,
     text: Stream<Arc<Scanner>>,
-    nested: Nested,
+    nested: NestedFiles,
 }
 
-/// What a head says.
-enum Opened {
-    /// More of it has to come.
-    Not,
-    /// It begins no file that can be opened.
-    Nothing,
-    /// So many bytes of head.
+/// A parsed header.
+enum Header {
+    /// The header is incomplete.
+    Incomplete,
+    /// It begins no file that can be decoded.
+    NotAFile,
+    /// A decoder, and the header's length.
     File(Box<Decoder>, usize),
 }
 
-impl Nested {
-    pub(super) fn in_scanner(scanner: &Arc<Scanner>) -> Self {
-        Self::at(scanner, Arc::default(), 0)
+impl NestedFiles {
+    pub(super) fn new(scanner: &Arc<Scanner>) -> Self {
+        Self::at_depth(scanner, Arc::default(), 0)
     }
 
-    fn at(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
+    fn at_depth(scanner: &Arc<Scanner>, budget: Arc<Budget>, depth: usize) -> Self {
         Self {
             scanner: Arc::clone(scanner),
             budget,
             depth,
             candidates: Vec::new(),
-            lap: Vec::new(),
+            tail: Vec::new(),
             found: Vec::new(),
         }
     }
@@ -115,51 +116,51 @@ impl Nested {
         &self.scanner
     }
 
-    /// Takes the next piece of the text.
+    /// Scans the next chunk of the text.
     ///
     /// # Errors
-    /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: more is packed in it than is looked at.
-    pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    /// [`Unreadable::Bomb`] and [`Unreadable::Nested`]: the files exceed the limits.
+    pub(super) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         if self.depth == 0 {
-            self.budget.came.fetch_add(piece.len() as u64, Ordering::Relaxed);
+            self.budget.input_bytes.fetch_add(chunk.len() as u64, Ordering::Relaxed);
         }
-        // A mark may begin in the piece before. Those that do are opened first, and get all of this one.
-        let held = self.lap.len();
-        self.lap.extend_from_slice(&piece[..piece.len().min(LAP)]);
-        let is_over = |at: &usize| *at < held && !is_mark(&self.lap[*at..held]);
-        let over: Vec<usize> = marks(&self.lap).filter(is_over).collect();
-        for at in over {
-            self.begin(self.lap[at..held].to_vec())?;
+        // A magic number may begin in the previous chunk. Its candidate starts first and receives all of this chunk.
+        let old = self.tail.len();
+        self.tail.extend_from_slice(&chunk[..chunk.len().min(TAIL)]);
+        let is_partial = |at: &usize| *at < old && !is_magic(&self.tail[*at..old]);
+        let partial: Vec<usize> = magic_positions(&self.tail).filter(is_partial).collect();
+        for at in partial {
+            self.begin(self.tail[at..old].to_vec())?;
         }
-        // All that are open get the same bytes, up to where the next begins.
+        // All open files receive the same bytes, up to the next magic number.
         let mut at = 0;
-        for mark in marks(piece) {
-            self.give(&piece[at..mark])?;
+        for magic in magic_positions(chunk) {
+            self.feed_open(&chunk[at..magic])?;
             self.begin(Vec::new())?;
-            at = mark;
+            at = magic;
         }
-        self.give(&piece[at..])?;
-        if piece.len() >= LAP {
-            self.lap.clear();
-            self.lap.extend_from_slice(&piece[piece.len() - LAP..]);
+        self.feed_open(&chunk[at..])?;
+        if chunk.len() >= TAIL {
+            self.tail.clear();
+            self.tail.extend_from_slice(&chunk[chunk.len() - TAIL..]);
         } else {
-            self.lap.drain(..self.lap.len().saturating_sub(LAP));
+            self.tail.drain(..self.tail.len().saturating_sub(TAIL));
         }
         Ok(())
     }
 
-    fn begin(&mut self, held: Vec<u8>) -> Result<(), Unreadable> {
-        self.budget.begins()?;
-        self.candidates.push(Candidate { held, wanted: FIRST, file: None });
+    fn begin(&mut self, buffer: Vec<u8>) -> Result<(), Unreadable> {
+        self.budget.open_file()?;
+        self.candidates.push(Candidate { buffer, wanted: FIRST_PARSE, file: None });
         Ok(())
     }
 
-    /// `piece` to everything that is open.
-    fn give(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    /// Feeds `chunk` to all open candidates.
+    fn feed_open(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         let mut at = 0;
         while at < self.candidates.len() {
             let mut candidate = self.candidates.swap_remove(at);
-            match candidate.feed(piece, |decoder| self.enter(decoder)) {
+            match candidate.feed(chunk, |decoder| self.open_nested(decoder)) {
                 Ok(false) => {
                     self.candidates.push(candidate);
                     let last = self.candidates.len() - 1;
@@ -168,42 +169,42 @@ impl Nested {
                 }
                 Ok(true) => self.close(candidate),
                 Err(why @ (Unreadable::Bomb | Unreadable::Nested)) => return Err(why),
-                // No file after all, or its end.
+                // Not a file, or its end.
                 Err(_) => self.close(candidate),
             }
         }
         Ok(())
     }
 
-    /// A file in which its content is looked at.
-    fn enter(&self, decoder: Decoder) -> Result<Box<File>, Unreadable> {
-        if self.depth >= DEPTH {
+    /// Opens a file and scans its content.
+    fn open_nested(&self, decoder: Decoder) -> Result<Box<File>, Unreadable> {
+        if self.depth >= MAX_DEPTH {
             return Err(Unreadable::Nested);
         }
-        let nested = Self::at(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
+        let nested = Self::at_depth(&self.scanner, Arc::clone(&self.budget), self.depth + 1);
         Ok(Box::new(File { decoder, text: self.scanner.stream_owned(), nested }))
     }
 
     fn close(&mut self, candidate: Candidate) {
-        self.budget.ends();
+        self.budget.close_file();
         if let Some(file) = candidate.file {
-            self.keep(file.finish());
+            self.keep_findings(file.finish());
         }
     }
 
-    fn keep(&mut self, found: Vec<Finding>) {
-        // A few of them say enough; the rest would only be memory.
+    fn keep_findings(&mut self, found: Vec<Finding>) {
+        // A few findings suffice; the rest would only cost memory.
         let room = 16_usize.saturating_sub(self.found.len());
         let blocks = found.into_iter().filter(|finding| finding.severity == Severity::Block);
         self.found.extend(blocks.take(room));
     }
 
-    /// The text has ended.
+    /// Ends the text.
     pub(super) fn finish(mut self) -> Vec<Finding> {
         for mut candidate in std::mem::take(&mut self.candidates) {
-            // A head that waits for more than there is.
+            // Parse a header that waits for further bytes.
             candidate.wanted = 0;
-            let _ = candidate.feed(&[], |decoder| self.enter(decoder));
+            let _ = candidate.feed(&[], |decoder| self.open_nested(decoder));
             self.close(candidate);
         }
         self.found
@@ -211,41 +212,41 @@ impl Nested {
 }
 
 impl Candidate {
-    /// Takes the next piece; whether it has ended.
+    /// Feeds the next chunk; returns whether the candidate has ended.
     fn feed(
         &mut self,
-        piece: &[u8],
-        enter: impl FnOnce(Decoder) -> Result<Box<File>, Unreadable>,
+        chunk: &[u8],
+        open_nested: impl FnOnce(Decoder) -> Result<Box<File>, Unreadable>,
     ) -> Result<bool, Unreadable> {
         if let Some(file) = &mut self.file {
-            return file.feed(piece);
+            return file.feed(chunk);
         }
-        self.held.extend_from_slice(piece);
-        if self.held.len() < self.wanted.min(HEAD) {
+        self.buffer.extend_from_slice(chunk);
+        if self.buffer.len() < self.wanted.min(MAX_HEADER) {
             return Ok(false);
         }
-        match opened(&self.held) {
-            Opened::File(decoder, head) => {
-                let held = std::mem::take(&mut self.held);
-                self.file.insert(enter(*decoder)?).feed(&held[head..])
+        match parse_header(&self.buffer) {
+            Header::File(decoder, head) => {
+                let buffer = std::mem::take(&mut self.buffer);
+                self.file.insert(open_nested(*decoder)?).feed(&buffer[head..])
             }
-            Opened::Not if self.held.len() < HEAD => {
-                self.wanted = self.held.len() * 2;
+            Header::Incomplete if self.buffer.len() < MAX_HEADER => {
+                self.wanted = self.buffer.len() * 2;
                 Ok(false)
             }
-            Opened::Not | Opened::Nothing => Ok(true),
+            Header::Incomplete | Header::NotAFile => Ok(true),
         }
     }
 }
 
 impl File {
-    /// Whether it ends in this piece.
-    fn feed(&mut self, piece: &[u8]) -> Result<bool, Unreadable> {
+    /// Feeds the next chunk; returns whether the file ends in it.
+    fn feed(&mut self, chunk: &[u8]) -> Result<bool, Unreadable> {
         let Self { decoder, text, nested } = self;
-        let (_, ended) = decoder.feed_until_end(piece, &mut |piece| {
-            nested.budget.grows(piece.len())?;
-            text.feed(piece);
-            nested.feed(piece)
+        let (_, ended) = decoder.feed_until_end(chunk, &mut |chunk| {
+            nested.budget.add_output(chunk.len())?;
+            text.feed(chunk);
+            nested.feed(chunk)
         })?;
         Ok(ended)
     }
@@ -257,43 +258,44 @@ impl File {
     }
 }
 
-/// Where marks begin, in order.
-fn marks(text: &[u8]) -> impl Iterator<Item = usize> {
-    // Each by itself: their first bytes are in every text, together they are in hardly any.
-    let mut all: Vec<usize> = MARKS.iter().flat_map(|mark| memchr::memmem::find_iter(text, mark)).collect();
+/// The positions of magic numbers, in order.
+fn magic_positions(text: &[u8]) -> impl Iterator<Item = usize> {
+    // One search each: the first bytes of all three together occur in every text.
+    let mut all: Vec<usize> =
+        MAGIC_NUMBERS.iter().flat_map(|magic| memchr::memmem::find_iter(text, magic)).collect();
     all.sort_unstable();
     all.into_iter()
 }
 
-fn is_mark(text: &[u8]) -> bool {
-    MARKS.iter().any(|mark| text.starts_with(mark))
+fn is_magic(text: &[u8]) -> bool {
+    MAGIC_NUMBERS.iter().any(|magic| text.starts_with(magic))
 }
 
-/// Reads the head that `text` begins with.
-fn opened(text: &[u8]) -> Opened {
-    let whole = |decoder: Decoder, length: usize| Opened::File(Box::new(decoder), length);
+/// Parses the header at the beginning of `text`.
+fn parse_header(text: &[u8]) -> Header {
+    let file = |decoder: Decoder, length: usize| Header::File(Box::new(decoder), length);
     if text.starts_with(ZSTD) {
-        return whole(Decoder::new(Coding::Zstd), 0);
+        return file(Decoder::new(Coding::Zstd), 0);
     }
     if text.starts_with(GZIP) {
-        return match gzip_head(text) {
-            Ok(Some(length)) => whole(Decoder::bare_deflate(), length),
-            Ok(None) => Opened::Not,
-            Err(_) => Opened::Nothing,
+        return match gzip_header(text) {
+            Ok(Some(length)) => file(Decoder::bare_deflate(), length),
+            Ok(None) => Header::Incomplete,
+            Err(_) => Header::NotAFile,
         };
     }
     if !text.starts_with(ZIP) {
-        return if ZIP.starts_with(text) { Opened::Not } else { Opened::Nothing };
+        return if ZIP.starts_with(text) { Header::Incomplete } else { Header::NotAFile };
     }
     let number = |at: usize| text.get(at..at + 2).and_then(<[u8]>::first_chunk::<2>);
     let (Some(method), Some(name), Some(extra)) = (number(8), number(26), number(28)) else {
-        return Opened::Not;
+        return Header::Incomplete;
     };
     if u16::from_le_bytes(*method) != 8 {
-        return Opened::Nothing;
+        return Header::NotAFile;
     }
     let length = 30 + usize::from(u16::from_le_bytes(*name)) + usize::from(u16::from_le_bytes(*extra));
-    if text.len() < length { Opened::Not } else { whole(Decoder::bare_deflate(), length) }
+    if text.len() < length { Header::Incomplete } else { file(Decoder::bare_deflate(), length) }
 }
 
 #[cfg(test)]
@@ -317,34 +319,34 @@ mod tests {
         ruzstd::encoding::compress_to_vec(text, ruzstd::encoding::CompressionLevel::Fastest)
     }
 
-    /// An archive of one deflated entry.
+    /// An archive with one deflated entry.
     fn zip(text: &[u8]) -> Vec<u8> {
         let deflated = &gzip(text)[10..];
-        let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
-        made.extend([0; 16]);
-        made.extend([5, 0, 0, 0]);
-        made.extend_from_slice(b"a.txt");
-        made.extend_from_slice(deflated);
-        made
+        let mut archive = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+        archive.extend([0; 16]);
+        archive.extend([5, 0, 0, 0]);
+        archive.extend_from_slice(b"a.txt");
+        archive.extend_from_slice(deflated);
+        archive
     }
 
-    /// The head of a gzip whose content is stored as it is: so many bytes of what follows belong to it.
+    /// The header of a gzip file with a stored block of `length` bytes.
     fn stored(length: u16) -> Vec<u8> {
         let [low, high] = length.to_le_bytes();
         [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01"[..], &[low, high, !low, !high]].concat()
     }
 
-    fn look(body: &[u8], size: usize) -> Result<bool, Unreadable> {
+    fn scan(body: &[u8], size: usize) -> Result<bool, Unreadable> {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
-        let mut nested = Nested::in_scanner(&Arc::new(Scanner::outbound(Arc::new(known))));
-        for piece in body.chunks(size) {
-            nested.feed(piece)?;
+        let mut nested = NestedFiles::new(&Arc::new(Scanner::outbound(Arc::new(known))));
+        for chunk in body.chunks(size) {
+            nested.feed(chunk)?;
         }
         Ok(!nested.finish().is_empty())
     }
 
     #[test]
-    fn a_decoy_hides_nothing_that_comes_after_it() {
+    fn a_decoy_hides_no_file_behind_it() {
         let mut state = 88_172_645_463_325_252_u64;
         let mut random = || {
             state ^= state << 13;
@@ -353,86 +355,86 @@ mod tests {
             state.to_be_bytes()[0]
         };
         let noise: Vec<u8> = (0..6_000).map(|_| random()).collect();
-        // Whole files with nothing in them, and beginnings of none.
+        // Complete files without a secret, and incomplete ones.
         let gzip_cut = gzip(&noise)[..3000].to_vec();
         let decoys: Vec<(&str, Vec<u8>)> = vec![
-            ("a mark alone", GZIP.to_vec()),
-            ("a head alone", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
-            ("a head with a name that does not end", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
-            ("a head with more than there is", b"\x1f\x8b\x08\x04\0\0\0\0\0\x03\xff\xff".to_vec()),
-            ("content that goes on", stored(60_000)),
-            ("content that goes on a little", stored(20)),
-            ("content that ends within", gzip_cut),
+            ("a magic number alone", GZIP.to_vec()),
+            ("a header alone", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
+            ("a header with an endless name", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
+            ("a truncated header", b"\x1f\x8b\x08\x04\0\0\0\0\0\x03\xff\xff".to_vec()),
+            ("endless content", stored(60_000)),
+            ("short content", stored(20)),
+            ("truncated content", gzip_cut),
             ("a file", gzip(b"nothing")),
             ("a file of zeros", gzip(&[0; 100_000])),
             (
-                "three of them in one another",
+                "nested stored blocks",
                 [stored(65_000), stored(60_000), stored(55_000), stored(50_000)].concat(),
             ),
             ("zstd", b"\x28\xb5\x2f\xfd\x04\x00\xff\xff\x0f".to_vec()),
-            ("zstd that goes on", b"\x28\xb5\x2f\xfd\xa0\0\0\x10\0\0\0\x08".to_vec()),
+            ("endless zstd", b"\x28\xb5\x2f\xfd\xa0\0\0\x10\0\0\0\x08".to_vec()),
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff".to_vec()),
             ("zip with a password", b"PK\x03\x04\x14\0\x01\0\x63\0".to_vec()),
             ("bzip2", b"BZh91AY&SY".to_vec()),
             ("xz", b"\xfd7zXZ\0\0\x04".to_vec()),
             ("many", [stored(60_000), GZIP.to_vec(), ZSTD.to_vec(), ZIP.to_vec()].concat().repeat(10)),
         ];
-        let said = format!("here it is: {SECRET}, keep it");
+        let text = format!("here it is: {SECRET}, keep it");
         for (name, decoy) in &decoys {
             for (kind, real) in [
-                ("gzip", gzip(said.as_bytes())),
-                ("zstd", zstd(said.as_bytes())),
-                ("zip", zip(said.as_bytes())),
+                ("gzip", gzip(text.as_bytes())),
+                ("zstd", zstd(text.as_bytes())),
+                ("zip", zip(text.as_bytes())),
             ] {
                 for between in [&b""[..], b"\n", &noise] {
                     let body = [decoy, between, &real, b" and more"].concat();
                     for size in [body.len(), 1000, decoy.len(), 3] {
-                        let seen = look(&body, size);
-                        // More of them than anybody makes by chance are refused.
+                        let seen = scan(&body, size);
+                        // More candidates than occur by chance are denied.
                         let good = seen == Ok(true) || *name == "many" && seen == Err(Unreadable::Nested);
                         assert!(good, "{name} before {kind}, {} between, in {size}: {seen:?}", between.len());
                     }
                 }
             }
-            assert_ne!(look(&[&decoy[..], b"nothing", &gzip(b"nothing")].concat(), 50), Ok(true), "{name}");
+            assert_ne!(scan(&[&decoy[..], b"nothing", &gzip(b"nothing")].concat(), 50), Ok(true), "{name}");
         }
     }
 
     #[test]
-    fn files_in_files_are_found_or_refused() {
+    fn finds_or_denies_nested_files() {
         let mut body = SECRET.as_bytes().to_vec();
         for depth in 1..10 {
             body = if depth % 2 == 0 { zip(&body) } else { gzip(&body) };
-            let seen = look(&body, 777);
-            if depth <= DEPTH {
+            let seen = scan(&body, 777);
+            if depth <= MAX_DEPTH {
                 assert_eq!(seen, Ok(true), "{depth}");
             } else {
                 assert_eq!(seen, Err(Unreadable::Nested), "{depth}");
             }
         }
         let members = [gzip(b"one"), gzip(b"two"), gzip(SECRET.as_bytes())].concat();
-        assert_eq!(look(&members, members.len()), Ok(true));
+        assert_eq!(scan(&members, members.len()), Ok(true));
     }
 
     #[test]
-    fn what_is_made_of_marks_costs_no_more_than_its_bytes() {
+    fn many_magic_numbers_cost_linear_time() {
         let bomb = gzip(&vec![0; 8 << 20]);
-        for (name, piece) in [
-            ("marks", GZIP.to_vec()),
-            ("heads", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
-            ("names that do not end", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
-            ("content that goes on", stored(65_535)),
+        for (name, chunk) in [
+            ("magic numbers", GZIP.to_vec()),
+            ("headers", b"\x1f\x8b\x08\0\0\0\0\0\0\x03".to_vec()),
+            ("endless names", b"\x1f\x8b\x08\x08\0\0\0\0\0\x03name".to_vec()),
+            ("endless content", stored(65_535)),
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0".to_vec()),
             ("zstd", ZSTD.to_vec()),
             ("large files", bomb),
         ] {
-            let body = piece.repeat((1 << 18) / piece.len());
+            let body = chunk.repeat((1 << 18) / chunk.len());
             for size in [body.len(), 1000] {
                 let start = std::time::Instant::now();
-                let _ = look(&body, size);
-                let took = start.elapsed();
-                // A debug build on a busy machine; what is quadratic takes minutes.
-                assert!(took.as_secs() < 60, "{name} in {size}: {took:?}");
+                let _ = scan(&body, size);
+                let elapsed = start.elapsed();
+                // A debug build on a busy machine; quadratic cost takes minutes.
+                assert!(elapsed.as_secs() < 60, "{name} in {size}: {elapsed:?}");
             }
         }
     }

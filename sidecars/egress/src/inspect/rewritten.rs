@@ -1,4 +1,4 @@
-//! A body without what was found in it.
+//! Redacts the findings in a body.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 
 use super::decode::Coding;
-use super::text::{self, Look};
+use super::text::{self, BodyScan};
 use super::unreadable::Unreadable;
 
-/// The longest body that is rewritten: it is in memory twice meanwhile. Models take no longer requests.
-pub(crate) const LONGEST: usize = 32 << 20;
+/// The longest body that is rewritten, because it is in memory twice. No model accepts longer requests.
+pub(crate) const MAX_REWRITTEN: usize = 32 << 20;
 
-/// Taking something out may uncover more: what stood apart stands together.
-const ROUNDS: usize = 3;
+/// Redaction may join text around a finding into a new one, so it is repeated.
+const MAX_ROUNDS: usize = 3;
 
-/// `body` in plain, without anything that may not pass; none when that cannot be done.
+/// The decoded `body` without its blocking findings; `None` when they cannot be redacted.
 ///
 /// # Errors
-/// [`Unreadable`] as when it was looked at first.
+/// [`Unreadable`], as at the first scan.
 pub(crate) fn rewritten(
     scanner: &Arc<Scanner>,
     body: &[u8],
@@ -28,32 +28,32 @@ pub(crate) fn rewritten(
     headers: &HeaderMap,
 ) -> Result<Option<Vec<u8>>, Unreadable> {
     let mut text = decoded(body, codings)?;
-    let shape = shape_of(headers);
-    for _ in 0..=ROUNDS {
-        let mut look = Look::new(scanner, &[], headers);
-        look.feed(&text)?;
-        let seen = look.finish()?;
+    let shape = shape_for(headers);
+    for _ in 0..=MAX_ROUNDS {
+        let mut scan = BodyScan::new(scanner, &[], headers);
+        scan.feed(&text)?;
+        let seen = scan.finish()?;
         if !seen.blocks() {
             return Ok(Some(text));
         }
         if seen.packed.iter().any(|finding| finding.severity == Severity::Block) {
             return Ok(None);
         }
-        text = without(&text, &seen.plain, shape);
+        text = redact(&text, &seen.plain, shape);
     }
     Ok(None)
 }
 
-/// `body` in plain.
+/// Decodes `body`.
 ///
 /// # Errors
-/// [`Unreadable`], also when it is longer than [`LONGEST`].
+/// [`Unreadable`], also when the text is longer than [`MAX_REWRITTEN`].
 pub(crate) fn decoded(body: &[u8], codings: &[Coding]) -> Result<Vec<u8>, Unreadable> {
-    text::decoded(body, codings, LONGEST)
+    text::decoded(body, codings, MAX_REWRITTEN)
 }
 
-/// How a body is written, as its headers say.
-pub(crate) fn shape_of(headers: &HeaderMap) -> Shape {
+/// The syntax of a body, by its headers.
+pub(crate) fn shape_for(headers: &HeaderMap) -> Shape {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     if kind.ends_with("json") {
@@ -65,8 +65,8 @@ pub(crate) fn shape_of(headers: &HeaderMap) -> Shape {
     }
 }
 
-/// `text` without what blocks. JSON that stands line by line, as in event streams, stays JSON in each line.
-pub(crate) fn without(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
+/// `text` without the blocking findings. JSON in lines, as in event streams, stays JSON in each line.
+pub(crate) fn redact(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     let blocks: Vec<&Finding> = found.iter().filter(|finding| finding.severity == Severity::Block).collect();
     let whole = |shape| {
         let blocks: Vec<Finding> = blocks.iter().map(|finding| (*finding).clone()).collect();
@@ -75,26 +75,27 @@ pub(crate) fn without(text: &[u8], found: &[Finding], shape: Shape) -> Vec<u8> {
     if shape != Shape::Json || serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() {
         return whole(shape);
     }
-    let mut made = Vec::with_capacity(text.len());
+    let mut redacted = Vec::with_capacity(text.len());
     let mut at = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
-        let lead = if line.starts_with(b"data:") { 5 } else { 0 };
-        let (lead, rest) = line.split_at(lead);
-        let start = at + lead.len();
-        made.extend_from_slice(lead);
+        let prefix = if line.starts_with(b"data:") { 5 } else { 0 };
+        let (prefix, rest) = line.split_at(prefix);
+        let start = at + prefix.len();
+        redacted.extend_from_slice(prefix);
         at += line.len();
-        let inside: Vec<Finding> = blocks.iter().filter_map(|finding| within(finding, start..at)).collect();
+        let inside: Vec<Finding> =
+            blocks.iter().filter_map(|finding| relative_to(finding, start..at)).collect();
         if inside.is_empty() {
-            made.extend_from_slice(rest);
+            redacted.extend_from_slice(rest);
         } else {
-            made.extend_from_slice(&rewrite(rest, &inside, Shape::Json));
+            redacted.extend_from_slice(&rewrite(rest, &inside, Shape::Json));
         }
     }
-    made
+    redacted
 }
 
-/// A finding by its place in a part of the text, if it touches it.
-pub(super) fn within(finding: &Finding, part: Range<usize>) -> Option<Finding> {
+/// A finding relative to a part of the text, if they overlap.
+pub(super) fn relative_to(finding: &Finding, part: Range<usize>) -> Option<Finding> {
     let span = finding.span.within(part.end);
     let (start, end) = (span.start.max(part.start), span.end.min(part.end));
     (start < end).then(|| Finding {
@@ -114,7 +115,7 @@ mod tests {
     const SECRET: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
     #[test]
-    fn a_body_is_what_it_was_but_for_the_secret() {
+    fn rewrites_only_the_secret() {
         let known = KnownSecrets::new([&Secret::new(SECRET.to_owned())]).expect("secrets");
         let scanner = Arc::new(Scanner::outbound(Arc::new(known)));
         let json = "application/json; charset=utf-8";
@@ -125,9 +126,9 @@ mod tests {
             ("text/plain", format!("<{SECRET}>"), "<[redacted]>"),
         ] {
             let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-            let made =
+            let redacted =
                 rewritten(&scanner, body.as_bytes(), &[], &headers).expect("readable").expect("rewritten");
-            assert_eq!(String::from_utf8_lossy(&made), expected, "{kind}");
+            assert_eq!(String::from_utf8_lossy(&redacted), expected, "{kind}");
         }
     }
 }

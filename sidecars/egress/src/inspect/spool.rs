@@ -1,5 +1,5 @@
-//! What is held until its verdict: in memory while it is short, then in a file without a name, encrypted under
-//! a key that only this process has. A disk that is looked at later shows nothing of it.
+//! Buffers a body until its verdict: short ones in memory, longer ones in an unnamed file, encrypted with a key that
+//! exists only in this process. A later look at the disk reveals nothing.
 
 use std::fs::File;
 use std::io;
@@ -16,18 +16,18 @@ use tokio::task::spawn_blocking;
 
 use bottle_contract::session::bundle::Limits;
 
-/// What one body keeps in memory.
+/// Bytes of one body in memory.
 const IN_MEMORY: usize = 1 << 20;
-/// What it keeps there when all together hold much.
+/// The same while all bodies together exceed [`TOTAL_IN_MEMORY`].
 const IN_MEMORY_WHEN_FULL: usize = BLOCK;
-/// What all bodies together may keep in memory before each keeps less.
-const TOGETHER: u64 = 64 << 20;
-/// Bytes that are encrypted at a time.
+/// Bytes of all bodies in memory above which each buffers less there.
+const TOTAL_IN_MEMORY: u64 = 64 << 20;
+/// Bytes of an encrypted block.
 const BLOCK: usize = 256 << 10;
-/// Blocks on their way back.
-const AHEAD: usize = 2;
+/// Blocks that are read ahead.
+const READ_AHEAD: usize = 2;
 
-/// Where bodies lie, and how much of them there is.
+/// The folder of buffered bodies, and their total size.
 pub(crate) struct Spools {
     folder: PathBuf,
     limits: Limits,
@@ -35,14 +35,14 @@ pub(crate) struct Spools {
     disk: Arc<AtomicU64>,
 }
 
-/// A body cannot be held.
+/// A body cannot be buffered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpoolError {
-    #[error("bodies over {} are not let through", size(*.0))]
+    #[error("the limit is {}", size(*.0))]
     TooLong(u64),
-    #[error("too much waits for its verdict already")]
+    #[error("too many bodies are buffered already")]
     Full,
-    #[error("it could not be kept: {0}")]
+    #[error("it cannot be buffered: {0}")]
     Disk(#[from] io::Error),
 }
 
@@ -58,69 +58,69 @@ impl Spools {
         Self { folder: folder.to_owned(), limits, memory: Arc::default(), disk: Arc::default() }
     }
 
-    /// Whether a body of so many bytes is let through at all.
+    /// Checks a declared body length against the limit.
     ///
     /// # Errors
     /// [`SpoolError::TooLong`].
-    pub(crate) fn admits(&self, length: u64) -> Result<(), SpoolError> {
+    pub(crate) fn check_length(&self, length: u64) -> Result<(), SpoolError> {
         if length > self.limits.body { Err(SpoolError::TooLong(self.limits.body)) } else { Ok(()) }
     }
 
-    /// An empty one.
+    /// An empty spool.
     pub(crate) fn spool(&self) -> Spool {
-        let counted = |of: &Arc<AtomicU64>| Counted { of: Arc::clone(of), held: 0 };
+        let share = |total: &Arc<AtomicU64>| Share { total: Arc::clone(total), used: 0 };
         Spool {
             folder: self.folder.clone(),
             limits: self.limits,
-            memory: counted(&self.memory),
-            disk: counted(&self.disk),
-            held: BytesMut::new(),
+            memory: share(&self.memory),
+            disk: share(&self.disk),
+            buffer: BytesMut::new(),
             file: None,
             length: 0,
         }
     }
 }
 
-/// A share of what all hold together, given back when it is dropped.
-struct Counted {
-    of: Arc<AtomicU64>,
-    held: u64,
+/// One body's share of a shared total, subtracted on drop.
+struct Share {
+    total: Arc<AtomicU64>,
+    used: u64,
 }
 
-impl Counted {
-    fn set(&mut self, held: u64) {
-        if held >= self.held {
-            self.of.fetch_add(held - self.held, Ordering::Relaxed);
+impl Share {
+    fn set(&mut self, used: u64) {
+        if used >= self.used {
+            self.total.fetch_add(used - self.used, Ordering::Relaxed);
         } else {
-            self.of.fetch_sub(self.held - held, Ordering::Relaxed);
+            self.total.fetch_sub(self.used - used, Ordering::Relaxed);
         }
-        self.held = held;
+        self.used = used;
     }
 }
 
-impl Drop for Counted {
+impl Drop for Share {
     fn drop(&mut self) {
         self.set(0);
     }
 }
 
-/// A body that is held.
+/// A buffered body.
 pub(crate) struct Spool {
     folder: PathBuf,
     limits: Limits,
-    memory: Counted,
-    disk: Counted,
-    /// What is not in the file.
-    held: BytesMut,
+    memory: Share,
+    disk: Share,
+    /// The part that is not in the file.
+    buffer: BytesMut,
     file: Option<Sealed>,
     length: u64,
 }
 
-/// The file, and the key that is nowhere else.
+/// The encrypted file and its key, which is stored nowhere else.
 struct Sealed {
     file: File,
     key: LessSafeKey,
-    /// Lengths of the sealed blocks are all [`BLOCK`] but the last's.
+    /// All blocks have [`BLOCK`] bytes of text.
     blocks: u64,
 }
 
@@ -130,21 +130,21 @@ impl Spool {
         self.length
     }
 
-    /// Adds the next piece.
+    /// Appends a chunk.
     ///
     /// # Errors
-    /// [`SpoolError`]: then the body does not pass.
-    pub(crate) async fn push(&mut self, piece: &[u8]) -> Result<(), SpoolError> {
-        self.length += piece.len() as u64;
+    /// [`SpoolError`]: the body must not be forwarded.
+    pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
+        self.length += chunk.len() as u64;
         if self.length > self.limits.body {
             return Err(SpoolError::TooLong(self.limits.body));
         }
-        self.held.extend_from_slice(piece);
-        self.memory.set(self.held.capacity() as u64);
-        let full = self.memory.of.load(Ordering::Relaxed) > TOGETHER;
-        let most = if full { IN_MEMORY_WHEN_FULL } else { IN_MEMORY };
-        let due = self.file.is_some() && self.held.len() >= BLOCK;
-        if self.held.len() > most || due {
+        self.buffer.extend_from_slice(chunk);
+        self.memory.set(self.buffer.capacity() as u64);
+        let full = self.memory.total.load(Ordering::Relaxed) > TOTAL_IN_MEMORY;
+        let limit = if full { IN_MEMORY_WHEN_FULL } else { IN_MEMORY };
+        let due = self.file.is_some() && self.buffer.len() >= BLOCK;
+        if self.buffer.len() > limit || due {
             self.spill().await?;
         }
         Ok(())
@@ -157,12 +157,12 @@ impl Spool {
             None => Sealed::create(&self.folder)?,
         };
         let mut blocks = Vec::new();
-        while self.held.len() >= BLOCK {
-            blocks.push(self.held.split_to(BLOCK));
+        while self.buffer.len() >= BLOCK {
+            blocks.push(self.buffer.split_to(BLOCK));
         }
         let bytes: u64 = blocks.iter().map(|block| block.len() as u64).sum();
-        self.disk.set(self.disk.held + bytes);
-        if self.disk.of.load(Ordering::Relaxed) > self.limits.spool {
+        self.disk.set(self.disk.used + bytes);
+        if self.disk.total.load(Ordering::Relaxed) > self.limits.spool {
             return Err(SpoolError::Full);
         }
         let written = spawn_blocking(move || {
@@ -172,18 +172,18 @@ impl Spool {
             Ok::<_, io::Error>(sealed)
         });
         self.file = Some(written.await.map_err(io::Error::other)??);
-        // The rest moves into a buffer of its own size.
-        self.held = BytesMut::from(&self.held[..]);
-        self.memory.set(self.held.capacity() as u64);
+        // Moves the rest into a buffer of its own size.
+        self.buffer = BytesMut::from(&self.buffer[..]);
+        self.memory.set(self.buffer.capacity() as u64);
         Ok(())
     }
 
-    /// All of it, when it is at most `most` bytes.
+    /// The whole body, if it has at most `limit` bytes.
     ///
     /// # Errors
-    /// When it cannot be read back.
-    pub(crate) async fn whole(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
-        if self.length > most as u64 {
+    /// I/O errors of the file.
+    pub(crate) async fn whole(&self, limit: usize) -> io::Result<Option<Vec<u8>>> {
+        if self.length > limit as u64 {
             return Ok(None);
         }
         let mut text = Vec::with_capacity(usize::try_from(self.length).unwrap_or(0));
@@ -192,18 +192,18 @@ impl Spool {
                 text.extend_from_slice(&sealed.read(block)?);
             }
         }
-        text.extend_from_slice(&self.held);
+        text.extend_from_slice(&self.buffer);
         Ok(Some(text))
     }
 
-    /// Its bytes in order, when its verdict has come.
-    pub(crate) fn read(self) -> Reading {
-        let Self { held, file, memory, disk, .. } = self;
-        let held = held.freeze();
+    /// Streams the body after its verdict.
+    pub(crate) fn read(self) -> SpoolReader {
+        let Self { buffer, file, memory, disk, .. } = self;
+        let buffer = buffer.freeze();
         let Some(sealed) = file else {
-            return Reading { blocks: None, last: Some(held), _shares: (memory, disk) };
+            return SpoolReader { blocks: None, last: Some(buffer), _shares: (memory, disk) };
         };
-        let (sender, blocks) = mpsc::channel(AHEAD);
+        let (sender, blocks) = mpsc::channel(READ_AHEAD);
         spawn_blocking(move || {
             for block in 0..sealed.blocks {
                 let text = sealed.read(block).map(Bytes::from);
@@ -213,36 +213,36 @@ impl Spool {
                 }
             }
         });
-        Reading { blocks: Some(blocks), last: Some(held), _shares: (memory, disk) }
+        SpoolReader { blocks: Some(blocks), last: Some(buffer), _shares: (memory, disk) }
     }
 }
 
-/// A body on its way after its verdict.
-pub(crate) struct Reading {
+/// A buffered body that is being read.
+pub(crate) struct SpoolReader {
     pub(crate) blocks: Option<mpsc::Receiver<io::Result<Bytes>>>,
-    /// What follows the blocks.
+    /// The bytes after the blocks.
     pub(crate) last: Option<Bytes>,
-    _shares: (Counted, Counted),
+    _shares: (Share, Share),
 }
 
 impl Sealed {
     fn create(folder: &Path) -> io::Result<Self> {
         let file = tempfile::tempfile_in(folder)?;
         let mut key = zeroize::Zeroizing::new([0; 32]);
-        let failed = |_| io::Error::other("no key could be made");
+        let failed = |_| io::Error::other("cannot generate a key");
         SystemRandom::new().fill(&mut *key).map_err(failed)?;
         let key = UnboundKey::new(&CHACHA20_POLY1305, &*key).map_err(failed)?;
         Ok(Self { file, key: LessSafeKey::new(key), blocks: 0 })
     }
 
-    /// Every block has a number of its own, and the key serves one file.
+    /// Every block has a unique number, and a key serves one file.
     fn nonce(block: u64) -> Nonce {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&block.to_be_bytes());
         Nonce::assume_unique_for_key(nonce)
     }
 
-    fn place(block: u64) -> u64 {
+    fn offset(block: u64) -> u64 {
         block * (BLOCK + CHACHA20_POLY1305.tag_len()) as u64
     }
 
@@ -250,17 +250,17 @@ impl Sealed {
         let mut text = Vec::from(&block[..]);
         self.key
             .seal_in_place_append_tag(Self::nonce(self.blocks), Aad::empty(), &mut text)
-            .map_err(|_| io::Error::other("it could not be encrypted"))?;
-        self.file.write_all_at(&text, Self::place(self.blocks))?;
+            .map_err(|_| io::Error::other("cannot encrypt a block"))?;
+        self.file.write_all_at(&text, Self::offset(self.blocks))?;
         self.blocks += 1;
         Ok(())
     }
 
     fn read(&self, block: u64) -> io::Result<Vec<u8>> {
         let mut text = vec![0; BLOCK + CHACHA20_POLY1305.tag_len()];
-        self.file.read_exact_at(&mut text, Self::place(block))?;
+        self.file.read_exact_at(&mut text, Self::offset(block))?;
         let opened = self.key.open_in_place(Self::nonce(block), Aad::empty(), &mut text);
-        let length = opened.map_err(|_| io::Error::other("it was changed on disk"))?.len();
+        let length = opened.map_err(|_| io::Error::other("the file was changed on disk"))?.len();
         text.truncate(length);
         Ok(text)
     }
@@ -283,19 +283,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_held_comes_back_and_its_place_is_free_again() {
+    async fn returns_buffered_bytes_and_frees_their_space() {
         let folder = tempfile::tempdir().expect("folder");
         let spools = Spools::new(folder.path(), Limits { body: 8 << 20, spool: 8 << 20 });
         for length in [0, 1, IN_MEMORY, IN_MEMORY + 1, (5 << 20) + 77] {
             let text: Vec<u8> = (0..length).map(|n| u8::try_from(n % 251).expect("small")).collect();
-            for piece in [1000, 64 << 10, 3 << 20] {
+            for chunk in [1000, 64 << 10, 3 << 20] {
                 let mut spool = spools.spool();
-                for piece in text.chunks(piece) {
-                    spool.push(piece).await.expect("push");
+                for chunk in text.chunks(chunk) {
+                    spool.push(chunk).await.expect("push");
                 }
                 assert_eq!(spool.length(), length as u64);
                 let whole = spool.whole(8 << 20).await.expect("whole").expect("short enough");
-                assert!(whole == text && read(spool).await == text, "{length} in {piece}");
+                assert!(whole == text && read(spool).await == text, "{length} in {chunk}");
             }
         }
         assert_eq!(std::fs::read_dir(folder.path()).expect("list").count(), 0);
@@ -303,28 +303,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn limits_hold_for_one_and_for_all_together() {
+    async fn enforces_limits_per_body_and_in_total() {
         let folder = tempfile::tempdir().expect("folder");
         let spools = Spools::new(folder.path(), Limits { body: 4 << 20, spool: 5 << 20 });
-        let piece = vec![b'x'; 1 << 20];
+        let chunk = vec![b'x'; 1 << 20];
         let mut one = spools.spool();
         for _ in 0..4 {
-            one.push(&piece).await.expect("push");
+            one.push(&chunk).await.expect("push");
         }
         assert!(matches!(one.push(b"x").await, Err(SpoolError::TooLong(_))));
         let mut other = spools.spool();
         let outcome = async {
             for _ in 0..4 {
-                other.push(&piece).await?;
+                other.push(&chunk).await?;
             }
             Ok::<_, SpoolError>(())
         };
         assert!(matches!(outcome.await, Err(SpoolError::Full)));
-        assert!(spools.admits(4 << 20).is_ok() && spools.admits((4 << 20) + 1).is_err());
+        assert!(spools.check_length(4 << 20).is_ok() && spools.check_length((4 << 20) + 1).is_err());
     }
 
     #[tokio::test]
-    async fn the_disk_shows_nothing() {
+    async fn encrypts_the_file() {
         let folder = tempfile::tempdir().expect("folder");
         let mut sealed = Sealed::create(folder.path()).expect("file");
         let text = vec![b'S'; BLOCK];

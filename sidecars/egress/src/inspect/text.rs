@@ -1,4 +1,4 @@
-//! A body made readable and looked through, piece by piece.
+//! Decodes and scans a body as a stream.
 
 use std::sync::Arc;
 
@@ -7,63 +7,63 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
 use super::decode::{Coding, Decoder, Sink};
-use super::nested::Nested;
+use super::nested::NestedFiles;
 use super::unreadable::Unreadable;
 
-/// Codings on top of each other. Servers use one.
-const CODINGS: usize = 3;
+/// Stacked codings of one body. Servers use one.
+const MAX_CODINGS: usize = 3;
 
-/// The codings that `headers` name, outermost first.
+/// The codings that `headers` list, outermost first.
 ///
 /// # Errors
-/// [`Unreadable::Coding`] for one that the proxy does not read, or too many.
+/// [`Unreadable::Coding`] for an unsupported coding, or too many.
 pub(crate) fn codings(headers: &HeaderMap) -> Result<Vec<Coding>, Unreadable> {
     let mut codings = Vec::new();
     for value in headers.get_all(CONTENT_ENCODING) {
         let value = value.to_str().map_err(|_| Unreadable::Coding)?;
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
         for name in names.filter(|name| !name.eq_ignore_ascii_case("identity")) {
-            codings.push(Coding::named(name).ok_or(Unreadable::Coding)?);
+            codings.push(Coding::from_name(name).ok_or(Unreadable::Coding)?);
         }
     }
-    // Listed in the order in which they were applied.
+    // The header lists them in the order of application.
     codings.reverse();
-    if codings.len() > CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
+    if codings.len() > MAX_CODINGS { Err(Unreadable::Coding) } else { Ok(codings) }
 }
 
-/// A body while it is looked through.
-pub(crate) struct Look {
+/// A scan of a body.
+pub(crate) struct BodyScan {
     codings: Vec<Decoder>,
     text: Stream<Arc<Scanner>>,
-    /// The text without its zeros, where it seems to be in two or four bytes a character.
+    /// The text without its zero bytes, if it seems to have two or four bytes per character.
     narrow: Option<Stream<Arc<Scanner>>>,
     begun: bool,
-    nested: Nested,
+    nested: NestedFiles,
 }
 
-/// What was found in a body.
+/// The findings in a body.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// In the decoded text, by their places in it.
+pub(crate) struct BodyFindings {
+    /// In the decoded text, with spans in it.
     pub(crate) plain: Vec<Finding>,
-    /// In what is packed inside it: no place of the text is theirs.
+    /// In packed files, whose spans are not positions in the text.
     pub(crate) packed: Vec<Finding>,
 }
 
-impl Seen {
-    /// Everything.
+impl BodyFindings {
+    /// All findings.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Finding> {
         self.plain.iter().chain(&self.packed)
     }
 
-    /// Whether something may not pass.
+    /// Whether a finding blocks.
     pub(crate) fn blocks(&self) -> bool {
         self.all().any(|finding| finding.severity == Severity::Block)
     }
 }
 
-impl Look {
-    /// Begins; `codings` are outermost first, `headers` say how the text is written.
+impl BodyScan {
+    /// Starts a scan; `codings` are outermost first, `headers` declare the charset.
     pub(crate) fn new(scanner: &Arc<Scanner>, codings: &[Coding], headers: &HeaderMap) -> Self {
         let wide = headers.get(CONTENT_TYPE).is_some_and(|kind| {
             let kind = kind.as_bytes().to_ascii_lowercase();
@@ -76,62 +76,62 @@ impl Look {
             text: scanner.stream_owned(),
             narrow: wide.then(|| scanner.stream_owned()),
             begun: false,
-            nested: Nested::in_scanner(scanner),
+            nested: NestedFiles::new(scanner),
         }
     }
 
-    /// Looks at the next piece.
+    /// Scans the next chunk.
     ///
     /// # Errors
-    /// [`Unreadable`]; then nothing of it may pass.
-    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
+    /// [`Unreadable`]: the body must not be forwarded.
+    pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), Unreadable> {
         let Self { codings, text, narrow, begun, nested } = self;
-        through(codings, piece, &mut |piece| {
-            if !*begun && !piece.is_empty() {
+        through(codings, chunk, &mut |chunk| {
+            if !*begun && !chunk.is_empty() {
                 *begun = true;
-                if narrow.is_none() && is_wide(piece) {
+                if narrow.is_none() && is_wide(chunk) {
                     *narrow = Some(nested.scanner().stream_owned());
                 }
             }
-            text.feed(piece);
+            text.feed(chunk);
             if let Some(narrow) = narrow {
-                let kept: Vec<u8> = piece.iter().copied().filter(|byte| *byte != 0).collect();
-                narrow.feed(&kept);
+                let nonzero: Vec<u8> = chunk.iter().copied().filter(|byte| *byte != 0).collect();
+                narrow.feed(&nonzero);
             }
-            nested.feed(piece)
+            nested.feed(chunk)
         })
     }
 
-    /// The body has ended.
+    /// Ends the scan.
     ///
     /// # Errors
-    /// [`Unreadable::Broken`] when it is not whole in its coding.
-    pub(crate) fn finish(self) -> Result<Seen, Unreadable> {
+    /// [`Unreadable::Broken`] when a coding is incomplete.
+    pub(crate) fn finish(self) -> Result<BodyFindings, Unreadable> {
         if !self.codings.iter().all(Decoder::is_whole) {
             return Err(Unreadable::Broken);
         }
         let plain = self.text.finish().findings;
         let mut packed = self.nested.finish();
         packed.extend(self.narrow.into_iter().flat_map(|narrow| narrow.finish().findings));
-        Ok(Seen { plain, packed })
+        Ok(BodyFindings { plain, packed })
     }
 }
 
-/// Two or four bytes a character: text in ASCII then has a zero early, or a mark of its order.
+/// Whether characters have two or four bytes: ASCII text then has an early zero byte, or there is a byte order mark.
 fn is_wide(text: &[u8]) -> bool {
     let start = &text[..text.len().min(4)];
     start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff")
 }
 
-/// `piece` through all of `codings`.
-fn through(codings: &mut [Decoder], piece: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
+/// Decodes `chunk` with all of `codings`.
+fn through(codings: &mut [Decoder], chunk: &[u8], sink: Sink<'_>) -> Result<(), Unreadable> {
     match codings.split_first_mut() {
-        None => sink(piece),
-        Some((first, rest)) => first.feed(piece, &mut |piece| through(rest, piece, sink)),
+        None => sink(chunk),
+        Some((first, rest)) => first.feed(chunk, &mut |chunk| through(rest, chunk, sink)),
     }
 }
 
-/// A text without its codings, piece by piece.
+/// A streaming decoder of stacked codings.
 pub(crate) struct Decoding(Vec<Decoder>);
 
 impl Decoding {
@@ -140,44 +140,44 @@ impl Decoding {
         Self(codings.iter().map(|coding| Decoder::new(*coding)).collect())
     }
 
-    /// Decodes the next piece; a `sink` that says false ends it.
+    /// Decodes the next chunk; a `sink` that returns false ends it.
     ///
     /// # Errors
     /// [`Unreadable`].
     pub(crate) fn feed(
         &mut self,
-        piece: &[u8],
+        chunk: &[u8],
         sink: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<(), Unreadable> {
-        through(&mut self.0, piece, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
+        through(&mut self.0, chunk, &mut |text| if sink(text) { Ok(()) } else { Err(Unreadable::Broken) })
     }
 
-    /// Bytes of text, at most, that were fed and that `sink` did not get yet.
-    pub(crate) fn behind(&self) -> u64 {
+    /// The most bytes of text that the decoders may withhold.
+    pub(crate) fn withheld(&self) -> u64 {
         match &self.0[..] {
-            [only] => only.behind(),
-            // What one of them keeps back may be much longer behind the next.
-            all if all.iter().any(|decoder| decoder.behind() > 0) => u64::MAX,
+            [only] => only.withheld(),
+            // Text that one decoder withholds may be much longer behind the next.
+            all if all.iter().any(|decoder| decoder.withheld() > 0) => u64::MAX,
             _ => 0,
         }
     }
 
-    /// Whether what was fed is whole.
+    /// Whether the input so far is complete.
     pub(crate) fn is_whole(&self) -> bool {
         self.0.iter().all(Decoder::is_whole)
     }
 }
 
-/// `body` without its codings, as long as it stays within `most` bytes.
+/// Decodes `body`, which may have at most `limit` bytes of text.
 ///
 /// # Errors
 /// [`Unreadable`], also when it is longer.
-pub(super) fn decoded(body: &[u8], codings: &[Coding], most: usize) -> Result<Vec<u8>, Unreadable> {
+pub(super) fn decoded(body: &[u8], codings: &[Coding], limit: usize) -> Result<Vec<u8>, Unreadable> {
     let mut decoding = Decoding::new(codings);
     let mut text = Vec::new();
-    through(&mut decoding.0, body, &mut |piece| {
-        text.extend_from_slice(piece);
-        if text.len() > most { Err(Unreadable::Bomb) } else { Ok(()) }
+    through(&mut decoding.0, body, &mut |chunk| {
+        text.extend_from_slice(chunk);
+        if text.len() > limit { Err(Unreadable::Bomb) } else { Ok(()) }
     })?;
     if decoding.is_whole() { Ok(text) } else { Err(Unreadable::Broken) }
 }
@@ -200,16 +200,20 @@ mod tests {
         Arc::new(Scanner::outbound(Arc::new(known)))
     }
 
-    fn seen(body: &[u8], headers: &[(&'static str, &'static str)], size: usize) -> Result<Seen, Unreadable> {
+    fn findings(
+        body: &[u8],
+        headers: &[(&'static str, &'static str)],
+        size: usize,
+    ) -> Result<BodyFindings, Unreadable> {
         let headers = headers.iter().map(|(name, value)| {
             (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
         });
         let headers = headers.collect();
-        let mut look = Look::new(&scanner(), &codings(&headers)?, &headers);
-        for piece in body.chunks(size) {
-            look.feed(piece)?;
+        let mut scan = BodyScan::new(&scanner(), &codings(&headers)?, &headers);
+        for chunk in body.chunks(size) {
+            scan.feed(chunk)?;
         }
-        look.finish()
+        scan.finish()
     }
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -223,58 +227,59 @@ mod tests {
         let mut writer = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
         writer.write_all(text).expect("write");
         let packed = writer.finish().expect("finish");
-        let mut made = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
-        made.extend([0; 8]);
+        let mut archive = b"PK\x03\x04\x14\0\0\0\x08\0".to_vec();
+        archive.extend([0; 8]);
         for size in [packed.len(), text.len()] {
-            made.extend(u32::try_from(size).expect("small").to_le_bytes());
+            archive.extend(u32::try_from(size).expect("small").to_le_bytes());
         }
-        made.extend([5, 0, 0, 0]);
-        made.extend_from_slice(b"a.txt");
-        made.extend_from_slice(&packed);
-        made
+        archive.extend([5, 0, 0, 0]);
+        archive.extend_from_slice(b"a.txt");
+        archive.extend_from_slice(&packed);
+        archive
     }
 
     #[test]
-    fn a_secret_is_found_however_it_is_packed() {
-        let said = format!("{{\"note\":\"here it is: {SECRET}, keep it\"}}");
-        let said = said.as_bytes();
-        let wide: Vec<u8> = said.iter().flat_map(|byte| [*byte, 0]).collect();
+    fn finds_a_secret_in_every_coding_and_file() {
+        let text = format!("{{\"note\":\"here it is: {SECRET}, keep it\"}}");
+        let text = text.as_bytes();
+        let wide: Vec<u8> = text.iter().flat_map(|byte| [*byte, 0]).collect();
         let form =
-            [b"--x\r\nContent-Type: application/gzip\r\n\r\n", &gzip(said)[..], b"\r\n--x--\r\n"].concat();
+            [b"--x\r\nContent-Type: application/gzip\r\n\r\n", &gzip(text)[..], b"\r\n--x--\r\n"].concat();
         let bodies: [(&str, Vec<u8>, Headers); 9] = [
-            ("plain", said.to_vec(), &[]),
-            ("gzip", gzip(said), &[("content-encoding", "gzip")]),
-            ("twice", gzip(&gzip(said)), &[("content-encoding", "gzip, gzip")]),
-            ("a file", gzip(said), &[("content-type", "application/octet-stream")]),
-            ("a file in gzip", gzip(&gzip(said)), &[("content-encoding", "gzip")]),
+            ("plain", text.to_vec(), &[]),
+            ("gzip", gzip(text), &[("content-encoding", "gzip")]),
+            ("twice", gzip(&gzip(text)), &[("content-encoding", "gzip, gzip")]),
+            ("a file", gzip(text), &[("content-type", "application/octet-stream")]),
+            ("a file in gzip", gzip(&gzip(text)), &[("content-encoding", "gzip")]),
             ("a file in a form", form, &[("content-type", "multipart/form-data; boundary=x")]),
-            ("zip", zip(said), &[]),
-            ("a second entry", [zip(b"nothing"), zip(said)].concat(), &[]),
+            ("zip", zip(text), &[]),
+            ("a second entry", [zip(b"nothing"), zip(text)].concat(), &[]),
             ("UTF-16", wide, &[("content-type", "application/json; charset=utf-16")]),
         ];
         for (name, body, headers) in bodies {
             for size in [body.len(), 1, 5] {
-                let seen = seen(&body, headers, size).unwrap_or_else(|error| panic!("{name}: {error}"));
-                assert!(seen.blocks(), "{name} in pieces of {size}");
+                let findings =
+                    findings(&body, headers, size).unwrap_or_else(|error| panic!("{name}: {error}"));
+                assert!(findings.blocks(), "{name} in pieces of {size}");
             }
         }
         for (name, body) in [("gzip", gzip(b"nothing here")), ("zip", zip(b"nothing here"))] {
-            assert!(!seen(&body, &[], body.len()).expect("readable").blocks(), "{name}");
+            assert!(!findings(&body, &[], body.len()).expect("readable").blocks(), "{name}");
         }
     }
 
     #[test]
-    fn what_cannot_be_read_does_not_pass() {
+    fn rejects_unreadable_bodies() {
         for (body, coding) in [
             (&b"plain"[..], "gzip"),
             (&gzip(b"some text that is cut off")[..20], "gzip"),
             (b"x", "compress"),
             (b"x", "gzip, gzip, gzip, gzip"),
         ] {
-            assert!(seen(body, &[("content-encoding", coding)], 3).is_err(), "{coding}");
+            assert!(findings(body, &[("content-encoding", coding)], 3).is_err(), "{coding}");
         }
         let bomb = gzip(&vec![0; 64 << 20]);
-        assert_eq!(seen(&bomb, &[], bomb.len()).expect_err("nested"), Unreadable::Bomb);
-        assert!(seen(b"plain", &[("content-encoding", "identity")], 3).is_ok());
+        assert_eq!(findings(&bomb, &[], bomb.len()).expect_err("nested"), Unreadable::Bomb);
+        assert!(findings(b"plain", &[("content-encoding", "identity")], 3).is_ok());
     }
 }

@@ -1,18 +1,18 @@
-//! Why a body cannot be judged: then it does not pass.
+//! Errors of bodies that cannot be scanned and so are not forwarded.
 
-/// What keeps the proxy from reading a body.
+/// Why the proxy cannot read a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
-    /// `Content-Encoding` names what the proxy cannot undo, or too many of them.
-    #[error("it is in a content encoding that the proxy does not read (gzip, deflate, br and zstd are)")]
+    /// `Content-Encoding` lists an unsupported coding, or too many.
+    #[error("its content encoding is not supported (gzip, deflate, br and zstd are)")]
     Coding,
-    /// It is not what its headers say.
-    #[error("it is not in the content encoding that its header names, or it is not whole")]
+    /// The body is not in the coding that its headers declare.
+    #[error("it is not in its declared content encoding, or it is incomplete")]
     Broken,
-    /// It grows beyond all reason.
+    /// The text grows beyond the permitted ratio.
     #[error("it grows too much when it is decompressed")]
     Bomb,
-    /// More compressed files are in it, or in one another, than anybody looks into.
-    #[error("it holds more compressed files, or more of them in one another, than are looked into")]
+    /// The body contains too many compressed files, or nests them too deeply.
+    #[error("it contains too many compressed files, or nests them too deeply")]
     Nested,
 }

@@ -1,4 +1,4 @@
-//! Bytes both ways between two streams, until both have ended or nothing moves any more.
+//! Copies bytes in both directions between two streams, until both end or neither sends.
 
 use std::io;
 use std::pin::Pin;
@@ -10,27 +10,27 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::bounds;
 
-/// Copies until both sides have ended; returns the bytes from `a` to `b` and from `b` to `a`.
+/// Copies until both sides end; returns the bytes from `a` to `b` and from `b` to `a`.
 ///
 /// # Errors
-/// Either side's, and [`io::ErrorKind::TimedOut`] after [`bounds::TUNNEL_IDLE`] without a byte.
+/// I/O errors of either side, and [`io::ErrorKind::TimedOut`] after [`bounds::TUNNEL_IDLE`] without a byte.
 pub(crate) async fn bridge<A, B>(a: A, b: B) -> io::Result<(u64, u64)>
 where
     A: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let moved = Arc::new(Mutex::new(Instant::now()));
-    let mut a = Watched { io: a, moved: Arc::clone(&moved) };
-    let mut b = Watched { io: b, moved: Arc::clone(&moved) };
+    let last_read = Arc::new(Mutex::new(Instant::now()));
+    let mut a = IdleTracked { io: a, last_read: Arc::clone(&last_read) };
+    let mut b = IdleTracked { io: b, last_read: Arc::clone(&last_read) };
     tokio::select! {
         copied = copy_bidirectional(&mut a, &mut b) => copied,
-        () = idle(&moved) => Err(io::ErrorKind::TimedOut.into()),
+        () = idle(&last_read) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
 
-async fn idle(moved: &Mutex<Instant>) {
+async fn idle(last_read: &Mutex<Instant>) {
     loop {
-        let until = *moved.lock().unwrap_or_else(PoisonError::into_inner) + bounds::TUNNEL_IDLE;
+        let until = *last_read.lock().unwrap_or_else(PoisonError::into_inner) + bounds::TUNNEL_IDLE;
         if until <= Instant::now() {
             return;
         }
@@ -38,25 +38,25 @@ async fn idle(moved: &Mutex<Instant>) {
     }
 }
 
-/// Notes when something was last read.
-struct Watched<IO> {
+/// Records when bytes were last read.
+struct IdleTracked<IO> {
     io: IO,
-    moved: Arc<Mutex<Instant>>,
+    last_read: Arc<Mutex<Instant>>,
 }
 
-impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
+impl<IO: AsyncRead + Unpin> AsyncRead for IdleTracked<IO> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        *self.moved.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_read.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         Poll::Ready(Ok(()))
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Watched<IO> {
+impl<IO: AsyncWrite + Unpin> AsyncWrite for IdleTracked<IO> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_tunnel_is_given_up_only_when_nothing_moves() {
+    async fn closes_a_tunnel_only_when_it_is_idle() {
         let (mut client, inner) = duplex(64);
         let (outer, mut server) = duplex(64);
         let bridged = tokio::spawn(bridge(inner, outer));

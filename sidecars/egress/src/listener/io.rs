@@ -1,8 +1,7 @@
-//! One connection from the bottle, as bytes.
+//! One connection from the bottle, as a byte stream.
 //!
-//! Bytes can be looked at before it is known what they are and given
-//! back, and a reader that stops reading is given up. The permit of the connection lives in here, so
-//! that it counts for exactly as long as its socket is open, whoever holds it.
+//! It can return bytes that were read to detect the protocol, and it fails when the client stops reading. It owns the
+//! connection's permit, so the permit counts for exactly as long as the socket is open.
 
 use std::io;
 use std::pin::Pin;
@@ -19,64 +18,64 @@ use crate::bounds;
 /// A connection from the bottle.
 pub(crate) struct ClientIo {
     socket: Socket,
-    /// Bytes read before, which come first.
-    replay: Bytes,
-    /// While set, everything read is kept here, up to [`bounds::HELLO_BYTES`].
+    /// Bytes to read before the socket's.
+    unread: Bytes,
+    /// While set, a copy of everything read, up to [`bounds::HELLO_BYTES`].
     record: Option<BytesMut>,
-    /// Set while a write waits for a reader that does not read.
+    /// Set while a write waits for a client that does not read.
     stalled: Option<Pin<Box<Sleep>>>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl ClientIo {
-    /// Takes over an accepted socket.
+    /// Takes ownership of an accepted socket.
     pub(crate) fn new(socket: Socket, permit: OwnedSemaphorePermit) -> Self {
-        Self { socket, replay: Bytes::new(), record: None, stalled: None, _permit: permit }
+        Self { socket, unread: Bytes::new(), record: None, stalled: None, _permit: permit }
     }
 
-    /// Puts `bytes` before what comes from the socket.
+    /// Puts `bytes` before the unread ones.
     pub(crate) fn put_back(&mut self, bytes: Bytes) {
-        if self.replay.is_empty() {
-            self.replay = bytes;
+        if self.unread.is_empty() {
+            self.unread = bytes;
         } else {
             let mut joined = BytesMut::from(&bytes[..]);
-            joined.extend_from_slice(&self.replay);
-            self.replay = joined.freeze();
+            joined.extend_from_slice(&self.unread);
+            self.unread = joined.freeze();
         }
     }
 
-    /// The first byte, left in place; `None` at the end of the stream.
+    /// The first byte, left unread; `None` at the end of the stream.
     pub(crate) async fn peek(&mut self) -> io::Result<Option<u8>> {
-        if let Some(first) = self.replay.first() {
+        if let Some(first) = self.unread.first() {
             return Ok(Some(*first));
         }
         let mut some = BytesMut::with_capacity(2048);
         self.read_buf(&mut some).await?;
-        self.replay = some.freeze();
-        Ok(self.replay.first().copied())
+        self.unread = some.freeze();
+        Ok(self.unread.first().copied())
     }
 
-    /// From here on everything read is kept as well, until [`Self::recorded`].
+    /// Starts to record everything read, until [`Self::recorded`].
     pub(crate) fn record(&mut self) {
         self.record = Some(BytesMut::new());
     }
 
-    /// Stops keeping and returns what was read meanwhile.
+    /// Stops recording and returns the recorded bytes.
     pub(crate) fn recorded(&mut self) -> Bytes {
         self.record.take().map(BytesMut::freeze).unwrap_or_default()
     }
 
     fn poll_source(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if !self.replay.is_empty() {
-            let n = self.replay.len().min(buf.remaining());
-            buf.put_slice(&self.replay[..n]);
-            self.replay.advance(n);
+        if !self.unread.is_empty() {
+            let n = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread[..n]);
+            self.unread.advance(n);
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 
-    /// Passes a write's outcome on; one that waits for longer than [`bounds::WRITE_STALL`] fails.
+    /// Forwards a write's outcome; fails when the write is pending for longer than [`bounds::WRITE_STALL`].
     fn unless_stalled<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -107,7 +106,7 @@ impl AsyncRead for ClientIo {
             if record.len() > bounds::HELLO_BYTES {
                 return Poll::Ready(Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    "the TLS hello is over its bound",
+                    "the TLS ClientHello exceeds its bound",
                 )));
             }
         }

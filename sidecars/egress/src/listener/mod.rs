@@ -1,15 +1,15 @@
-//! The bottle's side of the proxy: from an accepted socket to requests.
+//! The bottle's side of the proxy: turns accepted sockets into HTTP requests.
 //!
 //! ```text
 //!           9099 ──HTTP──► serve ──CONNECT──► tunnel ─┬─HTTP──► serve
-//! listen ─► 80   ──HTTP──► serve                      ├─TLS───► opened ─► serve
-//!           443  ──TLS───────────────────────────────►┘  └─(inspect: false)─► unopened
+//! listen ─► 80   ──HTTP──► serve                      ├─TLS───► inspect ─► serve
+//!           443  ──TLS───────────────────────────────►┘  └─(inspect: false)─► passthrough
 //! ```
-//! By network, [`bottle_resolver`] listens beside them and gives every name this address.
+//! In network mode [`bottle_resolver`] runs beside the listeners and resolves every name to this address.
 //!
-//! Owns TLS and the HTTP servers with their bounds. Every request ends up in
-//! [`crate::request`] together with its [`ConnectionContext`]; nothing is decided here but whether TLS is opened.
-//! What is neither TLS nor HTTP is closed.
+//! Owns TLS termination and the bounded HTTP servers. Every request goes to [`crate::request`] with its
+//! [`ConnectionContext`]; the only decision here is whether to terminate TLS. Connections that are neither TLS nor
+//! HTTP are closed.
 
 mod bridge;
 pub(crate) mod io;
@@ -22,39 +22,39 @@ use bottle_contract::canonical;
 use bottle_contract::decide::Ingress;
 use bottle_contract::names::{EGRESS_PORT, HTTP_PORT, HTTPS_PORT};
 
-/// How a request came in: all that its connection said before the request itself.
+/// What is known about a request's connection before the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ConnectionContext {
-    /// The port of the proxy: [`EGRESS_PORT`] for the proxy, else the transparent way.
+    /// The listener's port: [`EGRESS_PORT`] for the explicit proxy, else a transparent one.
     port: u16,
-    /// What the CONNECT around it named, as received.
+    /// The authority of the enclosing CONNECT, as received.
     connect: Option<String>,
-    /// The server name of the TLS around it; absent when the hello had none.
+    /// The server name of the enclosing TLS; `None` without SNI.
     pub(crate) sni: Option<String>,
-    /// Whether there was TLS around it.
+    /// Whether the request is inside TLS.
     pub(crate) tls: bool,
 }
 
 impl ConnectionContext {
-    /// Straight into one of the proxy's ports.
-    fn straight(port: u16) -> Self {
+    /// A connection without tunnel or TLS.
+    fn direct(port: u16) -> Self {
         Self { port, connect: None, sni: None, tls: false }
     }
 
-    /// Whether it came to the proxy itself, where absolute URLs and CONNECT are spoken.
+    /// Whether it came to the explicit proxy, which accepts absolute URLs and CONNECT.
     pub(crate) fn is_proxy(&self) -> bool {
         self.port == EGRESS_PORT && self.connect.is_none()
     }
 
-    /// The port that a refused request was for, as far as it said.
+    /// The port that a denied request was for, as far as it named one.
     pub(crate) fn port_of(&self, uri: &http::Uri) -> u16 {
         let default = if self.tls { HTTPS_PORT } else { HTTP_PORT };
         let connect = self.connect.as_deref().and_then(|raw| canonical::authority(raw).ok()?.port);
         connect.or(uri.port_u16()).unwrap_or(default)
     }
 
-    /// The same in the decision's words.
-    pub(crate) fn way_in(&self) -> Ingress<'_> {
+    /// The ingress, in the policy's terms.
+    pub(crate) fn ingress(&self) -> Ingress<'_> {
         match &self.connect {
             Some(authority) => Ingress::Connect { authority },
             None if self.port == EGRESS_PORT => Ingress::Absolute,

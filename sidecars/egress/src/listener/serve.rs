@@ -1,4 +1,4 @@
-//! From a connection to requests: HTTP/1.1 and HTTP/2 servers with their bounds.
+//! Accepts connections and serves HTTP/1.1 and HTTP/2 on them, bounded.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,10 +16,10 @@ use tokio::sync::Semaphore;
 use super::io::ClientIo;
 use super::{ConnectionContext, tunnel};
 use crate::egress::Egress;
-use crate::tls::hello::{self, Opening};
+use crate::tls::hello::{self, Protocol};
 use crate::{bounds, request};
 
-/// The proxy cannot be opened.
+/// The listeners cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -28,11 +28,10 @@ pub(crate) enum OpenError {
     Resolver(#[from] bottle_resolver::BindError),
 }
 
-/// Opens the whole proxy: every port, and by network the resolver that leads to it. Nobody is served
-/// before all of it is bound.
+/// Opens all listeners, and in network mode the resolver. No connection is accepted before all of them are bound.
 ///
 /// # Errors
-/// [`OpenError`] naming the part that cannot be had; then none is kept.
+/// [`OpenError`] naming the listener that cannot be bound; then none stays open.
 pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result<(), OpenError> {
     let mut listeners = Vec::new();
     for port in EGRESS_PORTS {
@@ -41,45 +40,45 @@ pub(crate) async fn open(egress: &Arc<Egress>, proxy: &ListenerConfig) -> Result
     if let ListenerConfig::Network { address, bottle } = proxy {
         Resolver::bind(*address, DNS_PORT, Some(*bottle)).await?.serve();
     }
-    let places = Arc::new(Semaphore::new(bounds::CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(bounds::CONNECTIONS));
     for listener in listeners {
-        tokio::spawn(listen(Arc::clone(egress), listener, Arc::clone(&places)));
+        tokio::spawn(listen(Arc::clone(egress), listener, Arc::clone(&slots)));
     }
     Ok(())
 }
 
-/// Accepts for as long as the process lives.
-async fn listen(egress: Arc<Egress>, listener: Listener, places: Arc<Semaphore>) {
+/// Accepts connections for the life of the process.
+async fn listen(egress: Arc<Egress>, listener: Listener, slots: Arc<Semaphore>) {
     let port = listener.port();
-    while let Some((socket, place)) = listener.accept(&places).await {
-        let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, place));
+    while let Some((socket, slot)) = listener.accept(&slots).await {
+        let (egress, io) = (Arc::clone(&egress), ClientIo::new(socket, slot));
         tokio::spawn(async move {
-            // How it ended is the bottle's affair.
-            let _ = connection(egress, io, port).await;
+            // Connection errors concern only the bottle.
+            let _ = serve_connection(egress, io, port).await;
         });
     }
 }
 
-async fn connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<()> {
+async fn serve_connection(egress: Arc<Egress>, io: ClientIo, port: u16) -> io::Result<()> {
     match (hello::read(io).await?, port) {
-        (Opening::Tls(hello), HTTPS_PORT) => {
-            tunnel::tls(egress, *hello, ConnectionContext::straight(port)).await
+        (Protocol::Tls(hello), HTTPS_PORT) => {
+            tunnel::tls(egress, *hello, ConnectionContext::direct(port)).await
         }
-        (Opening::Http(io), port) if port != HTTPS_PORT => {
-            http1(egress, io, ConnectionContext::straight(port)).await
+        (Protocol::Http(io), port) if port != HTTPS_PORT => {
+            http1(egress, io, ConnectionContext::direct(port)).await
         }
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "not what this port is for")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "unexpected protocol on this port")),
     }
 }
 
 /// Serves HTTP/1.1 on `io` until it ends.
-pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, way: ConnectionContext) -> io::Result<()>
+pub(super) async fn http1<IO>(egress: Arc<Egress>, io: IO, connection: ConnectionContext) -> io::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let way = Arc::new(way);
+    let connection = Arc::new(connection);
     let service = service_fn(move |request| {
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
         async move { Ok::<_, Infallible>(handled.await) }
     });
     http1::Builder::new()
@@ -96,13 +95,13 @@ where
 }
 
 /// Serves HTTP/2 on `io` until it ends.
-pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, way: ConnectionContext) -> io::Result<()>
+pub(super) async fn http2<IO>(egress: Arc<Egress>, io: IO, connection: ConnectionContext) -> io::Result<()>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let way = Arc::new(way);
+    let connection = Arc::new(connection);
     let service = service_fn(move |request| {
-        let handled = request::handle(Arc::clone(&egress), Arc::clone(&way), request);
+        let handled = request::handle(Arc::clone(&egress), Arc::clone(&connection), request);
         async move { Ok::<_, Infallible>(handled.await) }
     });
     http2::Builder::new(TokioExecutor::new())

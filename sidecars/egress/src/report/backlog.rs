@@ -1,4 +1,4 @@
-//! Events that wait for somebody to listen: bounded, and honest about what did not fit.
+//! Buffers events while no listener reads them: bounded, with a count of the dropped ones.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -6,11 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use bottle_contract::session::bundle::BundleEvent;
 use tokio::sync::Notify;
 
-/// Events in the order they happened. When it is full the oldest go, and the next listener is told how
-/// many.
+/// Events in order. When it is full the oldest is dropped, and the next listener receives the number of dropped ones.
 #[derive(Debug)]
 pub struct Backlog {
-    most: usize,
+    capacity: usize,
     waiting: Mutex<Waiting>,
     more: Notify,
 }
@@ -22,13 +21,13 @@ struct Waiting {
 }
 
 impl Backlog {
-    /// Keeps at most `most` events.
+    /// Buffers at most `capacity` events.
     #[must_use]
-    pub fn new(most: usize) -> Self {
-        Self { most, waiting: Mutex::default(), more: Notify::new() }
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, waiting: Mutex::default(), more: Notify::new() }
     }
 
-    /// Adds what happened. A [`BundleEvent::Lost`] adds to the count of lost ones.
+    /// Adds an event. A [`BundleEvent::Lost`] adds to the count of dropped ones.
     pub fn push(&self, event: BundleEvent) {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +35,7 @@ impl Backlog {
                 BundleEvent::Lost { count } => waiting.lost = waiting.lost.saturating_add(count),
                 event => waiting.events.push_back(event),
             }
-            if waiting.events.len() > self.most {
+            if waiting.events.len() > self.capacity {
                 waiting.events.pop_front();
                 waiting.lost = waiting.lost.saturating_add(1);
             }
@@ -44,7 +43,7 @@ impl Backlog {
         self.more.notify_one();
     }
 
-    /// Takes the next event, and waits for one when there is none. One listener at a time.
+    /// Takes the next event, or waits for one. Supports one listener at a time.
     pub async fn next(&self) -> BundleEvent {
         loop {
             if let Some(event) = self.take() {
@@ -54,7 +53,7 @@ impl Backlog {
         }
     }
 
-    /// Gives an event back that could not be delivered: it is the next one again.
+    /// Returns an undelivered event to the front.
     pub fn put_back(&self, event: BundleEvent) {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +84,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_go_first_and_are_counted() {
+    async fn drops_and_counts_the_oldest_events() {
         let backlog = Backlog::new(2);
         for revision in 1..=4 {
             backlog.push(live(revision));
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_listener_waits_for_what_comes() {
+    async fn a_listener_waits_for_the_next_event() {
         let backlog = std::sync::Arc::new(Backlog::new(2));
         let listener = tokio::spawn({
             let backlog = std::sync::Arc::clone(&backlog);

@@ -1,7 +1,7 @@
-//! The log on disk: a bounded ring of files, written by a thread of its own.
+//! Writes the log: a bounded ring of files, on a thread of its own.
 //!
-//! Lines come in redacted. A slow disk never makes a request wait: past [`bounds::LOG_LINES`] lines are
-//! dropped, and the next line that is written says how many.
+//! Lines arrive redacted. A slow disk never delays a request: past [`bounds::LOG_LINES`] lines are dropped, and the
+//! next written line counts them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write as _};
@@ -16,7 +16,7 @@ use crate::bounds;
 /// The current file; older ones are `egress.1.jsonl`, `egress.2.jsonl`, …
 const CURRENT: &str = "egress.jsonl";
 
-/// Takes lines. Dropping the last one ends the writer after what is under way.
+/// Queues lines for the writer. Dropping the last clone ends the writer after the queued lines.
 #[derive(Clone)]
 pub(crate) struct Journal {
     lines: SyncSender<String>,
@@ -24,10 +24,10 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Starts the writer over `folder`, which keeps at most `keep` bytes.
+    /// Starts the writer in `folder`, which stores at most `keep` bytes.
     ///
     /// # Errors
-    /// When the first file cannot be opened or the thread not be started.
+    /// When the first file cannot be opened or the thread cannot be started.
     pub(crate) fn start(folder: &Path, keep: u64) -> io::Result<Self> {
         let (lines, incoming) = sync_channel(bounds::LOG_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -39,7 +39,7 @@ impl Journal {
         Ok(Self { lines, dropped })
     }
 
-    /// Hands over one line without its line end. Never waits.
+    /// Queues one line, without its line end. Never blocks.
     pub(crate) fn line(&self, line: String) {
         if self.lines.try_send(line).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -50,12 +50,12 @@ impl Journal {
 fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
     while let Ok(mut line) = incoming.recv() {
         loop {
-            let missing = dropped.swap(0, Ordering::Relaxed);
-            if missing > 0 {
-                line = format!("{{\"event\":\"lost\",\"lines\":{missing}}}\n{line}");
+            let lost = dropped.swap(0, Ordering::Relaxed);
+            if lost > 0 {
+                line = format!("{{\"event\":\"lost\",\"lines\":{lost}}}\n{line}");
             }
             if let Err(error) = ring.append(&line) {
-                tracing::warn!(%error, "a log line could not be written");
+                tracing::warn!(%error, "cannot write a log line");
             }
             match incoming.try_recv() {
                 Ok(next) => line = next,
@@ -64,31 +64,31 @@ fn write(mut ring: Ring, incoming: &Receiver<String>, dropped: &AtomicU64) {
         }
         // A reader that follows the file sees whole bursts, not whole buffers.
         if let Err(error) = ring.file.flush() {
-            tracing::warn!(%error, "the log could not be written");
+            tracing::warn!(%error, "cannot write the log");
         }
     }
 }
 
-/// The files.
+/// The ring of files.
 struct Ring {
     folder: PathBuf,
     /// Bytes of one file.
-    most: u64,
+    limit: u64,
     written: u64,
     file: BufWriter<File>,
 }
 
 impl Ring {
-    fn open(folder: &Path, most: u64) -> io::Result<Self> {
+    fn open(folder: &Path, limit: u64) -> io::Result<Self> {
         let file = open(&folder.join(CURRENT))?;
         let written = file.metadata()?.len();
-        Ok(Self { folder: folder.to_owned(), most, written, file: BufWriter::new(file) })
+        Ok(Self { folder: folder.to_owned(), limit, written, file: BufWriter::new(file) })
     }
 
     fn append(&mut self, line: &str) -> io::Result<()> {
         let bytes = line.len() as u64 + 1;
-        if self.written > 0 && self.written + bytes > self.most {
-            self.turn()?;
+        if self.written > 0 && self.written + bytes > self.limit {
+            self.rotate()?;
         }
         self.file.write_all(line.as_bytes())?;
         self.file.write_all(b"\n")?;
@@ -96,8 +96,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Every file becomes the next older one, the oldest is written over.
-    fn turn(&mut self) -> io::Result<()> {
+    /// Rotates the files; the oldest is overwritten.
+    fn rotate(&mut self) -> io::Result<()> {
         self.file.flush()?;
         for age in (1..bounds::LOG_FILES).rev() {
             let newer = if age == 1 { self.folder.join(CURRENT) } else { self.aged(age - 1) };
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_arrive_without_being_waited_for() {
+    fn writes_lines_in_the_background() {
         let folder = tempfile::tempdir().expect("folder");
         let journal = Journal::start(folder.path(), 4096).expect("journal");
         journal.line("{\"a\":1}".into());

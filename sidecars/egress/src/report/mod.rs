@@ -1,10 +1,10 @@
-//! What the proxy tells about its work, and to whom.
+//! Reports denials to the keeper and writes the log.
 //!
 //! ```text
-//! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     refusals
+//! record ─► redactor ─┬─► backlog ─► the parent ─► the keeper     denials
 //!                     └─► journal ─► a ring of files              by `egress.log`
 //! ```
-//! Nothing leaves this module before it passed the redactor, and nothing here makes a request wait.
+//! Everything passes the redactor first, and no request waits for a report.
 
 pub mod backlog;
 mod journal;
@@ -25,20 +25,20 @@ use bottle_scan::{Redactor, TooLarge};
 use crate::bounds;
 use backlog::Backlog;
 use journal::Journal;
-use record::{Asked, Line, Shown, milliseconds};
+use record::{Line, LogMessage, RequestInfo, milliseconds};
 
-/// Tells keeper and log.
+/// Reports to the keeper and the log.
 pub(crate) struct Reporter {
     bottle: String,
     level: LogLevel,
     journal: Option<Journal>,
     backlog: Arc<Backlog>,
     redactor: Arc<Redactor>,
-    /// Bytes in which a secret that was cut at a body's end may hide from the redactor.
+    /// Bytes at a truncated body's end in which a cut secret may escape the redactor.
     margin: usize,
 }
 
-/// Nothing can be told safely, so that nothing may happen.
+/// Reports cannot be written safely, so the proxy must not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReportError {
     #[error("log: {0}")]
@@ -47,53 +47,53 @@ pub(crate) enum ReportError {
     Redactor(#[from] TooLarge),
 }
 
-/// How many times longer a secret is in its longest spelling (`\u0041` for one letter).
+/// How many times longer a secret's longest spelling is (`\u0041` for one letter).
 const LONGEST_SPELLING: usize = 6;
 
-/// A request that was answered by upstream.
-pub(crate) struct Passed {
-    pub(crate) asked: Asked,
+/// A request that upstream responded to.
+pub(crate) struct ForwardedRequest {
+    pub(crate) info: RequestInfo,
     pub(crate) query: Option<String>,
     pub(crate) started: Instant,
     pub(crate) status: u16,
-    /// Names of what was taken out of the request: headers, and keys of the query behind a `?`.
+    /// Names of what was stripped from the request: headers, and query keys prefixed with `?`.
     pub(crate) stripped: Vec<String>,
-    /// Bytes of the answer's body.
+    /// Bytes of the response body.
     pub(crate) bytes: u64,
-    pub(crate) request: Seen,
-    pub(crate) response: Seen,
+    pub(crate) request: CapturedMessage,
+    pub(crate) response: CapturedMessage,
 }
 
-/// Headers and the beginning of a body, as seen. The injected credential's header is not among them.
+/// Headers and the beginning of a body. The header of the injected credential is not included.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct CapturedMessage {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Option<String>,
     /// Whether more of the body followed.
-    pub(crate) cut: bool,
+    pub(crate) truncated: bool,
 }
 
-impl Passed {
+impl ForwardedRequest {
     /// A request that is about to be sent.
-    pub(crate) fn begin(asked: Asked, query: Option<String>, started: Instant) -> Self {
+    pub(crate) fn new(info: RequestInfo, query: Option<String>, started: Instant) -> Self {
         Self {
-            asked,
+            info,
             query,
             started,
             status: 0,
             stripped: Vec::new(),
             bytes: 0,
-            request: Seen::default(),
-            response: Seen::default(),
+            request: CapturedMessage::default(),
+            response: CapturedMessage::default(),
         }
     }
 }
 
 impl Reporter {
-    /// Writes to `folder` at the levels that write, and to `backlog`.
+    /// Writes to `backlog`, and to `folder` at the levels that log.
     ///
     /// # Errors
-    /// When the log cannot be opened, or the secrets cannot be searched for.
+    /// When the log cannot be opened, or the secrets exceed the redactor's limits.
     pub(crate) fn new(
         bottle: String,
         (level, keep): (LogLevel, u64),
@@ -111,37 +111,37 @@ impl Reporter {
         Ok(Self { bottle, level, journal, backlog, redactor, margin })
     }
 
-    /// For what else this process says.
+    /// The redactor, for this process's other output.
     pub(crate) fn redactor(&self) -> Arc<Redactor> {
         Arc::clone(&self.redactor)
     }
 
-    /// How much of a body's beginning to keep for a line.
-    pub(crate) fn body_bytes(&self) -> usize {
+    /// Bytes of a body's beginning to capture for a log line.
+    pub(crate) fn captured_body_bytes(&self) -> usize {
         bounds::LOG_BODY_BYTES + self.margin
     }
 
-    /// Whether headers and bodies of what passes are wanted.
-    pub(crate) fn wants_everything(&self) -> bool {
+    /// Whether the log includes headers and bodies of forwarded requests.
+    pub(crate) fn logs_bodies(&self) -> bool {
         self.level == LogLevel::Full
     }
 
-    /// Tells of a refusal; the id it returns stands in the answer, the event and the log alike.
-    pub(crate) fn refused(&self, asked: &Asked, refusal: &Refusal) -> String {
+    /// Reports a denial; the response, the event and the log line share the returned id.
+    pub(crate) fn report_denial(&self, info: &RequestInfo, refusal: &Refusal) -> String {
         let id = id();
         let Refusal { reason, sentence, .. } = refusal;
         let refused = Refused {
             id: id.clone(),
             time: now(),
-            host: self.masked(&asked.host).into_owned(),
-            port: asked.port,
-            method: self.masked(&asked.method).into_owned(),
-            path: self.masked(&asked.path).into_owned(),
+            host: self.redact(&info.host).into_owned(),
+            port: info.port,
+            method: self.redact(&info.method).into_owned(),
+            path: self.redact(&info.path).into_owned(),
             reason: *reason,
-            sentence: self.masked(sentence).into_owned(),
+            sentence: self.redact(sentence).into_owned(),
         };
-        let found = refusal.reason.is_about_content().then(|| self.masked(sentence));
-        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(asked, "denied") };
+        let found = refusal.reason.is_about_content().then(|| self.redact(sentence));
+        let line = Line { id: Some(&id), reason: Some(*reason), found, ..self.line(info, "denied") };
         self.write(&line);
         if !refusal.asks_to_fall_back() {
             self.backlog.push(BundleEvent::Refused(refused));
@@ -149,52 +149,52 @@ impl Reporter {
         id
     }
 
-    /// Tells that a request passes by what was allowed for one.
-    pub(crate) fn spent(&self, proposal: Id) {
+    /// Reports that a request used up a one-time grant.
+    pub(crate) fn report_spent_grant(&self, proposal: Id) {
         self.backlog.push(BundleEvent::Spent { proposal });
     }
 
-    /// Tells of something that was taken out of a request or an answer, or only noticed in it.
-    pub(crate) fn noticed(&self, asked: &Asked, verdict: &'static str, found: &str) {
+    /// Logs a finding that was redacted from a request or a response, or only noticed.
+    pub(crate) fn report_finding(&self, info: &RequestInfo, verdict: &'static str, found: &str) {
         if self.journal.is_some() {
-            self.write(&Line { found: Some(self.masked(found)), ..self.line(asked, verdict) });
+            self.write(&Line { found: Some(self.redact(found)), ..self.line(info, verdict) });
         }
     }
 
-    /// Tells of TLS that goes by unopened.
-    pub(crate) fn passed_unopened(&self, asked: &Asked) {
-        if self.wants_everything() {
-            self.write(&self.line(asked, "passed-unopened"));
+    /// Logs a TLS passthrough.
+    pub(crate) fn report_passthrough(&self, info: &RequestInfo) {
+        if self.logs_bodies() {
+            self.write(&self.line(info, "passed-unopened"));
         }
     }
 
-    /// Tells of a request that passed.
-    pub(crate) fn passed(&self, passed: &Passed) {
-        if !self.wants_everything() {
+    /// Logs a forwarded request.
+    pub(crate) fn report_forwarded(&self, forwarded: &ForwardedRequest) {
+        if !self.logs_bodies() {
             return;
         }
         self.write(&Line {
-            query: passed.query.as_deref().map(|query| self.masked(query)),
-            stripped: passed.stripped.iter().map(|name| self.masked(name)).collect(),
-            status: Some(passed.status),
-            bytes: passed.bytes,
-            milliseconds: milliseconds(passed.started),
-            request: Some(self.shown(&passed.request)),
-            response: Some(self.shown(&passed.response)),
-            ..self.line(&passed.asked, "passed")
+            query: forwarded.query.as_deref().map(|query| self.redact(query)),
+            stripped: forwarded.stripped.iter().map(|name| self.redact(name)).collect(),
+            status: Some(forwarded.status),
+            bytes: forwarded.bytes,
+            milliseconds: milliseconds(forwarded.started),
+            request: Some(self.log_message(&forwarded.request)),
+            response: Some(self.log_message(&forwarded.response)),
+            ..self.line(&forwarded.info, "passed")
         });
     }
 
-    fn line<'l>(&'l self, asked: &'l Asked, verdict: &'static str) -> Line<'l> {
+    fn line<'l>(&'l self, info: &'l RequestInfo, verdict: &'static str) -> Line<'l> {
         Line {
             event: "request",
             time: now(),
             bottle: &self.bottle,
             id: None,
-            host: self.masked(&asked.host),
-            port: asked.port,
-            method: self.masked(&asked.method),
-            path: self.masked(&asked.path),
+            host: self.redact(&info.host),
+            port: info.port,
+            method: self.redact(&info.method),
+            path: self.redact(&info.path),
             query: None,
             verdict,
             reason: None,
@@ -212,22 +212,22 @@ impl Reporter {
         let Some(journal) = &self.journal else { return };
         match serde_json::to_string(line) {
             Ok(text) => journal.line(text),
-            Err(error) => tracing::warn!(%error, "a log line could not be made"),
+            Err(error) => tracing::warn!(%error, "cannot serialize a log line"),
         }
     }
 
-    fn shown(&self, seen: &Seen) -> Shown {
-        let masked = |text: &String| self.masked(text).into_owned();
-        Shown {
-            headers: seen.headers.iter().map(|(name, text)| (name.clone(), masked(text))).collect(),
-            body: seen.body.as_ref().map(|body| self.body(body, seen.cut)),
+    fn log_message(&self, message: &CapturedMessage) -> LogMessage {
+        let redact = |text: &String| self.redact(text).into_owned();
+        LogMessage {
+            headers: message.headers.iter().map(|(name, text)| (name.clone(), redact(text))).collect(),
+            body: message.body.as_ref().map(|body| self.log_body(body, message.truncated)),
         }
     }
 
-    /// Redacted first and cut afterwards: of a body that went on, the end may hold half a secret.
-    fn body(&self, body: &str, cut: bool) -> String {
-        let mut text = self.masked(body).into_owned();
-        if cut {
+    /// Redacts before it truncates: a truncated body may end in half a secret.
+    fn log_body(&self, body: &str, truncated: bool) -> String {
+        let mut text = self.redact(body).into_owned();
+        if truncated {
             let most = text.len().saturating_sub(self.margin).min(bounds::LOG_BODY_BYTES);
             text.truncate(text.floor_char_boundary(most));
             text.push('…');
@@ -235,8 +235,8 @@ impl Reporter {
         text
     }
 
-    /// A text as it may be told.
-    pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// `text` without secrets.
+    pub(crate) fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         self.redactor.redact(text)
     }
 }
@@ -245,7 +245,7 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string()
 }
 
-/// Twelve random characters: unique within a bottle's life, short enough to be read out.
+/// Twelve random characters: unique within a bottle's life, short enough to read out.
 fn id() -> String {
     format!("{:012x}", rand::random::<u64>() & 0xffff_ffff_ffff)
 }
@@ -255,17 +255,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_that_a_cut_goes_through_is_not_shown() {
+    fn hides_a_truncated_secret() {
         let secret = Secret::new("known-secret-value".to_owned());
         let folder = tempfile::tempdir().expect("folder");
         let backlog = Arc::new(Backlog::new(1));
         let level = (LogLevel::Off, 0);
         let reporter =
             Reporter::new("b".into(), level, folder.path(), backlog, &[&secret]).expect("reporter");
-        let room = reporter.body_bytes();
+        let room = reporter.captured_body_bytes();
         let half = format!("{}known-secret", "a".repeat(room - "known-secret".len()));
-        let shown = reporter.body(&half, true);
+        let shown = reporter.log_body(&half, true);
         assert!(!shown.contains("known") && shown.len() >= bounds::LOG_BODY_BYTES, "{}", shown.len());
-        assert!(!reporter.body("x known-secret-value y", false).contains("known-secret"));
+        assert!(!reporter.log_body("x known-secret-value y", false).contains("known-secret"));
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of one request, for whoever is told of it.
+//! The facts of one request that reports include.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -6,12 +6,12 @@ use std::time::Instant;
 use bottle_contract::decide::{Reason, Refusal};
 use serde::Serialize;
 
-/// What was asked: the part of a record that is known before any verdict.
+/// The part of a record that is known before the verdict.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked {
-    /// Canonical where it could be read, empty where not.
+pub(crate) struct RequestInfo {
+    /// Canonical if it parsed, else empty.
     pub(crate) host: String,
-    /// The port asked for.
+    /// The requested port.
     pub(crate) port: u16,
     /// Empty when no request was read.
     pub(crate) method: String,
@@ -19,20 +19,20 @@ pub(crate) struct Asked {
     pub(crate) path: String,
 }
 
-impl Asked {
-    /// A connection in which no request was read.
-    pub(crate) fn of_connection(host: &str, port: u16) -> Self {
+impl RequestInfo {
+    /// A connection on which no request was read.
+    pub(crate) fn for_connection(host: &str, port: u16) -> Self {
         Self { host: host.to_owned(), port, ..Self::default() }
     }
 
-    /// A request that was refused: the host as far as it is known, the rest as received.
-    pub(crate) fn of_refused(refusal: &Refusal, port: u16, method: &str, path: &str) -> Self {
+    /// A denied request: the host as far as it is known, the rest as received.
+    pub(crate) fn for_denied(refusal: &Refusal, port: u16, method: &str, path: &str) -> Self {
         let host = refusal.host.clone();
         Self { host, port, method: method.to_owned(), path: path.to_owned() }
     }
 }
 
-/// One line of the log. Field names are documented in the manual; they only ever grow.
+/// One line of the log. The manual documents the field names; fields are only ever added.
 #[derive(Debug, Serialize)]
 pub(super) struct Line<'l> {
     pub(super) event: &'static str,
@@ -49,10 +49,10 @@ pub(super) struct Line<'l> {
     pub(super) verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<Reason>,
-    /// What was found and where, without its value.
+    /// The findings and their locations, without values.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<Cow<'l, str>>,
-    /// What was taken out of the request before it was sent, by its names.
+    /// Names of what was stripped from the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) stripped: Vec<Cow<'l, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,14 +60,14 @@ pub(super) struct Line<'l> {
     pub(super) bytes: u64,
     pub(super) milliseconds: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) request: Option<Shown>,
+    pub(super) request: Option<LogMessage>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) response: Option<Shown>,
+    pub(super) response: Option<LogMessage>,
 }
 
-/// Headers and body of a message as a log line shows them, redacted.
+/// Headers and body of a message in a log line, redacted.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Shown {
+pub(super) struct LogMessage {
     pub(super) headers: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) body: Option<String>,

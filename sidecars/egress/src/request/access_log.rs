@@ -1,7 +1,6 @@
-//! An exchange on its way, and what is told of it when it is over.
+//! Measures a request from its forwarding to the end of its response, for the access log.
 //!
-//! Bodies are looked at as they pass and never held up; only their beginning is kept, and only at log
-//! level `full`.
+//! Bodies are observed without delay. Only their beginning is captured, and only at log level `full`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,109 +10,115 @@ use http::{HeaderMap, HeaderName, Response};
 use http_body_util::BodyExt;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::body::{Body, Watch, Watched};
+use super::body::{Body, Observe, Observed};
 use crate::egress::Egress;
-use crate::report::{Passed, Seen};
+use crate::report::{CapturedMessage, ForwardedRequest};
 
-/// Tells of a request when its answer has been read, or given up.
+/// Logs a request when its response was read, or abandoned.
 pub(super) struct AccessLog {
     egress: Arc<Egress>,
-    passed: Passed,
-    request: Beginning,
-    response: Beginning,
-    /// The request's place among those under way.
-    _place: OwnedSemaphorePermit,
+    record: ForwardedRequest,
+    request: Capture,
+    response: Capture,
+    /// The request's slot among those in flight.
+    _slot: OwnedSemaphorePermit,
 }
 
-/// The beginning of a body, filled as the body passes.
-type Beginning = Arc<Mutex<Vec<u8>>>;
+/// The captured beginning of a body.
+type Capture = Arc<Mutex<Vec<u8>>>;
 
 impl AccessLog {
-    /// Begins with what was asked; `headers` are the ones that are sent, without the injected one.
-    pub(super) fn begin(egress: &Arc<Egress>, passed: Passed, place: OwnedSemaphorePermit) -> Self {
+    /// Starts the measurement.
+    pub(super) fn new(egress: &Arc<Egress>, record: ForwardedRequest, slot: OwnedSemaphorePermit) -> Self {
         Self {
             egress: Arc::clone(egress),
-            passed,
-            request: Beginning::default(),
-            response: Beginning::default(),
-            _place: place,
+            record,
+            request: Capture::default(),
+            response: Capture::default(),
+            _slot: slot,
         }
     }
 
-    /// Watches the request's body, where that is wanted.
-    pub(super) fn request(&mut self, headers: &HeaderMap, hidden: Option<&HeaderName>, body: Body) -> Body {
-        if !self.egress.reporter.wants_everything() {
+    /// Captures the request's headers and body at log level `full`. `headers` are those sent upstream; `hidden` is the
+    /// injected one.
+    pub(super) fn capture_request(
+        &mut self,
+        headers: &HeaderMap,
+        hidden: Option<&HeaderName>,
+        body: Body,
+    ) -> Body {
+        if !self.egress.reporter.logs_bodies() {
             return body;
         }
-        self.passed.request.headers = shown(headers, hidden);
+        self.record.request.headers = header_list(headers, hidden);
         if headers.contains_key(CONTENT_ENCODING) {
             return body;
         }
-        self.watched(body, &self.request)
+        self.capture_body(body, &self.request)
     }
 
-    fn watched(&self, body: Body, beginning: &Beginning) -> Body {
-        let room = self.egress.reporter.body_bytes();
-        Watched::new(body, Keeping { beginning: Arc::clone(beginning), room }).boxed_unsync()
+    fn capture_body(&self, body: Body, capture: &Capture) -> Body {
+        let room = self.egress.reporter.captured_body_bytes();
+        Observed::new(body, CapturePrefix { capture: Arc::clone(capture), room }).boxed_unsync()
     }
 
-    /// Watches the answer to its end.
-    pub(super) fn response(mut self, response: Response<Body>) -> Response<Body> {
+    /// Observes the response to its end.
+    pub(super) fn observe_response(mut self, response: Response<Body>) -> Response<Body> {
         let (parts, mut body) = response.into_parts();
-        self.passed.status = parts.status.as_u16();
-        if self.egress.reporter.wants_everything() {
-            self.passed.response.headers = shown(&parts.headers, None);
+        self.record.status = parts.status.as_u16();
+        if self.egress.reporter.logs_bodies() {
+            self.record.response.headers = header_list(&parts.headers, None);
             if !parts.headers.contains_key(CONTENT_ENCODING) {
-                body = self.watched(body, &self.response);
+                body = self.capture_body(body, &self.response);
             }
         }
-        Response::from_parts(parts, Watched::new(body, self).boxed_unsync())
+        Response::from_parts(parts, Observed::new(body, self).boxed_unsync())
     }
 }
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        // No status: there was no answer, and the refusal was told of.
-        if self.passed.status != 0 && self.egress.reporter.wants_everything() {
-            let room = self.egress.reporter.body_bytes();
-            take(&self.request, &mut self.passed.request, room);
-            take(&self.response, &mut self.passed.response, room);
-            self.egress.reporter.passed(&self.passed);
+        // No status: there was no response, and the denial was reported.
+        if self.record.status != 0 && self.egress.reporter.logs_bodies() {
+            let room = self.egress.reporter.captured_body_bytes();
+            take(&self.request, &mut self.record.request, room);
+            take(&self.response, &mut self.record.response, room);
+            self.egress.reporter.report_forwarded(&self.record);
         }
     }
 }
 
-fn take(beginning: &Beginning, seen: &mut Seen, room: usize) {
-    let bytes = std::mem::take(&mut *beginning.lock().unwrap_or_else(PoisonError::into_inner));
+fn take(capture: &Capture, message: &mut CapturedMessage, room: usize) {
+    let bytes = std::mem::take(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner));
     if !bytes.is_empty() {
-        seen.cut = bytes.len() >= room;
-        seen.body = Some(String::from_utf8_lossy(&bytes).into_owned());
+        message.truncated = bytes.len() >= room;
+        message.body = Some(String::from_utf8_lossy(&bytes).into_owned());
     }
 }
 
-fn shown(headers: &HeaderMap, hidden: Option<&HeaderName>) -> Vec<(String, String)> {
+fn header_list(headers: &HeaderMap, hidden: Option<&HeaderName>) -> Vec<(String, String)> {
     let headers = headers.iter().filter(|(name, _)| Some(*name) != hidden);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     headers.map(|(name, value)| (name.to_string(), text(value.as_bytes()))).collect()
 }
 
-/// Keeps the beginning of a body.
-struct Keeping {
-    beginning: Beginning,
+/// Captures the beginning of a body.
+struct CapturePrefix {
+    capture: Capture,
     room: usize,
 }
 
-impl Watch for Keeping {
-    fn piece(&mut self, piece: &Bytes) {
-        let mut kept = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = self.room.saturating_sub(kept.len());
-        kept.extend_from_slice(&piece[..piece.len().min(room)]);
+impl Observe for CapturePrefix {
+    fn on_data(&mut self, data: &Bytes) {
+        let mut captured = self.capture.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.room.saturating_sub(captured.len());
+        captured.extend_from_slice(&data[..data.len().min(room)]);
     }
 }
 
-/// Counts an answer's bytes; what is told is told when it is dropped.
-impl Watch for AccessLog {
-    fn piece(&mut self, piece: &Bytes) {
-        self.passed.bytes += piece.len() as u64;
+/// Counts the response's bytes; dropping it writes the log line.
+impl Observe for AccessLog {
+    fn on_data(&mut self, data: &Bytes) {
+        self.record.bytes += data.len() as u64;
     }
 }

@@ -1,7 +1,7 @@
-//! `supervise`: a user is asked about what was found, and the answer is kept.
+//! Implements `supervise`: asks the user about findings and caches approvals.
 //!
-//! What is approved is one value for one host, for as long as this process lives; of the value only a hash is
-//! kept. The answer is kept even when the client has hung up meanwhile, so that its next try passes.
+//! An approval covers one value for one host, for the life of this process; only a hash of the value is stored. It is
+//! stored even if the client has disconnected meanwhile, so that its next attempt passes.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,26 +15,26 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::egress::Egress;
-use crate::report::record::Asked;
+use crate::report::record::RequestInfo;
 
-/// Characters of a user's words that an agent is told.
-const NOTES: usize = 200;
+/// Characters of a user's notes in the denial.
+const MAX_NOTES: usize = 200;
 
-/// Whom to ask, for how long, and what was answered.
+/// The supervise queue, its timeout and the cached approvals.
 pub(crate) struct Approvals {
     questions: Questions,
-    /// None: nobody answers.
+    /// `None`: no user can be asked.
     wait: Option<Duration>,
-    approved: Mutex<HashSet<Key>>,
+    approved: Mutex<HashSet<ApprovalKey>>,
 }
 
-/// A value for a host.
+/// A value for a host, hashed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key([u8; 32]);
+pub(crate) struct ApprovalKey([u8; 32]);
 
-impl Key {
-    /// Of what a finding spans. A known secret is itself in whatever spelling.
-    pub(crate) fn of(finding: &Finding, value: &[u8], host: &str) -> Self {
+impl ApprovalKey {
+    /// Hashes the matched text. A known secret has one key in every spelling.
+    pub(crate) fn new(finding: &Finding, value: &[u8], host: &str) -> Self {
         let value = match finding.secret {
             Some(secret) => Sha256::new().chain_update(b"known").chain_update(secret.to_le_bytes()),
             None => Sha256::new().chain_update(b"value").chain_update(value),
@@ -48,43 +48,43 @@ impl Approvals {
         Self { questions, wait, approved: Mutex::default() }
     }
 
-    /// Whether a user said that this may go.
-    pub(crate) fn approves(&self, key: &Key) -> bool {
+    /// Whether a user approved this value for this host.
+    pub(crate) fn approves(&self, key: &ApprovalKey) -> bool {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
     }
 
-    fn approve(&self, keys: &[Key]) {
+    fn approve(&self, keys: &[ApprovalKey]) {
         self.approved.lock().unwrap_or_else(PoisonError::into_inner).extend(keys);
     }
 }
 
-/// Asks about `keys`, which are what was found in the request; `words` say what that is.
+/// Asks the user to approve `keys`, the findings of a request; `words` describes them.
 ///
 /// # Errors
-/// The refusal, unless all of it is approved.
+/// The denial, unless all of them are approved.
 pub(super) async fn ask(
     egress: &Arc<Egress>,
-    asked: &Asked,
-    keys: Vec<Key>,
+    info: &RequestInfo,
+    keys: Vec<ApprovalKey>,
     words: &str,
 ) -> Result<(), Refusal> {
-    let asking = &egress.asking;
-    if keys.iter().all(|key| asking.approves(key)) {
+    let approvals = &egress.approvals;
+    if keys.iter().all(|key| approvals.approves(key)) {
         return Ok(());
     }
-    let Some(wait) = asking.wait else { return Err(Refusal::unasked(&asked.host, words)) };
+    let Some(wait) = approvals.wait else { return Err(Refusal::unasked(&info.host, words)) };
     let report = json!({
-        "host": asked.host, "port": asked.port, "method": asked.method, "path": asked.path, "found": words,
+        "host": info.host, "port": info.port, "method": info.method, "path": info.path, "found": words,
     });
-    let why = format!("a request to {} holds {words}", asked.host);
+    let why = format!("a request to {} holds {words}", info.host);
     let question = question(Tool::EgressTokenAllow, format!("{report:#}"), why, wait);
-    let (shared, host, words) = (Arc::clone(egress), asked.host.clone(), words.to_owned());
-    // In a task of its own: a client that hangs up does not take the question back.
+    let (shared, host, words) = (Arc::clone(egress), info.host.clone(), words.to_owned());
+    // A separate task: a client that disconnects does not withdraw the question.
     let decided = tokio::spawn(async move {
-        let answer = shared.asking.questions.ask(question).await;
-        outcome(&answer, &host, &words).inspect(|()| shared.asking.approve(&keys))
+        let answer = shared.approvals.questions.ask(question).await;
+        outcome(&answer, &host, &words).inspect(|()| shared.approvals.approve(&keys))
     });
-    decided.await.unwrap_or_else(|_| Err(Refusal::later(Reason::ApprovalTimeout, &asked.host, "")))
+    decided.await.unwrap_or_else(|_| Err(Refusal::later(Reason::ApprovalTimeout, &info.host, "")))
 }
 
 fn outcome(answer: &Answer, host: &str, words: &str) -> Result<(), Refusal> {
@@ -93,7 +93,7 @@ fn outcome(answer: &Answer, host: &str, words: &str) -> Result<(), Refusal> {
         Answer::Decided(response) => {
             let notes = response.notes.as_deref().unwrap_or_default();
             let notes: String =
-                notes.chars().filter(|character| !character.is_control()).take(NOTES).collect();
+                notes.chars().filter(|character| !character.is_control()).take(MAX_NOTES).collect();
             Err(Refusal::later(Reason::ApprovalRejected, host, &notes))
         }
         Answer::Expired => Err(Refusal::later(Reason::ApprovalTimeout, host, words)),

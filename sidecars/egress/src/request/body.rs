@@ -1,4 +1,4 @@
-//! Bodies on their way, both ways, with a deadline on silence.
+//! Bodies with an idle timeout, and observers of bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,44 +10,44 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use crate::upstream::pool::Back;
+use crate::upstream::pool::PooledConnection;
 
-/// Why a body broke off.
+/// Why a body ended early.
 pub(crate) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that the pipeline passes on.
+/// A body in the pipeline.
 pub(crate) type Body = UnsyncBoxBody<Bytes, BodyError>;
 
-/// No bytes.
+/// An empty body.
 pub(crate) fn empty() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// These bytes.
+/// A body of these bytes.
 pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that arrives, given up when nothing of it comes for `patience` while somebody waits for it.
-pub(crate) struct Patient<B> {
+/// A body that fails when no frame arrives for `limit` while it is polled.
+pub(crate) struct IdleTimeout<B> {
     body: B,
-    patience: Duration,
+    limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl<B> Patient<B> {
-    /// Waits at most `patience` for each frame of `body`.
-    pub(crate) fn new(body: B, patience: Duration) -> Self {
-        Self { body, patience, waiting: None }
+impl<B> IdleTimeout<B> {
+    /// Waits at most `limit` for each frame of `body`.
+    pub(crate) fn new(body: B, limit: Duration) -> Self {
+        Self { body, limit, waiting: None }
     }
 }
 
-/// Nothing of a body came for too long.
+/// A body sent nothing for too long.
 #[derive(Debug, thiserror::Error)]
-#[error("a body was silent for {} s", .0.as_secs())]
-struct Silent(Duration);
+#[error("a body sent nothing for {} s", .0.as_secs())]
+struct IdleError(Duration);
 
-impl<B> HttpBody for Patient<B>
+impl<B> HttpBody for IdleTimeout<B>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
@@ -64,10 +64,10 @@ where
             this.waiting = None;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let until = Instant::now() + this.patience;
+        let until = Instant::now() + this.limit;
         let waiting = this.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
         ready!(waiting.as_mut().poll(cx));
-        Poll::Ready(Some(Err(Box::new(Silent(this.patience)))))
+        Poll::Ready(Some(Err(Box::new(IdleError(this.limit)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -79,38 +79,38 @@ where
     }
 }
 
-/// Looks at a body that goes by.
-pub(crate) trait Watch {
-    /// The next piece of it.
-    fn piece(&mut self, _piece: &Bytes) {}
+/// Observes a body.
+pub(crate) trait Observe {
+    /// Called with each chunk.
+    fn on_data(&mut self, _data: &Bytes) {}
 
-    /// It is over, or given up: told once. `whole`: all of it came.
-    fn over(&mut self, _whole: bool) {}
+    /// Called once, at the end or when the body is dropped. `whole`: the body was complete.
+    fn on_end(&mut self, _whole: bool) {}
 }
 
-/// A body that goes on as it is while somebody looks at it.
-pub(crate) struct Watched<B: HttpBody, W: Watch> {
+/// A body that passes unchanged while an observer reads it.
+pub(crate) struct Observed<B: HttpBody, W: Observe> {
     body: B,
-    watch: W,
-    is_over: bool,
+    observer: W,
+    ended: bool,
 }
 
-impl<B: HttpBody, W: Watch> Watched<B, W> {
-    pub(crate) fn new(body: B, watch: W) -> Self {
-        Self { body, watch, is_over: false }
+impl<B: HttpBody, W: Observe> Observed<B, W> {
+    pub(crate) fn new(body: B, observer: W) -> Self {
+        Self { body, observer, ended: false }
     }
 
-    fn over(&mut self, whole: bool) {
-        if !std::mem::replace(&mut self.is_over, true) {
-            self.watch.over(whole);
+    fn finish(&mut self, whole: bool) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.observer.on_end(whole);
         }
     }
 }
 
-impl<B, W> HttpBody for Watched<B, W>
+impl<B, W> HttpBody for Observed<B, W>
 where
     B: HttpBody<Data = Bytes> + Unpin,
-    W: Watch + Unpin,
+    W: Observe + Unpin,
 {
     type Data = Bytes;
     type Error = B::Error;
@@ -122,12 +122,12 @@ where
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => match frame.data_ref() {
-                Some(piece) => self.watch.piece(piece),
-                // Nothing comes behind trailers.
-                None => self.over(true),
+                Some(data) => self.observer.on_data(data),
+                // Nothing follows trailers.
+                None => self.finish(true),
             },
-            Some(Err(_)) => self.over(false),
-            None => self.over(true),
+            Some(Err(_)) => self.finish(false),
+            None => self.finish(true),
         }
         Poll::Ready(frame)
     }
@@ -141,24 +141,24 @@ where
     }
 }
 
-impl<B: HttpBody, W: Watch> Drop for Watched<B, W> {
+impl<B: HttpBody, W: Observe> Drop for Observed<B, W> {
     fn drop(&mut self) {
         // A body with a known length is not polled again after its last byte.
         let whole = self.body.is_end_stream();
-        self.over(whole);
+        self.finish(whole);
     }
 }
 
-/// An answer's body; at its end the connection goes back to the pool.
-pub(crate) type Returned = Watched<Incoming, Returning>;
+/// A response body that returns its connection to the pool at its end.
+pub(crate) type PooledBody = Observed<Incoming, ReturnToPool>;
 
-/// What is given back when the body was read to its end, and dropped (closing the connection) otherwise.
-pub(crate) struct Returning(pub(crate) Option<Back>);
+/// Returns the connection when the body was read to its end, and drops (closes) it otherwise.
+pub(crate) struct ReturnToPool(pub(crate) Option<PooledConnection>);
 
-impl Watch for Returning {
-    fn over(&mut self, whole: bool) {
-        if let Some(back) = self.0.take().filter(|_| whole) {
-            back.give();
+impl Observe for ReturnToPool {
+    fn on_end(&mut self, whole: bool) {
+        if let Some(connection) = self.0.take().filter(|_| whole) {
+            connection.release();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A body that waits for its verdict: read to its end, looked through as it comes, kept until it may go.
+//! Buffers a request body until its verdict: reads it to its end and scans it meanwhile.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,108 +13,108 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
 use super::body::{Body, BodyError};
-use super::credentials::Exchange;
+use super::credentials::CredentialRewrite;
 use super::request_body::RequestBody;
-use crate::inspect::head::{Head, Leaving};
-use crate::inspect::spool::{Reading, Spool, SpoolError, Spools};
-use crate::inspect::{Coding, LONGEST, Look, Seen, Unreadable, codings, decoded};
+use crate::inspect::head::{Head, OutgoingHead};
+use crate::inspect::spool::{Spool, SpoolError, SpoolReader, Spools};
+use crate::inspect::{BodyFindings, BodyScan, Coding, MAX_REWRITTEN, Unreadable, codings, decoded};
 
-/// A body as it came.
+/// A request body as received.
 pub(super) struct BufferedBody {
     spool: Spool,
     codings: Vec<Coding>,
     trailers: Option<HeaderMap>,
 }
 
-/// A body cannot be judged, so that it does not leave.
+/// The body cannot be scanned, so it must not be sent.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum HoldError {
+pub(super) enum BufferError {
     #[error(transparent)]
     Spool(#[from] SpoolError),
     #[error("its body cannot be read: {0}")]
     Unreadable(#[from] Unreadable),
-    #[error("its body broke off")]
-    BrokeOff,
+    #[error("its body ended early")]
+    Truncated,
 }
 
-impl HoldError {
-    /// What the refusal says.
+impl BufferError {
+    /// The denial's reason.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Spool(_) => Reason::BodyTooLarge,
-            Self::Unreadable(_) | Self::BrokeOff => Reason::StructureRefused,
+            Self::Unreadable(_) | Self::Truncated => Reason::StructureRefused,
         }
     }
 }
 
 impl BufferedBody {
-    /// Reads `body` to its end. What is found in its trailers counts as found in what is packed inside: it
-    /// cannot be taken out.
+    /// Reads `body` to its end. Findings in its trailers count as packed, because they cannot be redacted.
     pub(super) async fn read(
         spools: &Spools,
         scanner: &Arc<Scanner>,
         headers: &HeaderMap,
         mut body: RequestBody,
-    ) -> Result<(Self, Seen), HoldError> {
+    ) -> Result<(Self, BodyFindings), BufferError> {
         if let Some(length) =
             headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
         {
-            spools.admits(length)?;
+            spools.check_length(length)?;
         }
         let codings = codings(headers)?;
-        let mut look = Look::new(scanner, &codings, headers);
+        let mut scan = BodyScan::new(scanner, &codings, headers);
         let mut spool = spools.spool();
         let mut trailers = None;
         while let Some(frame) = body.frame().await {
-            match frame.map_err(|_| HoldError::BrokeOff)?.into_data() {
+            match frame.map_err(|_| BufferError::Truncated)?.into_data() {
                 Ok(data) => {
-                    look.feed(&data)?;
+                    scan.feed(&data)?;
                     spool.push(&data).await?;
                 }
                 Err(frame) => trailers = frame.into_trailers().ok(),
             }
         }
-        let mut seen = look.finish()?;
+        let mut findings = scan.finish()?;
         if let Some(trailers) = &trailers {
-            let leaving = Leaving { host: "", path: "", query: None, headers: trailers, leaves: &|_| true };
-            seen.packed.extend(Head::of(&leaving).look(Some(scanner)));
+            let outgoing =
+                OutgoingHead { host: "", path: "", query: None, headers: trailers, is_sent: &|_| true };
+            findings.packed.extend(Head::new(&outgoing).scan(Some(scanner)));
         }
-        Ok((Self { spool, codings, trailers }, seen))
+        Ok((Self { spool, codings, trailers }, findings))
     }
 
     pub(super) fn codings(&self) -> &[Coding] {
         &self.codings
     }
 
-    /// All of it, when it is short enough to be rewritten.
+    /// The whole body as received, if it is short enough to be rewritten.
     pub(super) async fn whole(&self) -> Option<Vec<u8>> {
-        self.spool.whole(LONGEST).await.ok().flatten()
+        self.spool.whole(MAX_REWRITTEN).await.ok().flatten()
     }
 
-    /// Its text, when it is short enough to be kept in memory.
+    /// The decoded text, if it is short enough for memory.
     pub(super) async fn text(&self) -> Option<Vec<u8>> {
         decoded(&self.whole().await?, &self.codings).ok()
     }
 
-    /// As it is sent.
-    pub(super) fn under(self, exchange: Exchange) -> Body {
-        let left = self.spool.length();
+    /// The body to send upstream.
+    pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
+        let remaining = self.spool.length();
         let mut trailers = self.trailers;
         if let Some(trailers) = &mut trailers {
-            exchange.trailers(trailers);
+            rewrite.trailers(trailers);
         }
-        Released { reading: self.spool.read(), trailers, left }.boxed_unsync()
+        ReleasedBody { reader: self.spool.read(), trailers, remaining }.boxed_unsync()
     }
 }
 
-/// A held body on its way.
-struct Released {
-    reading: Reading,
+/// A buffered body that is being sent.
+struct ReleasedBody {
+    reader: SpoolReader,
     trailers: Option<HeaderMap>,
-    left: u64,
+    remaining: u64,
 }
 
-impl HttpBody for Released {
+impl HttpBody for ReleasedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -123,36 +123,36 @@ impl HttpBody for Released {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
-        if let Some(blocks) = &mut this.reading.blocks {
+        if let Some(blocks) = &mut this.reader.blocks {
             match ready!(blocks.poll_recv(cx)) {
                 Some(block) => {
                     let block = block?;
-                    this.left -= this.left.min(block.len() as u64);
+                    this.remaining -= this.remaining.min(block.len() as u64);
                     return Poll::Ready(Some(Ok(Frame::data(block))));
                 }
-                None => this.reading.blocks = None,
+                None => this.reader.blocks = None,
             }
         }
-        if let Some(last) = this.reading.last.take().filter(|last| !last.is_empty()) {
-            if this.left != last.len() as u64 {
-                // A block that could not be read ends the stream of them.
-                return Poll::Ready(Some(Err("a held body is not whole any more".into())));
+        if let Some(last) = this.reader.last.take().filter(|last| !last.is_empty()) {
+            if this.remaining != last.len() as u64 {
+                // A read error ends the stream of blocks early.
+                return Poll::Ready(Some(Err("a buffered body is incomplete".into())));
             }
-            this.left = 0;
+            this.remaining = 0;
             return Poll::Ready(Some(Ok(Frame::data(last))));
         }
-        if this.left > 0 {
-            return Poll::Ready(Some(Err("a held body is not whole any more".into())));
+        if this.remaining > 0 {
+            return Poll::Ready(Some(Err("a buffered body is incomplete".into())));
         }
         Poll::Ready(this.trailers.take().map(|trailers| Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0 && self.trailers.is_none()
+        self.remaining == 0 && self.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
-        // With trailers the length must not be told: they would not be sent.
-        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.left) }
+        // With trailers the length must be unknown: otherwise hyper does not send them.
+        if self.trailers.is_some() { SizeHint::default() } else { SizeHint::with_exact(self.remaining) }
     }
 }

@@ -1,4 +1,4 @@
-//! Step 7, the credentials: what the agent sent goes, what the route adds comes.
+//! Stage 7, credentials: strips the agent's and injects the route's.
 
 use bottle_contract::credential::strip::{self, Taken};
 use bottle_contract::route::Route;
@@ -7,17 +7,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::vault::Vault;
 
-/// What happens to the headers of one request that its route decides about.
+/// The changes that a route makes to one request's headers and query.
 #[derive(Clone)]
-pub(crate) struct Exchange {
+pub(crate) struct CredentialRewrite {
     taken: Taken,
     inject: Option<(HeaderName, HeaderValue)>,
 }
 
-impl Exchange {
-    /// As `route` says. `None`: the route wants a credential that is not bound to it, so that nothing
-    /// may be sent.
-    pub(super) fn of(route: &Route, vault: &Vault) -> Option<Self> {
+impl CredentialRewrite {
+    /// The changes for `route`. `None`: the route requires a credential that is not bound to it, so nothing may be
+    /// sent.
+    pub(super) fn for_route(route: &Route, vault: &Vault) -> Option<Self> {
         let inject = match &route.auth {
             Some(_) => Some(vault.header_for(route)?),
             None => None,
@@ -25,12 +25,12 @@ impl Exchange {
         Some(Self { taken: Taken::on(route), inject })
     }
 
-    /// The query as it is sent.
+    /// The query as sent upstream.
     pub(super) fn query(&self, query: &str) -> String {
         if self.taken.credentials() { strip::query(query).into_owned() } else { query.to_owned() }
     }
 
-    /// Keys of what [`Self::query`] takes out.
+    /// The keys that [`Self::query`] strips.
     pub(super) fn stripped_keys(&self, query: &str) -> Vec<String> {
         if self.taken.credentials() {
             strip::query_keys(query).map(str::to_owned).collect()
@@ -39,20 +39,20 @@ impl Exchange {
         }
     }
 
-    /// Whether a header of the agent is sent.
-    pub(super) fn lets(&self, name: &HeaderName) -> bool {
-        !self.takes(name) && self.inject.as_ref().is_none_or(|(injected, _)| injected != name)
+    /// Whether a header of the agent is sent upstream.
+    pub(super) fn forwards(&self, name: &HeaderName) -> bool {
+        !self.strips(name) && self.inject.as_ref().is_none_or(|(injected, _)| injected != name)
     }
 
-    /// Whether a header is taken out, and nothing put in its place.
-    fn takes(&self, name: &HeaderName) -> bool {
+    /// Whether a header is stripped without a replacement.
+    fn strips(&self, name: &HeaderName) -> bool {
         self.taken.takes(name.as_str())
     }
 
-    /// The names of what [`Self::headers`] takes out.
+    /// The names of what [`Self::headers`] strips.
     pub(super) fn stripped(&self, headers: &HeaderMap) -> Vec<String> {
         let injected = |name: &HeaderName| self.inject.as_ref().is_some_and(|(injected, _)| injected == name);
-        let taken = headers.keys().filter(|name| self.takes(name) && !injected(name));
+        let taken = headers.keys().filter(|name| self.strips(name) && !injected(name));
         let mut names: Vec<String> = taken.map(HeaderName::to_string).collect();
         if self.taken.credentials() && subprotocols(headers).any(strip::is_credential_subprotocol) {
             names.push(SEC_WEBSOCKET_PROTOCOL.to_string());
@@ -60,24 +60,24 @@ impl Exchange {
         names
     }
 
-    /// Changes the headers; returns the name of the one that was added.
+    /// Rewrites the headers; returns the name of the injected one.
     pub(super) fn headers(self, headers: &mut HeaderMap) -> Option<HeaderName> {
-        self.take_out(headers);
+        self.strip_from(headers);
         let (name, value) = self.inject?;
         headers.insert(name.clone(), value);
         Some(name)
     }
 
-    /// Changes the trailers of the body: nothing is ever added there.
+    /// Strips the body's trailers; injects nothing.
     pub(super) fn trailers(&self, trailers: &mut HeaderMap) {
-        self.take_out(trailers);
+        self.strip_from(trailers);
         if let Some((name, _)) = &self.inject {
             trailers.remove(name);
         }
     }
 
-    fn take_out(&self, headers: &mut HeaderMap) {
-        let taken: Vec<HeaderName> = headers.keys().filter(|name| self.takes(name)).cloned().collect();
+    fn strip_from(&self, headers: &mut HeaderMap) {
+        let taken: Vec<HeaderName> = headers.keys().filter(|name| self.strips(name)).cloned().collect();
         for name in taken {
             headers.remove(name);
         }
@@ -93,13 +93,13 @@ fn subprotocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 fn strip_subprotocols(headers: &mut HeaderMap) {
-    let kept: Vec<&str> = subprotocols(headers)
+    let remaining: Vec<&str> = subprotocols(headers)
         .filter(|entry| !entry.is_empty() && !strip::is_credential_subprotocol(entry))
         .collect();
-    let kept = kept.join(", ");
-    // What was put together from parts of header values is one itself.
-    match HeaderValue::try_from(kept) {
-        Ok(kept) if !kept.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, kept),
+    let remaining = remaining.join(", ");
+    // Joined parts of header values are a valid header value.
+    match HeaderValue::try_from(remaining) {
+        Ok(remaining) if !remaining.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, remaining),
         _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
     };
 }
@@ -117,9 +117,9 @@ mod tests {
         parse_routes(&yaml, Form::Runtime).expect("routes").routes()[0].clone()
     }
 
-    fn exchange(strip: bool, inject: bool) -> Exchange {
+    fn rewrite(strip: bool, inject: bool) -> CredentialRewrite {
         let header = (HeaderName::from_static("x-api-key"), HeaderValue::from_static("real"));
-        Exchange { taken: Taken::on(&route(strip, inject, "")), inject: inject.then_some(header) }
+        CredentialRewrite { taken: Taken::on(&route(strip, inject, "")), inject: inject.then_some(header) }
     }
 
     fn sent() -> HeaderMap {
@@ -136,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_agent_sent_goes_and_the_real_one_comes() {
+    fn strips_the_agents_credentials_and_injects_the_real_one() {
         let mut headers = sent();
         headers.append("x-api-key", HeaderValue::from_static("second"));
-        let added = exchange(true, true).headers(&mut headers);
+        let added = rewrite(true, true).headers(&mut headers);
         assert_eq!(added, Some(HeaderName::from_static("x-api-key")));
         let keys: Vec<_> = headers.get_all("x-api-key").iter().collect();
         assert_eq!(keys, ["real"]);
@@ -154,53 +154,54 @@ mod tests {
         let hidden = HeaderValue::from_static("openai-insecure-api-key.mine");
         headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static("realtime"));
         headers.append(SEC_WEBSOCKET_PROTOCOL, hidden);
-        exchange(true, false).headers(&mut headers);
+        rewrite(true, false).headers(&mut headers);
         let left: Vec<_> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().collect();
         assert_eq!(left, ["realtime"]);
     }
 
     #[test]
-    fn credentials_pass_where_the_route_says_so() {
+    fn forwards_credentials_with_pass_credentials() {
         let mut headers = sent();
-        assert_eq!(exchange(false, false).headers(&mut headers), None);
+        assert_eq!(rewrite(false, false).headers(&mut headers), None);
         assert_eq!(headers, sent());
         let query = "a=1&api_key=mine";
-        assert_eq!(exchange(false, false).query(query), query);
-        assert_eq!(exchange(true, false).query(query), "a=1");
-        let lets = |strip, inject, name: &str| {
-            exchange(strip, inject).lets(&HeaderName::from_bytes(name.as_bytes()).expect("name"))
+        assert_eq!(rewrite(false, false).query(query), query);
+        assert_eq!(rewrite(true, false).query(query), "a=1");
+        let forwards = |strip, inject, name: &str| {
+            rewrite(strip, inject).forwards(&HeaderName::from_bytes(name.as_bytes()).expect("name"))
         };
-        assert!(lets(false, false, "x-api-key") && lets(true, false, "accept"));
-        assert!(!lets(true, false, "cookie") && !lets(true, true, "x-api-key"));
+        assert!(forwards(false, false, "x-api-key") && forwards(true, false, "accept"));
+        assert!(!forwards(true, false, "cookie") && !forwards(true, true, "x-api-key"));
     }
 
     #[test]
-    fn what_leads_elsewhere_or_asks_for_parts_is_taken_out_where_it_matters() {
+    fn strips_override_and_range_headers_where_they_matter() {
         let names = ["range", "x-rewrite-url", "x-bottle-reason", "destination", "accept", "x-csrf-token"];
-        let of = |exchange: &Exchange| {
-            exchange.stripped(
+        let of = |rewrite: &CredentialRewrite| {
+            rewrite.stripped(
                 &names
                     .map(|name| (HeaderName::from_static(name), HeaderValue::from_static("1")))
                     .into_iter()
                     .collect(),
             )
         };
-        assert_eq!(of(&exchange(false, false)), ["x-rewrite-url", "x-bottle-reason"]);
-        assert_eq!(of(&exchange(true, true)), ["range", "x-rewrite-url", "x-bottle-reason"]);
+        assert_eq!(of(&rewrite(false, false)), ["x-rewrite-url", "x-bottle-reason"]);
+        assert_eq!(of(&rewrite(true, true)), ["range", "x-rewrite-url", "x-bottle-reason"]);
         let matches = "  matches: [{methods: [GET]}]\n";
-        let bounded = Exchange { taken: Taken::on(&route(true, false, matches)), ..exchange(true, false) };
+        let bounded =
+            CredentialRewrite { taken: Taken::on(&route(true, false, matches)), ..rewrite(true, false) };
         assert_eq!(of(&bounded), ["x-rewrite-url", "x-bottle-reason", "destination"]);
         assert_eq!(
-            exchange(true, true).stripped(&sent()),
+            rewrite(true, true).stripped(&sent()),
             ["authorization", "cookie", "sec-websocket-protocol"]
         );
-        assert_eq!(exchange(true, true).stripped_keys("a=1&token=x"), ["token"]);
+        assert_eq!(rewrite(true, true).stripped_keys("a=1&token=x"), ["token"]);
     }
 
     #[test]
-    fn trailers_carry_no_credential_either() {
+    fn strips_credentials_from_trailers() {
         let mut trailers = sent();
-        exchange(true, true).trailers(&mut trailers);
+        rewrite(true, true).trailers(&mut trailers);
         assert!(!trailers.contains_key("x-api-key") && trailers.contains_key("accept"));
     }
 }

@@ -1,4 +1,4 @@
-//! Step 7, the sending: what was decided on goes upstream and its answer comes back as it flows.
+//! Stage 7, forwarding: sends the decided request upstream and streams the response back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::body::{self, Body, BodyError, Patient};
+use super::body::{self, Body, BodyError, IdleTimeout};
 use super::headers;
-use super::messages::Messages;
+use super::messages::MessageRelay;
 use crate::bounds;
 use crate::egress::Egress;
 use crate::listener::bridge;
 use crate::upstream::pool::Upstream;
 use crate::upstream::{Target, UpstreamError};
 
-/// A request as it leaves: nothing of the bottle's spelling is left in it but headers and body.
+/// A request to send: of the bottle's own spelling only headers and body remain.
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     /// Canonical, as decided on.
@@ -31,85 +31,85 @@ pub(crate) struct Outgoing {
     pub(crate) body: Body,
 }
 
-/// Sends a request and returns its answer, whose body follows as it comes.
+/// Sends a request and returns its response, whose body streams.
 ///
 /// # Errors
-/// [`UpstreamError`], saying which step failed.
+/// [`UpstreamError`] naming the failed step.
 pub(crate) async fn send(
     upstream: &Arc<Upstream>,
     target: &Target,
     mut outgoing: Outgoing,
 ) -> Result<Response<Body>, UpstreamError> {
-    headers::towards_upstream(&mut outgoing.headers);
+    headers::for_upstream(&mut outgoing.headers);
     let request = outgoing.into_request(target)?;
-    Ok(towards_bottle(upstream.send(target, request).await?))
+    Ok(for_bottle(upstream.send(target, request).await?))
 }
 
-/// Sends a request that asks for a WebSocket. The bottle sees 101 only after upstream said so; from
-/// there on messages go both ways, each judged where the route wants that, until one has ended or the bottle is locked.
+/// Sends a WebSocket upgrade. The bottle receives 101 only after upstream sent it. From then on messages are relayed in
+/// both directions, scanned where the route requires it, until one side ends or the bottle is locked.
 ///
 /// # Errors
-/// [`UpstreamError`], saying which step failed.
+/// [`UpstreamError`] naming the failed step.
 pub(crate) async fn websocket(
     egress: &Arc<Egress>,
     target: &Target,
     mut outgoing: Outgoing,
     bottle: OnUpgrade,
-    messages: Option<Messages>,
+    messages: Option<MessageRelay>,
 ) -> Result<Response<Body>, UpstreamError> {
-    headers::towards_upstream(&mut outgoing.headers);
-    headers::say_websocket(&mut outgoing.headers);
+    headers::for_upstream(&mut outgoing.headers);
+    headers::set_websocket_upgrade(&mut outgoing.headers);
     if messages.is_some() {
-        // Whatever changes the messages' form (compression, say) is declined.
+        // Declines every extension that changes how messages are encoded, such as compression.
         outgoing.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     let request = outgoing.into_request(target)?;
-    let mut response = egress.upstream.send_alone(target, request).await?;
+    let mut response = egress.upstream.send_exclusive(target, request).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(towards_bottle(response));
+        return Ok(for_bottle(response));
     }
-    let other = hyper::upgrade::on(&mut response);
-    let (read, lockout) = (messages.is_some(), Arc::clone(&egress.lockout));
+    let upstream = hyper::upgrade::on(&mut response);
+    let (scanned, lockout) = (messages.is_some(), Arc::clone(&egress.lockout));
     tokio::spawn(async move {
-        let Ok((bottle, other)) = tokio::try_join!(bottle, other) else { return };
+        let Ok((bottle, upstream)) = tokio::try_join!(bottle, upstream) else { return };
         match messages {
-            Some(messages) => messages.relay(bottle, other).await,
-            // How it ended is for its two ends to know.
+            Some(messages) => messages.relay(bottle, upstream).await,
+            // Both ends see how it ended.
             None => tokio::select! {
-                _ = bridge(TokioIo::new(bottle), TokioIo::new(other)) => {}
+                _ = bridge(TokioIo::new(bottle), TokioIo::new(upstream)) => {}
                 _ = lockout.locked() => {}
             },
         }
     });
     let (mut parts, _) = response.into_parts();
-    headers::towards_bottle(&mut parts.headers);
+    headers::for_bottle(&mut parts.headers);
     parts.extensions.clear();
-    headers::say_websocket(&mut parts.headers);
-    if read {
+    headers::set_websocket_upgrade(&mut parts.headers);
+    if scanned {
         parts.headers.remove(SEC_WEBSOCKET_EXTENSIONS);
     }
     Ok(Response::from_parts(parts, body::empty()))
 }
 
-fn towards_bottle<B>(response: Response<B>) -> Response<Body>
+fn for_bottle<B>(response: Response<B>) -> Response<Body>
 where
     B: HttpBody<Data = Bytes> + Unpin + Send + 'static,
     B::Error: Into<BodyError>,
 {
-    let (mut parts, arriving) = response.into_parts();
-    headers::towards_bottle(&mut parts.headers);
-    // Each side has a version of its own; the server writes its own. The reason phrase, which is among the extensions,
-    // is text of upstream's that nothing looks at: the status has its own.
+    let (mut parts, body) = response.into_parts();
+    headers::for_bottle(&mut parts.headers);
+    // The two sides have HTTP versions of their own, and hyper's server writes its own. The reason phrase, an
+    // extension, is unscanned text from upstream; the status has a standard one.
     parts.version = Version::default();
     parts.extensions.clear();
-    let patient = Patient::new(arriving, bounds::RESPONSE_BODY_IDLE);
-    Response::from_parts(parts, Disowned(patient).boxed_unsync())
+    let body = IdleTimeout::new(body, bounds::RESPONSE_BODY_IDLE);
+    Response::from_parts(parts, WithoutOwnTrailers(body).boxed_unsync())
 }
 
-/// An answer's body whose trailers are upstream's own.
-struct Disowned<B>(B);
+/// A response body whose trailers cannot forge the proxy's own headers.
+struct WithoutOwnTrailers<B>(B);
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Disowned<B> {
+impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for WithoutOwnTrailers<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -119,7 +119,7 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for Disowned<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut frame = ready!(Pin::new(&mut self.0).poll_frame(cx));
         if let Some(trailers) = frame.as_mut().and_then(|frame| frame.as_mut().ok()?.trailers_mut()) {
-            headers::take_own(trailers);
+            headers::remove_own(trailers);
         }
         Poll::Ready(frame)
     }

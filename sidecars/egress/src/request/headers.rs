@@ -1,4 +1,4 @@
-//! Headers that belong to one connection and not to the request.
+//! Removes headers that belong to one connection and not to the request.
 
 use bottle_contract::credential::strip;
 use http::header::{
@@ -12,29 +12,29 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
-/// Removes what `Connection` declares to be for the proxy alone, before anything is decided or added.
+/// Removes the headers that `Connection` lists, before anything is decided or injected.
 ///
-/// Done later it would take away a header that the decision has seen, or the credential that was added.
-/// `Upgrade` and `TE` stay: the proxy reads both.
-pub(crate) fn take_declared(headers: &mut HeaderMap) {
-    for name in declared(headers) {
+/// Later it could remove a header that the decision has read, or the injected credential. `Upgrade` and `TE` stay: the
+/// proxy reads both.
+pub(crate) fn remove_connection_listed(headers: &mut HeaderMap) {
+    for name in connection_options(headers) {
         if name != UPGRADE && name != TE {
             headers.remove(name);
         }
     }
 }
 
-/// Removes what the bottle said to the proxy and not to upstream, but for [`take_declared`].
+/// Removes the headers that the bottle sent to the proxy only, except those of [`remove_connection_listed`].
 ///
-/// `Host` is written again from what was decided on; `Expect` is answered by the proxy, which reads the
-/// body as upstream takes it; `TE` keeps `trailers`, which gRPC needs.
-pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
+/// `Host` is rewritten from the decided host. The proxy answers `Expect` itself when upstream reads the body. `TE`
+/// keeps `trailers`, which gRPC requires.
+pub(crate) fn for_upstream(headers: &mut HeaderMap) {
     let trailers = headers
         .get_all(TE)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .any(|value| words(value).any(|word| word == "trailers"));
-    connection_only(headers);
+        .any(|value| items(value).any(|item| item == "trailers"));
+    remove_hop_by_hop(headers);
     for name in [HOST, EXPECT, TE, HTTP2_SETTINGS] {
         headers.remove(name);
     }
@@ -43,23 +43,23 @@ pub(crate) fn towards_upstream(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes what upstream said to the proxy and not to the bottle.
+/// Removes the headers that upstream sent to the proxy only.
 ///
-/// `Alt-Svc` goes too: it offers ways (QUIC, other ports) that no bottle has. So do the proxy's own headers: by them a
-/// client tells the proxy's word from upstream's.
-pub(crate) fn towards_bottle(headers: &mut HeaderMap) {
-    take_own(headers);
-    for name in declared(headers) {
+/// `Alt-Svc` is removed because it offers paths (QUIC, other ports) that no bottle has. The proxy's own headers are
+/// removed because clients identify the proxy's responses by them.
+pub(crate) fn for_bottle(headers: &mut HeaderMap) {
+    remove_own(headers);
+    for name in connection_options(headers) {
         headers.remove(name);
     }
-    connection_only(headers);
+    remove_hop_by_hop(headers);
     for name in [PROXY_AUTHENTICATE, ALT_SVC] {
         headers.remove(name);
     }
 }
 
-/// Removes headers that only the proxy may write.
-pub(crate) fn take_own(headers: &mut HeaderMap) {
+/// Removes headers that only the proxy may set.
+pub(crate) fn remove_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
         headers.keys().filter(|name| strip::is_own_header(name.as_str())).cloned().collect();
     for name in own {
@@ -67,56 +67,55 @@ pub(crate) fn take_own(headers: &mut HeaderMap) {
     }
 }
 
-/// Leaves of `Accept-Encoding` what can be decoded as it streams, so that answers come in nothing else.
-pub(crate) fn accept_readable(headers: &mut HeaderMap) {
+/// Limits `Accept-Encoding` to codings that decode as they stream, so that responses use no other.
+pub(crate) fn limit_accept_encoding(headers: &mut HeaderMap) {
     if !headers.contains_key(ACCEPT_ENCODING) {
         return;
     }
     let values: Vec<HeaderValue> = headers.get_all(ACCEPT_ENCODING).iter().cloned().collect();
-    let kept: Vec<&str> = values
+    let supported: Vec<&str> = values
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .filter(|entry| {
             let name = entry.split(';').next().unwrap_or_default().trim();
-            name.eq_ignore_ascii_case("identity") || Coding::named(name).is_some_and(Coding::streams)
+            name.eq_ignore_ascii_case("identity") || Coding::from_name(name).is_some_and(Coding::streams)
         })
         .collect();
-    let kept = if kept.is_empty() { "identity".to_owned() } else { kept.join(", ") };
-    // What was put together from parts of header values is one itself.
-    if let Ok(kept) = HeaderValue::try_from(kept) {
-        headers.insert(ACCEPT_ENCODING, kept);
+    let supported = if supported.is_empty() { "identity".to_owned() } else { supported.join(", ") };
+    // Joined parts of header values are a valid header value.
+    if let Ok(supported) = HeaderValue::try_from(supported) {
+        headers.insert(ACCEPT_ENCODING, supported);
     }
 }
 
-/// Makes a request or an answer speak of the WebSocket again, after the headers of the other connection
-/// were removed.
-pub(crate) fn say_websocket(headers: &mut HeaderMap) {
+/// Sets the headers of a WebSocket upgrade again, after those of the other connection were removed.
+pub(crate) fn set_websocket_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
 
-fn connection_only(headers: &mut HeaderMap) {
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
     }
 }
 
 /// The headers that `Connection` lists.
-fn declared(headers: &HeaderMap) -> Vec<HeaderName> {
+fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(words)
-        .filter_map(|word| HeaderName::try_from(word).ok())
+        .flat_map(items)
+        .filter_map(|item| HeaderName::try_from(item).ok())
         .collect()
 }
 
-/// The comma-separated words of a header, lower case.
-fn words(value: &str) -> impl Iterator<Item = String> {
-    value.split(',').map(|word| word.trim().to_ascii_lowercase()).filter(|word| !word.is_empty())
+/// The comma-separated items of a header, in lower case.
+fn items(value: &str) -> impl Iterator<Item = String> {
+    value.split(',').map(|item| item.trim().to_ascii_lowercase()).filter(|item| !item.is_empty())
 }
 
 #[cfg(test)]
@@ -131,23 +130,23 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_what_can_be_read() {
-        for (said, kept) in [
+    fn limits_accept_encoding_to_streaming_codings() {
+        for (requested, supported) in [
             ("gzip, deflate, br, zstd", "gzip, deflate, br"),
             ("compress, GZIP;q=0.5, *;q=0.1", "GZIP;q=0.5"),
             ("compress", "identity"),
         ] {
-            let mut map = headers(&[("accept-encoding", said)]);
-            accept_readable(&mut map);
-            assert_eq!(map, headers(&[("accept-encoding", kept)]));
+            let mut map = headers(&[("accept-encoding", requested)]);
+            limit_accept_encoding(&mut map);
+            assert_eq!(map, headers(&[("accept-encoding", supported)]));
         }
         let mut map = headers(&[("accept", "*/*")]);
-        accept_readable(&mut map);
+        limit_accept_encoding(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*")]));
     }
 
     #[test]
-    fn what_belongs_to_a_connection_stays_on_it() {
+    fn removes_hop_by_hop_headers() {
         let mut map = headers(&[
             ("connection", "keep-alive, X-Hop"),
             ("keep-alive", "300"),
@@ -158,8 +157,8 @@ mod tests {
             ("expect", "100-continue"),
             ("accept", "*/*"),
         ]);
-        take_declared(&mut map);
-        towards_upstream(&mut map);
+        remove_connection_listed(&mut map);
+        for_upstream(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*"), ("te", "trailers")]));
         let mut map = headers(&[
             ("alt-svc", "h3=\":443\""),
@@ -168,7 +167,7 @@ mod tests {
             ("x_bottle_stripped", "cookie"),
             ("etag", "1"),
         ]);
-        towards_bottle(&mut map);
+        for_bottle(&mut map);
         assert_eq!(map, headers(&[("etag", "1")]));
     }
 }

@@ -1,5 +1,5 @@
-//! Hits on credentials that the agent does not hold: each is counted before its verdict, whatever the route does
-//! with it (deny, redact, ask), and enough of them lock the bottle.
+//! Counts hits on credentials that the agent does not have, before the verdict and for every `outbound_on_match`.
+//! Enough hits lock the bottle.
 
 use bottle_contract::decide::Refusal;
 use bottle_scan::Finding;
@@ -7,44 +7,45 @@ use sha2::{Digest, Sha256};
 
 use super::buffered_body::BufferedBody;
 use crate::egress::Egress;
-use crate::inspect::Seen;
+use crate::inspect::BodyFindings;
 use crate::inspect::head::Head;
 
 impl Egress {
-    /// Counts a finding that was to go to `host`, if it is a hit; `text` is what it spans.
+    /// Counts `finding`, which matched `text` in a request to `host`, if it is a hit.
     pub(crate) fn count(&self, finding: &Finding, text: &[u8], host: &str) {
-        if let Some(secret) = self.guarded(finding) {
-            self.lockout.hit(secret, text, &self.reporter.masked(host));
+        if let Some(secret) = self.lockout_secret(finding) {
+            self.lockout.hit(secret, text, &self.reporter.redact(host));
         }
     }
 
-    /// The same for the head of a request.
+    /// Counts the findings in a request's head.
     pub(super) fn count_in_head(&self, head: &Head, found: &[Finding], host: &str) {
-        found.iter().for_each(|finding| self.count(finding, head.said(finding), host));
+        found.iter().for_each(|finding| self.count(finding, head.matched_text(finding), host));
     }
 
-    /// The same for a body. A hit in what is packed inside it, which has no place in the text, counts once for each
-    /// body; so does one in a body that is too long to be read again.
-    pub(super) async fn count_in_body(&self, held: &BufferedBody, found: &Seen, host: &str) {
-        if !found.all().any(|finding| self.guarded(finding).is_some()) {
+    /// Counts the findings in a body. A finding in a packed file has no position in the text, so it counts once for
+    /// each body; so does one in a body that is too long to be read again.
+    pub(super) async fn count_in_body(&self, body: &BufferedBody, found: &BodyFindings, host: &str) {
+        if !found.all().any(|finding| self.lockout_secret(finding).is_some()) {
             return;
         }
-        let text = held.text().await;
+        let text = body.text().await;
         let whole = text.as_ref().map_or_else(rand::random::<[u8; 32]>, |text| Sha256::digest(text).into());
         for finding in &found.plain {
-            let said = text.as_ref().map_or(&whole[..], |text| &text[finding.span.within(text.len())]);
-            self.count(finding, said, host);
+            let matched_text =
+                text.as_ref().map_or(&whole[..], |text| &text[finding.span.within(text.len())]);
+            self.count(finding, matched_text, host);
         }
         found.packed.iter().for_each(|finding| self.count(finding, &whole, host));
     }
 
-    /// The refusal of everything that is to go to `host`, while the bottle is locked.
+    /// The denial of every request, while the bottle is locked.
     pub(crate) fn locked_out(&self, host: &str) -> Option<Refusal> {
         self.lockout.is_locked().then(|| Refusal::locked_out(host))
     }
 
-    /// The number of the credential that was found, when the agent does not hold it.
-    fn guarded(&self, finding: &Finding) -> Option<usize> {
-        finding.secret.filter(|secret| self.guarded.get(*secret) == Some(&true))
+    /// The number of the matched credential, if the agent does not have it.
+    fn lockout_secret(&self, finding: &Finding) -> Option<usize> {
+        finding.secret.filter(|secret| self.lockout_secrets.get(*secret) == Some(&true))
     }
 }

@@ -1,8 +1,8 @@
-//! A WebSocket's messages, each judged before it goes on.
+//! Scans WebSocket messages before they are forwarded.
 //!
-//! Nobody can be asked while a message waits, and a part of a conversation cannot be left out, so that a hit
-//! closes the socket. Pings are answered where they arrive. A message is judged together with the end of the
-//! ones before it: what is spread over two is found in the second.
+//! A message cannot wait for a user and a conversation cannot be redacted, so a finding closes the socket. Each side
+//! scanners pings itself. A message is scanned together with the end of the preceding ones: a secret that is split over
+//! two messages is found in the second.
 
 use std::sync::Arc;
 
@@ -19,61 +19,62 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
-use super::approval::Key;
+use super::approval::ApprovalKey;
 use super::outbound::Permit;
 use crate::bounds;
 use crate::egress::Egress;
-use crate::inspect::Look;
-use crate::report::record::Asked;
+use crate::inspect::BodyScan;
+use crate::report::record::RequestInfo;
 
-/// What of earlier messages stays in view.
-const VIEW: usize = 2 << 10;
+/// Bytes of preceding messages that stay in the scan window.
+const WINDOW: usize = 2 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
-/// What is wanted of a WebSocket's messages.
-pub(super) struct Messages {
+/// The scans of one WebSocket.
+pub(super) struct MessageRelay {
     egress: Arc<Egress>,
-    asked: Asked,
+    info: RequestInfo,
     provider: bool,
-    out: Option<Arc<Scanner>>,
-    back: Option<Arc<Scanner>>,
+    outbound: Option<Arc<Scanner>>,
+    inbound: Option<Arc<Scanner>>,
 }
 
-/// Which way a message goes.
+/// The direction of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
-    Out,
-    Back,
+    Outbound,
+    Inbound,
 }
 
-impl Messages {
-    /// None when the route wants nothing looked at.
-    pub(super) fn of(egress: &Arc<Egress>, permit: &Permit) -> Option<Self> {
+impl MessageRelay {
+    /// `None` when the route disables all scans.
+    pub(super) fn for_permit(egress: &Arc<Egress>, permit: &Permit) -> Option<Self> {
         let inspector = &egress.inspector;
-        let out = inspector.outbound(&permit.dlp).cloned();
-        let back = inspector.inbound(&permit.dlp, permit.credential.as_ref()).map(|answers| answers.scanner);
-        (out.is_some() || back.is_some()).then(|| Self {
+        let outbound = inspector.outbound(&permit.dlp).cloned();
+        let inbound =
+            inspector.inbound(&permit.dlp, permit.credential.as_ref()).map(|scanners| scanners.scanner);
+        (outbound.is_some() || inbound.is_some()).then(|| Self {
             egress: Arc::clone(egress),
-            asked: permit.asked.clone(),
+            info: permit.info.clone(),
             provider: permit.provider,
-            out,
-            back,
+            outbound,
+            inbound,
         })
     }
 
-    /// Passes messages both ways until either side ends, one is silent for too long, or something is hit.
+    /// Relays messages until either side ends, a side is idle for too long, or a finding closes the socket.
     pub(super) async fn relay(self, bottle: Upgraded, upstream: Upgraded) {
-        let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(bounded()));
+        let socket = |io, role| WebSocketStream::from_raw_socket(TokioIo::new(io), role, Some(limits()));
         let (to_bottle, from_bottle) = socket(bottle, Role::Server).await.split();
         let (to_upstream, from_upstream) = socket(upstream, Role::Client).await.split();
         let (mut to_bottle, mut to_upstream) = (to_bottle, to_upstream);
         let ended = tokio::select! {
-            ended = self.pass(Direction::Out, from_bottle, &mut to_upstream) => ended,
-            ended = self.pass(Direction::Back, from_upstream, &mut to_bottle) => ended,
-            _ = self.egress.lockout.locked() => Some(self.refuse(Reason::LockedOut, "")),
+            ended = self.relay_direction(Direction::Outbound, from_bottle, &mut to_upstream) => ended,
+            ended = self.relay_direction(Direction::Inbound, from_upstream, &mut to_bottle) => ended,
+            _ = self.egress.lockout.locked() => Some(self.deny(Reason::LockedOut, "")),
         };
-        // How it ended is for both ends to know; who is gone hears nothing.
+        // A close frame for both ends; one that has disconnected misses it.
         let close = || Message::Close(ended.clone());
         let _ = timeout(bounds::CLOSE_WITHIN, async {
             tokio::join!(to_bottle.send(close()), to_upstream.send(close()))
@@ -81,96 +82,99 @@ impl Messages {
         .await;
     }
 
-    /// One way; returns with what the socket is closed.
-    async fn pass(
+    /// Relays one direction; returns the close frame for both ends.
+    async fn relay_direction(
         &self,
-        way: Direction,
+        direction: Direction,
         mut from: SplitStream<Socket>,
         to: &mut SplitSink<Socket, Message>,
     ) -> Option<CloseFrame> {
-        let mut view = Vec::new();
+        let mut window = Vec::new();
         loop {
             let message = match timeout(bounds::TUNNEL_IDLE, from.next()).await {
                 Ok(Some(Ok(message))) => message,
-                Ok(Some(Err(error))) => return Some(of_error(&error)),
+                Ok(Some(Err(error))) => return Some(close_frame_for_error(&error)),
                 Ok(None) | Err(_) => return None,
             };
-            let told = matches!(message, Message::Text(_) | Message::Binary(_));
-            let end = if let Message::Close(frame) = &message { Some(frame.clone()) } else { None };
-            if let Some(hit) = self.judge(way, &mut view, &payload(&message)) {
-                return Some(hit);
+            let is_data = matches!(message, Message::Text(_) | Message::Binary(_));
+            let received_close =
+                if let Message::Close(frame) = &message { Some(frame.clone()) } else { None };
+            if let Some(close) = self.scan(direction, &mut window, &payload(&message)) {
+                return Some(close);
             }
-            if let Some(frame) = end {
+            if let Some(frame) = received_close {
                 return frame;
             }
-            if told && to.send(message).await.is_err() {
+            if is_data && to.send(message).await.is_err() {
                 return None;
             }
         }
     }
 
-    /// With what the socket is closed, when `text` may not go on.
-    fn judge(&self, way: Direction, view: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
-        let scanner = if way == Direction::Out { self.out.as_ref() } else { self.back.as_ref() }?;
-        let seen = view.len() as u64;
-        view.extend_from_slice(text);
-        let mut look = Look::new(scanner, &[], &HeaderMap::new());
-        let looked = look.feed(view).and_then(|()| look.finish());
-        let Ok(looked) = looked else {
-            return Some(self.refuse(Reason::StructureRefused, "a message cannot be read"));
+    /// Scans `text`; returns the close frame when it must not be forwarded.
+    fn scan(&self, direction: Direction, window: &mut Vec<u8>, text: &[u8]) -> Option<CloseFrame> {
+        let scanner =
+            if direction == Direction::Outbound { self.outbound.as_ref() } else { self.inbound.as_ref() }?;
+        let seen = window.len() as u64;
+        window.extend_from_slice(text);
+        let mut scan = BodyScan::new(scanner, &[], &HeaderMap::new());
+        let findings = scan.feed(window).and_then(|()| scan.finish());
+        let Ok(findings) = findings else {
+            return Some(self.deny(Reason::StructureRefused, "a WebSocket message cannot be read"));
         };
-        let known = |finding: &&Finding| {
-            let value = &view[finding.span.within(view.len())];
-            way == Direction::Out && self.egress.asking.approves(&Key::of(finding, value, &self.asked.host))
+        let is_approved = |finding: &&Finding| {
+            let value = &window[finding.span.within(window.len())];
+            direction == Direction::Outbound
+                && self.egress.approvals.approves(&ApprovalKey::new(finding, value, &self.info.host))
         };
-        let mut looked = looked;
-        let approved: Vec<Finding> = looked.plain.iter().filter(known).cloned().collect();
-        looked.plain.retain(|finding| !approved.contains(finding));
-        if way == Direction::Out {
-            let new = looked.plain.iter().filter(|finding| finding.span.end > seen);
-            let hits = new.map(|finding| (finding, &view[finding.span.within(view.len())]));
-            let packed = looked.packed.iter().map(|finding| (finding, text));
-            hits.chain(packed).for_each(|(finding, text)| self.egress.count(finding, text, &self.asked.host));
+        let mut findings = findings;
+        let approved: Vec<Finding> = findings.plain.iter().filter(is_approved).cloned().collect();
+        findings.plain.retain(|finding| !approved.contains(finding));
+        if direction == Direction::Outbound {
+            let new = findings.plain.iter().filter(|finding| finding.span.end > seen);
+            let hits = new.map(|finding| (finding, &window[finding.span.within(window.len())]));
+            let packed = findings.packed.iter().map(|finding| (finding, text));
+            hits.chain(packed).for_each(|(finding, text)| self.egress.count(finding, text, &self.info.host));
         }
-        view.drain(..view.len().saturating_sub(VIEW));
-        let new = looked.plain.iter().filter(|finding| finding.span.end > seen).chain(&looked.packed);
+        window.drain(..window.len().saturating_sub(WINDOW));
+        let new = findings.plain.iter().filter(|finding| finding.span.end > seen).chain(&findings.packed);
         for finding in new {
-            if let Some(close) = self.hit(way, finding) {
+            if let Some(close) = self.close_frame(direction, finding) {
                 return Some(close);
             }
         }
         None
     }
 
-    fn hit(&self, way: Direction, finding: &Finding) -> Option<CloseFrame> {
+    fn close_frame(&self, direction: Direction, finding: &Finding) -> Option<CloseFrame> {
         let words = format!("{} in a WebSocket message", finding.preview);
-        let phrase = way == Direction::Back && finding.secret.is_none();
-        if finding.severity == Severity::Warn || (phrase && self.provider) {
-            self.egress.reporter.noticed(&self.asked, "noticed", &words);
+        let is_injection = direction == Direction::Inbound && finding.secret.is_none();
+        if finding.severity == Severity::Warn || (is_injection && self.provider) {
+            self.egress.reporter.report_finding(&self.info, "noticed", &words);
             return None;
         }
-        let reason = if phrase { Reason::InjectionFound } else { Reason::SecretFound };
-        Some(self.refuse(reason, &words))
+        let reason = if is_injection { Reason::InjectionFound } else { Reason::SecretFound };
+        Some(self.deny(reason, &words))
     }
 
-    fn refuse(&self, reason: Reason, words: &str) -> CloseFrame {
+    fn deny(&self, reason: Reason, words: &str) -> CloseFrame {
         let refusal = match reason {
-            Reason::LockedOut => Refusal::locked_out(&self.asked.host),
-            reason => Refusal::later(reason, &self.asked.host, words),
+            Reason::LockedOut => Refusal::locked_out(&self.info.host),
+            reason => Refusal::later(reason, &self.info.host, words),
         };
-        self.egress.reporter.refused(&self.asked, &refusal);
+        self.egress.reporter.report_denial(&self.info, &refusal);
         CloseFrame { code: CloseCode::Policy, reason: reason.as_str().into() }
     }
 }
 
-/// How long messages and frames may be.
-pub(crate) fn bounded() -> WebSocketConfig {
+/// Limits the length of messages and frames.
+pub(crate) fn limits() -> WebSocketConfig {
     WebSocketConfig::default()
         .max_message_size(Some(bounds::MESSAGE_BYTES))
         .max_frame_size(Some(bounds::MESSAGE_BYTES))
 }
 
-/// What of a message is read by somebody.
+/// The bytes of a message that its receiver can read.
 pub(crate) fn payload(message: &Message) -> Vec<u8> {
     match message {
         Message::Text(text) => text.as_bytes().to_vec(),
@@ -182,7 +186,7 @@ pub(crate) fn payload(message: &Message) -> Vec<u8> {
     }
 }
 
-fn of_error(error: &tokio_tungstenite::tungstenite::Error) -> CloseFrame {
+fn close_frame_for_error(error: &tokio_tungstenite::tungstenite::Error) -> CloseFrame {
     use tokio_tungstenite::tungstenite::Error;
     let code = match error {
         Error::Capacity(_) => CloseCode::Size,

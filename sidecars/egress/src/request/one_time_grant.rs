@@ -1,4 +1,4 @@
-//! What the routes refuse and a user allowed for one request.
+//! Claims one-time grants for requests that the routes deny.
 
 use bottle_contract::decide::{Findings, Verdict, decide};
 use bottle_contract::route::RouteTable;
@@ -7,20 +7,19 @@ use http::request::Parts;
 use super::facts;
 use crate::egress::Egress;
 use crate::listener::ConnectionContext;
-use crate::live::{Current, Turn};
+use crate::live::{CurrentRoutes, GrantClaim};
 
-/// The right of this request to pass where the routes refuse it; none when they allow it, or nothing was allowed
-/// that it fits. Of those it fits the oldest.
-pub(super) fn turn(
+/// Claims the oldest grant that allows this request. `None` when the routes allow the request, or no grant does.
+pub(super) fn claim(
     egress: &Egress,
-    current: &Current,
-    way: &ConnectionContext,
+    current: &CurrentRoutes,
+    connection: &ConnectionContext,
     parts: &Parts,
-) -> Option<Turn> {
-    if current.once.is_empty() {
+) -> Option<GrantClaim> {
+    if current.grants.is_empty() {
         return None;
     }
-    let facts = facts::of(way, parts);
+    let facts = facts::collect(connection, parts);
     let refuses = |table: &RouteTable| {
         let loaded = |slot: &str| egress.vault.holds(slot);
         matches!(decide(table, &facts, &loaded, &Findings::none()), Verdict::Deny(_))
@@ -28,5 +27,5 @@ pub(super) fn turn(
     if !refuses(&current.table) {
         return None;
     }
-    current.once.iter().filter(|once| !refuses(once.table())).find_map(|once| once.take())
+    current.grants.iter().filter(|grant| !refuses(grant.table())).find_map(|grant| grant.claim())
 }

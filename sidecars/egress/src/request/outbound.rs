@@ -1,11 +1,11 @@
-//! Stages 1 to 6: a request is decided, read, and decided again by what was found in it.
+//! Stages 1 to 6: decides a request, scans it, and decides again with the findings.
 //!
 //! ```text
-//! head ─► decide 1–5 ─► head looked through ─► body held and looked through ─► decide 6 ─┬─► forward
-//!              │                                          ▲                             ├─► refuse
-//!              └─► refuse (nothing is read)               └────── taken out ◄───────────┘
+//! head ─► decide 1–5 ─► head scanned ─► body buffered and scanned ─► decide 6 ─┬─► forward
+//!              │                                  ▲                           ├─► deny
+//!              └─► deny (body unread)             └─────── redact ◄───────────┘
 //! ```
-//! What is refused anyway costs nothing: no body is read for it. A body leaves only after its verdict.
+//! A denial by the head costs nothing: the body stays unread. A body is sent only after its verdict.
 
 use std::sync::Arc;
 
@@ -21,37 +21,37 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use hyper::body::Body as _;
 
-use super::approval::{self, Key};
+use super::approval::{self, ApprovalKey};
 use super::body::{self, Body};
-use super::buffered_body::{BufferedBody, HoldError};
-use super::credentials::Exchange;
+use super::buffered_body::{BufferError, BufferedBody};
+use super::credentials::CredentialRewrite;
 use super::facts;
 use super::request_body::RequestBody;
 use crate::egress::Egress;
-use crate::inspect::head::{Head, Leaving};
-use crate::inspect::{Seen, described, rewritten};
+use crate::inspect::head::{Head, OutgoingHead};
+use crate::inspect::{BodyFindings, describe, rewritten};
 use crate::listener::ConnectionContext;
 use crate::live;
-use crate::report::record::Asked;
+use crate::report::record::RequestInfo;
 use crate::upstream::Target;
 
-/// What was allowed, in the form in which it leaves.
+/// An allowed request, in the form in which it is sent.
 pub(super) struct Permit {
-    pub(super) asked: Asked,
+    pub(super) info: RequestInfo,
     pub(super) target: Target,
     /// Canonical, as decided on, without credentials.
     path: String,
     query: Option<String>,
-    /// Keys of what was taken out of the query.
+    /// Keys of what was stripped from the query.
     pub(super) stripped_keys: Vec<String>,
-    pub(super) exchange: Exchange,
-    /// Where the credential is bound that is injected.
+    pub(super) rewrite: CredentialRewrite,
+    /// The binding of the injected credential.
     pub(super) credential: Option<Binding>,
     /// Whether the route has `matches`.
-    bounded: bool,
+    has_matches: bool,
     pub(super) websocket: bool,
     pub(super) dlp: Dlp,
-    /// Whether the route is a provider's own.
+    /// Whether the route is a provider route.
     pub(super) provider: bool,
 }
 
@@ -64,133 +64,139 @@ impl Permit {
     }
 }
 
-/// A request that is answered by the proxy, and what it was.
-pub(super) type Refused = Box<(Asked, Refusal)>;
+/// A denied request and its denial.
+pub(super) type DeniedRequest = Box<(RequestInfo, Refusal)>;
 
-/// The body of a request that may leave.
+/// The body of a request that may be sent.
 pub(super) enum OutboundBody {
-    /// Nobody wants it looked at, or there is none.
-    RequestBody(RequestBody),
-    /// It was looked at.
-    BufferedBody(Box<BufferedBody>),
-    /// It was rewritten.
-    Whole(Vec<u8>),
+    /// The route scans no bodies, or there is none.
+    Unscanned(RequestBody),
+    /// Scanned.
+    Buffered(Box<BufferedBody>),
+    /// Redacted.
+    Redacted(Vec<u8>),
 }
 
 impl OutboundBody {
-    /// As it is sent.
-    pub(super) fn under(self, exchange: Exchange) -> Body {
+    /// The body to send upstream.
+    pub(super) fn into_body(self, rewrite: CredentialRewrite) -> Body {
         match self {
-            Self::RequestBody(body) => body.under(exchange),
-            Self::BufferedBody(held) => held.under(exchange),
-            Self::Whole(text) => body::full(text),
+            Self::Unscanned(body) => body.into_body(rewrite),
+            Self::Buffered(buffered) => buffered.into_body(rewrite),
+            Self::Redacted(text) => body::full(text),
         }
     }
 }
 
-/// What is known while a request is judged.
-pub(super) struct Judging<'r> {
+/// The context in which a request is evaluated.
+pub(super) struct Evaluation<'r> {
     pub(super) egress: &'r Arc<Egress>,
-    /// The routes, for the whole of the request.
+    /// The routes that decide the whole request.
     pub(super) table: &'r RouteTable,
-    pub(super) way: &'r ConnectionContext,
+    pub(super) connection: &'r ConnectionContext,
 }
 
-impl Judging<'_> {
-    /// Judges a request; `parts` are changed where something is taken out.
-    pub(super) async fn judge(
+impl Evaluation<'_> {
+    /// Evaluates a request; redacts `parts` where the route asks for it.
+    pub(super) async fn evaluate(
         &self,
         parts: &mut Parts,
         body: RequestBody,
-    ) -> Result<(Permit, OutboundBody), Refused> {
-        let permit = self.decided(parts, &Findings::none())?;
-        let (head, in_head) = look_at_head(self.egress, &permit, parts);
-        self.egress.count_in_head(&head, &in_head, &permit.asked.host);
-        self.spare_the_body(&permit, parts, &head, &in_head)?;
+    ) -> Result<(Permit, OutboundBody), DeniedRequest> {
+        let permit = self.decide_request(parts, &Findings::none())?;
+        let (head, in_head) = scan_head(self.egress, &permit, parts);
+        self.egress.count_in_head(&head, &in_head, &permit.info.host);
+        self.check_head(&permit, parts, &head, &in_head)?;
         let Some(scanner) = self.egress.inspector.outbound(&permit.dlp).filter(|_| !body.is_end_stream())
         else {
-            self.merges_nothing(&permit, parts, None).await?;
-            let found = Found { head, in_head, held: None, in_body: Seen::default() };
-            return self.weighed(permit, parts, found, Some(body)).await;
+            self.check_quick_actions(&permit, parts, None).await?;
+            let found = RequestFindings { head, in_head, buffered: None, in_body: BodyFindings::default() };
+            return self.decide_findings(permit, parts, found, Some(body)).await;
         };
-        let held = BufferedBody::read(&self.egress.spools, scanner, &parts.headers, body).await;
-        let (held, in_body) = held.map_err(|error| unheld(&permit, &error))?;
-        self.egress.count_in_body(&held, &in_body, &permit.asked.host).await;
-        self.form_agrees(&permit, parts, &held).await?;
-        self.merges_nothing(&permit, parts, Some(&held)).await?;
-        let found = Found { head, in_head, held: Some(held), in_body };
-        self.weighed(permit, parts, found, None).await
+        let buffered = BufferedBody::read(&self.egress.spools, scanner, &parts.headers, body).await;
+        let (buffered, in_body) = buffered.map_err(|error| buffer_denial(&permit, &error))?;
+        self.egress.count_in_body(&buffered, &in_body, &permit.info.host).await;
+        self.check_form_method(&permit, parts, &buffered).await?;
+        self.check_quick_actions(&permit, parts, Some(&buffered)).await?;
+        let found = RequestFindings { head, in_head, buffered: Some(buffered), in_body };
+        self.decide_findings(permit, parts, found, None).await
     }
 
-    /// The refusal of any request, while the bottle is locked.
-    pub(super) fn locked_out(&self, parts: &Parts) -> Option<Refused> {
+    /// The denial of any request, while the bottle is locked.
+    pub(super) fn locked_out(&self, parts: &Parts) -> Option<DeniedRequest> {
         if !self.egress.lockout.is_locked() {
             return None;
         }
-        let asked = match self.decided(parts, &Findings::none()) {
-            Ok(permit) => permit.asked,
-            Err(refused) => refused.0,
+        let info = match self.decide_request(parts, &Findings::none()) {
+            Ok(permit) => permit.info,
+            Err(denied) => denied.0,
         };
-        let refusal = self.egress.locked_out(&asked.host)?;
-        Some(Box::new((asked, refusal)))
+        let refusal = self.egress.locked_out(&info.host)?;
+        Some(Box::new((info, refusal)))
     }
 
-    /// Refuses a text by which GitLab changes a gated repository, and one that is too long to be read for that. A body
-    /// that nobody wants looked at is not read.
-    async fn merges_nothing(
+    /// Denies a text with a GitLab quick action that changes a gated repository, and a text too long to be checked. A
+    /// body that the route does not scan stays unread.
+    async fn check_quick_actions(
         &self,
         permit: &Permit,
         parts: &Parts,
-        held: Option<&BufferedBody>,
-    ) -> Result<(), Refused> {
-        let host = &permit.asked.host;
+        buffered: Option<&BufferedBody>,
+    ) -> Result<(), DeniedRequest> {
+        let host = &permit.info.host;
         let is_gitlabs = permit.path.to_ascii_lowercase().contains("/projects/");
         if !self.table.is_forge(host) || !is_gitlabs || ["GET", "HEAD"].contains(&parts.method.as_str()) {
             return Ok(());
         }
-        let text = match held {
-            Some(held) => held.text().await,
+        let text = match buffered {
+            Some(buffered) => buffered.text().await,
             None => Some(Vec::new()),
         };
         let word = match text {
             Some(text) => quick_action(permit.query.as_deref(), &text),
             None => Some("merge"),
         };
-        word.map_or(Ok(()), |word| Err(self.refused(parts, Refusal::quick_action(host, word))))
+        word.map_or(Ok(()), |word| Err(self.denial(parts, Refusal::quick_action(host, word))))
     }
 
-    /// Refuses a form that says of its request what its route would refuse: some servers take the method from there.
-    async fn form_agrees(&self, permit: &Permit, parts: &Parts, held: &BufferedBody) -> Result<(), Refused> {
+    /// Denies a form that overrides the method to one that the route denies: some servers read the method from the
+    /// form.
+    async fn check_form_method(
+        &self,
+        permit: &Permit,
+        parts: &Parts,
+        buffered: &BufferedBody,
+    ) -> Result<(), DeniedRequest> {
         let kind = parts.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let is_form = ["form", "json"].iter().any(|word| kind.to_ascii_lowercase().contains(word));
-        // A provider's own routes lead to models, whose long conversations need no second reading.
-        if !permit.bounded || permit.provider || !is_form {
+        // Provider routes lead to models, whose long conversations need no second pass.
+        if !permit.has_matches || permit.provider || !is_form {
             return Ok(());
         }
-        let Some(text) = held.text().await else { return Ok(()) };
+        let Some(text) = buffered.text().await else { return Ok(()) };
         for word in form_methods(kind, &text) {
-            // Judged as the header that says the same.
+            // Decided like the header of the same meaning.
             let Ok(value) = HeaderValue::try_from(word) else { continue };
             let mut headers = parts.headers.clone();
             headers.append("x-http-method-override", value);
-            let facts = RequestFacts { headers: &headers, ..facts::of(self.way, parts) };
+            let facts = RequestFacts { headers: &headers, ..facts::collect(self.connection, parts) };
             let loaded = |slot: &str| self.egress.vault.holds(slot);
             if let Verdict::Deny(refusal) = decide(self.table, &facts, &loaded, &Findings::none()) {
-                return Err(self.refused(parts, refusal));
+                return Err(self.denial(parts, refusal));
             }
         }
         Ok(())
     }
 
-    /// Stages 1 to 6 by what was found so far.
-    fn decided(&self, parts: &Parts, findings: &Findings) -> Result<Permit, Refused> {
-        let facts = facts::of(self.way, parts);
+    /// Stages 1 to 6 with the findings so far.
+    fn decide_request(&self, parts: &Parts, findings: &Findings) -> Result<Permit, DeniedRequest> {
+        let facts = facts::collect(self.connection, parts);
         match self.verdict(&facts, findings) {
             Verdict::Allow(allowed) => self.permit(parts, &allowed, facts.method, facts.websocket),
-            Verdict::Deny(refusal) => Err(self.refused(parts, refusal)),
-            // Neither comes of a decision without findings, nor after a redaction.
+            Verdict::Deny(refusal) => Err(self.denial(parts, refusal)),
+            // A decision without findings, or after a redaction, returns neither.
             Verdict::Redact(allowed) | Verdict::Ask(allowed) => {
-                Err(self.refused(parts, Refusal::unasked(&allowed.host, "")))
+                Err(self.denial(parts, Refusal::unasked(&allowed.host, "")))
             }
         }
     }
@@ -199,9 +205,12 @@ impl Judging<'_> {
         decide(self.table, facts, &|slot| self.egress.vault.holds(slot), findings)
     }
 
-    fn refused(&self, parts: &Parts, refusal: Refusal) -> Refused {
+    fn denial(&self, parts: &Parts, refusal: Refusal) -> DeniedRequest {
         let (method, path) = (parts.method.as_str(), parts.uri.path());
-        Box::new((Asked::of_refused(&refusal, self.way.port_of(&parts.uri), method, path), refusal))
+        Box::new((
+            RequestInfo::for_denied(&refusal, self.connection.port_of(&parts.uri), method, path),
+            refusal,
+        ))
     }
 
     fn permit(
@@ -210,249 +219,272 @@ impl Judging<'_> {
         allowed: &Allowed<'_, '_>,
         method: &str,
         websocket: bool,
-    ) -> Result<Permit, Refused> {
+    ) -> Result<Permit, DeniedRequest> {
         let Allowed { route, host, port, target, .. } = allowed;
         let route: &Route = route;
-        // The decision asked whether the slot is loaded; this asks whether it is bound to this very place.
-        let exchange = Exchange::of(route, &self.egress.vault)
-            .ok_or_else(|| self.refused(parts, Refusal::later(Reason::CredentialMissing, host, "")))?;
+        // The decision checked that the slot is loaded; this checks that it is bound to this very destination.
+        let rewrite = CredentialRewrite::for_route(route, &self.egress.vault)
+            .ok_or_else(|| self.denial(parts, Refusal::later(Reason::CredentialMissing, host, "")))?;
         let tls = *port != HTTP_PORT;
         let path = target.path.text.clone().into_owned();
         Ok(Permit {
-            asked: Asked {
+            info: RequestInfo {
                 host: host.clone().into_owned(),
                 port: *port,
                 method: method.to_owned(),
                 path: path.clone(),
             },
             target: live::target(route, host, *port, tls),
-            query: target.query.as_deref().map(|query| exchange.query(query)),
-            stripped_keys: exchange.stripped_keys(target.query.as_deref().unwrap_or_default()),
+            query: target.query.as_deref().map(|query| rewrite.query(query)),
+            stripped_keys: rewrite.stripped_keys(target.query.as_deref().unwrap_or_default()),
             path,
-            exchange,
+            rewrite,
             credential: binding(route),
-            bounded: !route.matches.is_empty(),
+            has_matches: !route.matches.is_empty(),
             websocket,
             dlp: route.dlp.clone(),
             provider: route.provider,
         })
     }
 
-    /// Refuses what the head alone makes impossible, before its body is read.
-    fn spare_the_body(
+    /// Denies a request by the findings in its head alone, before its body is read.
+    fn check_head(
         &self,
         permit: &Permit,
         parts: &Parts,
         head: &Head,
         in_head: &[Finding],
-    ) -> Result<(), Refused> {
-        let weighed = self.egress.inspector.weighed(in_head.iter());
-        if weighed.is_empty() {
+    ) -> Result<(), DeniedRequest> {
+        let blocking = self.egress.inspector.policy_findings(in_head.iter());
+        if blocking.is_empty() {
             return Ok(());
         }
-        let words = words(head, in_head, &Seen::default(), &parts.headers);
-        let facts = facts::of(self.way, parts);
-        match self.verdict(&facts, &Findings::new(weighed).described(words)) {
-            Verdict::Deny(refusal) => Err(told(permit, head, in_head, refusal, &parts.headers)),
+        let words = describe_findings(head, in_head, &BodyFindings::default(), &parts.headers);
+        let facts = facts::collect(self.connection, parts);
+        match self.verdict(&facts, &Findings::new(blocking).described(words)) {
+            Verdict::Deny(refusal) => Err(redacted_denial(permit, head, in_head, refusal, &parts.headers)),
             _ => Ok(()),
         }
     }
 
     /// Stage 6.
-    async fn weighed(
+    async fn decide_findings(
         &self,
         permit: Permit,
         parts: &mut Parts,
-        found: Found,
-        unread: Option<RequestBody>,
-    ) -> Result<(Permit, OutboundBody), Refused> {
-        let Found { head, in_head, held, in_body } = found;
-        let weighed = self.egress.inspector.weighed(in_head.iter().chain(in_body.all()));
-        let words = words(&head, &in_head, &in_body, &parts.headers);
-        if weighed.is_empty() {
-            let cargo = cargo(held, unread);
-            return Ok((permit, cargo));
+        found: RequestFindings,
+        unscanned: Option<RequestBody>,
+    ) -> Result<(Permit, OutboundBody), DeniedRequest> {
+        let RequestFindings { head, in_head, buffered, in_body } = found;
+        let blocking = self.egress.inspector.policy_findings(in_head.iter().chain(in_body.all()));
+        let words = describe_findings(&head, &in_head, &in_body, &parts.headers);
+        if blocking.is_empty() {
+            let body = outbound_body(buffered, unscanned);
+            return Ok((permit, body));
         }
-        let facts = facts::of(self.way, parts);
-        let findings = Findings::new(weighed).described(words.clone());
+        let facts = facts::collect(self.connection, parts);
+        let findings = Findings::new(blocking).described(words.clone());
         match self.verdict(&facts, &findings) {
-            Verdict::Allow(_) => Ok((permit, cargo(held, unread))),
-            Verdict::Deny(refusal) => Err(told(&permit, &head, &in_head, refusal, &parts.headers)),
+            Verdict::Allow(_) => Ok((permit, outbound_body(buffered, unscanned))),
+            Verdict::Deny(refusal) => Err(redacted_denial(&permit, &head, &in_head, refusal, &parts.headers)),
             Verdict::Ask(_) => {
-                let found = Found { head, in_head, held, in_body };
-                self.asked(&permit, parts, &found, &words).await?;
-                // By the rules that hold now: a user may have taken their time.
-                let permit = self.decided(parts, &Findings::none())?;
-                Ok((permit, cargo(found.held, unread)))
+                let found = RequestFindings { head, in_head, buffered, in_body };
+                self.ask_user(&permit, parts, &found, &words).await?;
+                // By the current rules: the user may have taken a while.
+                let permit = self.decide_request(parts, &Findings::none())?;
+                Ok((permit, outbound_body(found.buffered, unscanned)))
             }
             Verdict::Redact(_) => {
-                let found = Found { head, in_head, held, in_body };
-                let redacted = self.redacted(permit, parts, found, unread).await?;
-                self.egress.reporter.noticed(&redacted.0.asked, "redacted", &words);
+                let found = RequestFindings { head, in_head, buffered, in_body };
+                let redacted = self.redact(permit, parts, found, unscanned).await?;
+                self.egress.reporter.report_finding(&redacted.0.info, "redacted", &words);
                 Ok(redacted)
             }
         }
     }
 
-    /// Asks a user about all that was found.
-    async fn asked(&self, permit: &Permit, parts: &Parts, found: &Found, words: &str) -> Result<(), Refused> {
-        let Found { head, in_head, .. } = found;
-        let refused = |refusal| told(permit, head, in_head, refusal, &parts.headers);
-        let Some(keys) = keys(permit, found).await else {
-            let words = format!("{words}, where nobody can say which it is");
-            return Err(refused(Refusal::unasked(&permit.asked.host, &words)));
+    /// Asks the user to approve all findings.
+    async fn ask_user(
+        &self,
+        permit: &Permit,
+        parts: &Parts,
+        found: &RequestFindings,
+        words: &str,
+    ) -> Result<(), DeniedRequest> {
+        let RequestFindings { head, in_head, .. } = found;
+        let denied = |refusal| redacted_denial(permit, head, in_head, refusal, &parts.headers);
+        let Some(keys) = approval_keys(permit, found).await else {
+            let words = format!("{words}, which cannot be identified for an approval");
+            return Err(denied(Refusal::unasked(&permit.info.host, &words)));
         };
-        let all = |name: &HeaderName| leaves(permit, name);
-        let made = head.without(in_head, &leaving(permit, &parts.headers, &all));
-        let shown = Asked { path: made.path, method: made.method, ..permit.asked.clone() };
-        approval::ask(self.egress, &shown, keys, words).await.map_err(refused)
+        let sent = |name: &HeaderName| is_sent(permit, name);
+        let redacted = head.redact(in_head, &outgoing_head(permit, &parts.headers, &sent));
+        let shown = RequestInfo { path: redacted.path, method: redacted.method, ..permit.info.clone() };
+        approval::ask(self.egress, &shown, keys, words).await.map_err(denied)
     }
 
-    /// Takes out what was found and decides again; what is left then is refused.
-    async fn redacted(
+    /// Redacts the findings and decides again; remaining findings deny the request.
+    async fn redact(
         &self,
         permit: Permit,
         parts: &mut Parts,
-        found: Found,
-        unread: Option<RequestBody>,
-    ) -> Result<(Permit, OutboundBody), Refused> {
-        take_out_of_head(&permit, parts, &found);
-        let mut cargo = cargo(found.held, unread);
+        found: RequestFindings,
+        unscanned: Option<RequestBody>,
+    ) -> Result<(Permit, OutboundBody), DeniedRequest> {
+        redact_head(&permit, parts, &found);
+        let mut body = outbound_body(found.buffered, unscanned);
         let mut left = Vec::new();
         if found.in_body.blocks() {
-            match self.without(&permit, &parts.headers, cargo).await {
+            match self.redact_body(&permit, &parts.headers, body).await {
                 Some(text) => {
-                    say_whole(&mut parts.headers, text.len());
-                    cargo = OutboundBody::Whole(text);
+                    set_plain_length(&mut parts.headers, text.len());
+                    body = OutboundBody::Redacted(text);
                 }
                 None => {
-                    left = self.egress.inspector.weighed(found.in_body.all());
-                    cargo = OutboundBody::Whole(Vec::new());
+                    left = self.egress.inspector.policy_findings(found.in_body.all());
+                    body = OutboundBody::Redacted(Vec::new());
                 }
             }
         }
-        let again = self.decided(parts, &Findings::none())?;
-        let (head, in_head) = look_at_head(self.egress, &again, parts);
-        self.egress.count_in_head(&head, &in_head, &again.asked.host);
-        left.extend(self.egress.inspector.weighed(in_head.iter()));
-        let in_body = if left.is_empty() { Seen::default() } else { found.in_body };
-        let words = words(&head, &in_head, &in_body, &parts.headers);
+        let redecided = self.decide_request(parts, &Findings::none())?;
+        let (head, in_head) = scan_head(self.egress, &redecided, parts);
+        self.egress.count_in_head(&head, &in_head, &redecided.info.host);
+        left.extend(self.egress.inspector.policy_findings(in_head.iter()));
+        let in_body = if left.is_empty() { BodyFindings::default() } else { found.in_body };
+        let words = describe_findings(&head, &in_head, &in_body, &parts.headers);
         let permit = self
-            .decided(parts, &Findings::after_redaction(left).described(words))
-            .map_err(|refused| told(&again, &head, &in_head, refused.1, &parts.headers))?;
-        Ok((permit, cargo))
+            .decide_request(parts, &Findings::after_redaction(left).described(words))
+            .map_err(|denied| redacted_denial(&redecided, &head, &in_head, denied.1, &parts.headers))?;
+        Ok((permit, body))
     }
 
-    /// The body without what was found; none when that cannot be done.
-    async fn without(&self, permit: &Permit, headers: &HeaderMap, cargo: OutboundBody) -> Option<Vec<u8>> {
-        let OutboundBody::BufferedBody(held) = cargo else { return None };
+    /// The body without the findings; `None` when it cannot be redacted.
+    async fn redact_body(&self, permit: &Permit, headers: &HeaderMap, body: OutboundBody) -> Option<Vec<u8>> {
+        let OutboundBody::Buffered(buffered) = body else { return None };
         let scanner = self.egress.inspector.outbound(&permit.dlp)?;
-        let text = held.whole().await?;
-        rewritten(scanner, &text, held.codings(), headers).ok().flatten()
+        let text = buffered.whole().await?;
+        rewritten(scanner, &text, buffered.codings(), headers).ok().flatten()
     }
 }
 
-/// Everything that was found in a request.
-struct Found {
+/// The findings in a request.
+struct RequestFindings {
     head: Head,
     in_head: Vec<Finding>,
-    held: Option<BufferedBody>,
-    in_body: Seen,
+    buffered: Option<BufferedBody>,
+    in_body: BodyFindings,
 }
 
-/// What a user would have to allow; none when a part of it cannot be told from others like it.
-async fn keys(permit: &Permit, found: &Found) -> Option<Vec<Key>> {
+/// The approvals that the request needs; `None` when a finding cannot be identified.
+async fn approval_keys(permit: &Permit, found: &RequestFindings) -> Option<Vec<ApprovalKey>> {
     let blocks = |finding: &&Finding| finding.severity == Severity::Block;
     if found.in_body.packed.iter().any(|finding| blocks(&finding)) {
         return None;
     }
-    let host = &permit.asked.host;
+    let host = &permit.info.host;
     let in_head = found.in_head.iter().filter(blocks);
-    let mut keys: Vec<Key> =
-        in_head.map(|finding| Key::of(finding, found.head.said(finding), host)).collect();
+    let mut keys: Vec<ApprovalKey> =
+        in_head.map(|finding| ApprovalKey::new(finding, found.head.matched_text(finding), host)).collect();
     let in_body: Vec<&Finding> = found.in_body.plain.iter().filter(blocks).collect();
     if !in_body.is_empty() {
-        let text = found.held.as_ref()?.text().await?;
+        let text = found.buffered.as_ref()?.text().await?;
         let value = |finding: &Finding| &text[finding.span.within(text.len())];
-        keys.extend(in_body.iter().map(|finding| Key::of(finding, value(finding), host)));
+        keys.extend(in_body.iter().map(|finding| ApprovalKey::new(finding, value(finding), host)));
     }
     Some(keys)
 }
 
-fn cargo(held: Option<BufferedBody>, unread: Option<RequestBody>) -> OutboundBody {
-    match (held, unread) {
-        (Some(held), _) => OutboundBody::BufferedBody(Box::new(held)),
-        (None, Some(unread)) => OutboundBody::RequestBody(unread),
-        (None, None) => OutboundBody::Whole(Vec::new()),
+fn outbound_body(buffered: Option<BufferedBody>, unscanned: Option<RequestBody>) -> OutboundBody {
+    match (buffered, unscanned) {
+        (Some(buffered), _) => OutboundBody::Buffered(Box::new(buffered)),
+        (None, Some(unscanned)) => OutboundBody::Unscanned(unscanned),
+        (None, None) => OutboundBody::Redacted(Vec::new()),
     }
 }
 
-fn look_at_head(egress: &Egress, permit: &Permit, parts: &Parts) -> (Head, Vec<Finding>) {
-    let all = |name: &HeaderName| leaves(permit, name);
-    let head = Head::with_method(parts.method.as_str(), &leaving(permit, &parts.headers, &all));
-    let found = head.look(egress.inspector.outbound(&permit.dlp));
+fn scan_head(egress: &Egress, permit: &Permit, parts: &Parts) -> (Head, Vec<Finding>) {
+    let sent = |name: &HeaderName| is_sent(permit, name);
+    let head = Head::with_method(parts.method.as_str(), &outgoing_head(permit, &parts.headers, &sent));
+    let found = head.scan(egress.inspector.outbound(&permit.dlp));
     (head, found)
 }
 
-fn leaving<'l>(
+fn outgoing_head<'l>(
     permit: &'l Permit,
     headers: &'l HeaderMap,
-    leaves: &'l dyn Fn(&HeaderName) -> bool,
-) -> Leaving<'l> {
-    Leaving { host: &permit.asked.host, path: &permit.path, query: permit.query.as_deref(), headers, leaves }
+    is_sent: &'l dyn Fn(&HeaderName) -> bool,
+) -> OutgoingHead<'l> {
+    OutgoingHead {
+        host: &permit.info.host,
+        path: &permit.path,
+        query: permit.query.as_deref(),
+        headers,
+        is_sent,
+    }
 }
 
-/// Whether a header is sent as the agent wrote it. `Host` is written from what was decided on.
-fn leaves(permit: &Permit, name: &HeaderName) -> bool {
-    name != HOST && permit.exchange.lets(name)
+/// Whether a header is sent as the agent wrote it. `Host` is rewritten from the decided host.
+fn is_sent(permit: &Permit, name: &HeaderName) -> bool {
+    name != HOST && permit.rewrite.forwards(name)
 }
 
-fn take_out_of_head(permit: &Permit, parts: &mut Parts, found: &Found) {
+fn redact_head(permit: &Permit, parts: &mut Parts, found: &RequestFindings) {
     if found.in_head.is_empty() {
         return;
     }
-    let all = |name: &HeaderName| leaves(permit, name);
-    let made = found.head.without(&found.in_head, &leaving(permit, &parts.headers, &all));
-    let target = match &made.query {
-        Some(query) => format!("{}?{query}", made.path),
-        None => made.path,
+    let sent = |name: &HeaderName| is_sent(permit, name);
+    let redacted = found.head.redact(&found.in_head, &outgoing_head(permit, &parts.headers, &sent));
+    let target = match &redacted.query {
+        Some(query) => format!("{}?{query}", redacted.path),
+        None => redacted.path,
     };
     let mut uri = parts.uri.clone().into_parts();
-    // What cannot be read again stays as it was, is found again, and refused.
+    // A target that no longer parses stays unchanged, is found again, and denied.
     if let Ok(target) = target.parse() {
         uri.path_and_query = Some(target);
         if let Ok(uri) = http::Uri::from_parts(uri) {
             parts.uri = uri;
         }
     }
-    parts.headers = made.headers;
+    parts.headers = redacted.headers;
 }
 
-/// What was found and where, for a user.
-fn words(head: &Head, in_head: &[Finding], in_body: &Seen, headers: &HeaderMap) -> String {
+/// Describes the findings and their locations, for a user.
+fn describe_findings(
+    head: &Head,
+    in_head: &[Finding],
+    in_body: &BodyFindings,
+    headers: &HeaderMap,
+) -> String {
     let in_head: Vec<(&Finding, String)> =
-        in_head.iter().map(|finding| (finding, head.place(finding, headers))).collect();
-    let in_head = in_head.iter().map(|(finding, place)| (*finding, place.as_str()));
+        in_head.iter().map(|finding| (finding, head.location(finding, headers))).collect();
+    let in_head = in_head.iter().map(|(finding, location)| (*finding, location.as_str()));
     let plain = in_body.plain.iter().map(|finding| (finding, "the body"));
     let packed = in_body.packed.iter().map(|finding| (finding, "a file in the body"));
-    described(in_head.chain(plain).chain(packed))
+    describe(in_head.chain(plain).chain(packed))
 }
 
-/// A refusal whose path and method may hold what was found: it is told without it.
-fn told(permit: &Permit, head: &Head, in_head: &[Finding], refusal: Refusal, headers: &HeaderMap) -> Refused {
-    let all = |name: &HeaderName| leaves(permit, name);
-    let made = head.without(in_head, &leaving(permit, headers, &all));
-    Box::new((Asked { path: made.path, method: made.method, ..permit.asked.clone() }, refusal))
+/// A denial whose reported path and method are redacted.
+fn redacted_denial(
+    permit: &Permit,
+    head: &Head,
+    in_head: &[Finding],
+    refusal: Refusal,
+    headers: &HeaderMap,
+) -> DeniedRequest {
+    let sent = |name: &HeaderName| is_sent(permit, name);
+    let redacted = head.redact(in_head, &outgoing_head(permit, headers, &sent));
+    Box::new((RequestInfo { path: redacted.path, method: redacted.method, ..permit.info.clone() }, refusal))
 }
 
-fn unheld(permit: &Permit, error: &HoldError) -> Refused {
-    let host = &permit.asked.host;
+fn buffer_denial(permit: &Permit, error: &BufferError) -> DeniedRequest {
+    let host = &permit.info.host;
     let refusal = Refusal::later(error.reason(), host, &error.to_string());
-    Box::new((permit.asked.clone(), refusal))
+    Box::new((permit.info.clone(), refusal))
 }
 
-/// The headers of a body that was rewritten: it is plain now, and so long.
-fn say_whole(headers: &mut HeaderMap, length: usize) {
+/// Sets the headers of a rewritten body: no content coding, and its new length.
+fn set_plain_length(headers: &mut HeaderMap, length: usize) {
     headers.remove(CONTENT_ENCODING);
     headers.remove(TRANSFER_ENCODING);
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));

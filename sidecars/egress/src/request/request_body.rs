@@ -1,4 +1,4 @@
-//! The body of a request, as the bottle sends it.
+//! The request body as the bottle sends it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,32 +9,33 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::time::timeout;
 
-use super::body::{Body, BodyError, Patient};
-use super::credentials::Exchange;
+use super::body::{Body, BodyError, IdleTimeout};
+use super::credentials::CredentialRewrite;
 use crate::bounds;
 
-/// A body that nobody has begun to read.
+/// An unread request body.
 ///
-/// Given up, it is still read for a while ([`drain`]): a client that is busy sending does not read, and
-/// closing on it would take the answer away with the connection.
+/// A dropped body is still read for a while ([`drain`]): a client that is sending does not read, and closing the
+/// connection would lose the response.
 pub(super) struct RequestBody {
-    body: Option<Patient<Incoming>>,
-    exchange: Option<Exchange>,
+    body: Option<IdleTimeout<Incoming>>,
+    rewrite: Option<CredentialRewrite>,
     drains: bool,
 }
 
 impl RequestBody {
     /// The body of the request with these headers.
     pub(super) fn new(body: Incoming, version: Version, headers: &HeaderMap) -> Self {
-        // Who waits for 100 sends nothing unless it is read; HTTP/2 resets one stream, no connection.
+        // A client that waits for 100 sends nothing until the body is read; HTTP/2 resets one stream, not the
+        // connection.
         let drains = version < Version::HTTP_2 && !headers.contains_key(header::EXPECT);
-        let body = Some(Patient::new(body, bounds::REQUEST_BODY_IDLE));
-        Self { body, exchange: None, drains }
+        let body = Some(IdleTimeout::new(body, bounds::REQUEST_BODY_IDLE));
+        Self { body, rewrite: None, drains }
     }
 
-    /// The same for upstream: its trailers are held to the same rules as the headers.
-    pub(super) fn under(mut self, exchange: Exchange) -> Body {
-        self.exchange = Some(exchange);
+    /// The body to send upstream; its trailers are stripped like the headers.
+    pub(super) fn into_body(mut self, rewrite: CredentialRewrite) -> Body {
+        self.rewrite = Some(rewrite);
         self.boxed_unsync()
     }
 }
@@ -51,8 +52,8 @@ impl HttpBody for RequestBody {
         let mut frame = ready!(Pin::new(body).poll_frame(cx));
         match &mut frame {
             Some(Ok(frame)) => {
-                if let (Some(trailers), Some(exchange)) = (frame.trailers_mut(), &self.exchange) {
-                    exchange.trailers(trailers);
+                if let (Some(trailers), Some(rewrite)) = (frame.trailers_mut(), &self.rewrite) {
+                    rewrite.trailers(trailers);
                 }
             }
             Some(Err(_)) | None => self.body = None,
@@ -77,13 +78,13 @@ impl Drop for RequestBody {
     }
 }
 
-/// Reads and forgets up to [`bounds::DRAIN_BYTES`].
-async fn drain(mut body: Patient<Incoming>) {
-    let mut left = bounds::DRAIN_BYTES;
+/// Reads and discards up to [`bounds::DRAIN_BYTES`].
+async fn drain(mut body: IdleTimeout<Incoming>) {
+    let mut remaining = bounds::DRAIN_BYTES;
     while let Some(Ok(frame)) = body.frame().await {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
-        match left.checked_sub(bytes) {
-            Some(less) => left = less,
+        match remaining.checked_sub(bytes) {
+            Some(less) => remaining = less,
             None => return,
         }
     }

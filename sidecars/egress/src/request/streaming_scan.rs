@@ -1,15 +1,15 @@
-//! An answer that is scanned as it streams.
+//! Scans a response as it streams.
 //!
 //! ```text
-//! upstream ─► pieces ─► text (decoded) ─► scan ─► release ─► bottle
+//! upstream ─► chunks ─► text (decoded) ─► scan ─► release ─► bottle
 //!                                                    │
-//!                   whole lines at once; the rest after HOLD, or when two TAILs have come
+//!                whole lines at once; the rest after MAX_DELAY, or when two TAILs are withheld
 //! ```
-//! When a byte is released depends on line ends, lengths and time alone, never on what a scan made of it so far:
-//! otherwise the time at which it arrives would tell how much of a secret it is. What was released stays in view,
-//! so that a secret is found however it is cut. One that is whole before it is released is masked; one that is
-//! completed by what comes later ends the stream. Text is scanned when some of it is about to be released: an answer in
-//! single bytes costs a scan for each millisecond or line, not for each byte.
+//! The release time of a byte depends on line ends, lengths and time alone, never on a scan's state: otherwise the
+//! arrival time would reveal how much of a secret the byte completes. Released text stays in the scan window, so a
+//! secret is found however it is split. A secret that is complete before its release is masked; one that later text
+//! completes ends the stream. Text is scanned when some of it is about to be released: a response in single bytes
+//! costs a scan per millisecond or line, not per byte.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -25,193 +25,195 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
 use super::body::{Body, BodyError};
-use super::inbound::{is_echo, without_secrets};
+use super::inbound::{is_echo, redact_headers_for};
 use crate::inspect::{Coding, Decoding};
 use crate::report::Reporter;
-use crate::report::record::Asked;
+use crate::report::record::RequestInfo;
 
-/// Bytes of released text that stay in view; no phrase is longer.
-const VIEW: u64 = 2 << 10;
-/// Bytes behind the last line end that wait, while more comes.
+/// Bytes of released text in the scan window; no phrase is longer.
+const WINDOW: u64 = 2 << 10;
+/// Bytes behind the last line end that are withheld while more arrives.
 const TAIL: u64 = 2 << 10;
-/// How long they wait at most. The segments of an answer that was written at once arrive within it.
-const HOLD: Duration = Duration::from_millis(10);
-/// Pieces that come within this time are released together.
-const TOGETHER: Duration = Duration::from_millis(1);
-/// Coded bytes that may wait for their decoder: zstd's keeps a window of 8 MiB of text back.
-const MOST_WAITING: usize = 16 << 20;
-/// Bytes of text that are scanned at a time at most; one coded piece may decode to many thousand times its length.
-const SCANNED_AT_ONCE: u64 = 16 << 10;
-/// Findings that are reported for one answer.
-const NOTICES: usize = 16;
+/// The longest delay of a byte. The segments of a response that was written at once arrive within it.
+const MAX_DELAY: Duration = Duration::from_millis(10);
+/// Chunks that arrive within this time are released together.
+const COALESCE: Duration = Duration::from_millis(1);
+/// Encoded bytes that may wait for their decoder: zstd withholds a window of 8 MiB of text.
+const MAX_WITHHELD: usize = 16 << 20;
+/// Text bytes of one scan; one encoded chunk may decode to many thousand times its length.
+const SCAN_CHUNK: u64 = 16 << 10;
+/// Findings that are logged for one response.
+const MAX_REPORTED: usize = 16;
 
-/// What is wanted of an answer, and where findings are reported.
-pub(super) struct Judge {
-    pub(super) asked: Asked,
+/// The scanners of a response, and where findings are logged.
+pub(super) struct ScanContext {
+    pub(super) info: RequestInfo,
     pub(super) scanner: Arc<Scanner>,
-    /// Finds the credential of this exchange; none when nothing was injected, or nobody wants it found.
+    /// Finds the credential of this exchange; `None` when none was injected, or the route disables the search.
     pub(super) credential: Option<Arc<Scanner>>,
     pub(super) provider: bool,
     pub(super) reporter: Arc<Reporter>,
-    pub(super) noticed: usize,
+    pub(super) reported: usize,
 }
 
-impl Judge {
-    /// Reports findings that are no secrets.
-    pub(super) fn notice(&mut self, found: &[Finding]) {
+impl ScanContext {
+    /// Logs findings that are not secrets.
+    pub(super) fn report(&mut self, found: &[Finding]) {
         for finding in found.iter().filter(|finding| finding.secret.is_none()) {
-            self.noticed += 1;
-            if self.noticed <= NOTICES {
+            self.reported += 1;
+            if self.reported <= MAX_REPORTED {
                 let words = format!("{} in the answer", finding.preview);
-                self.reporter.noticed(&self.asked, "noticed", &words);
+                self.reporter.report_finding(&self.info, "noticed", &words);
             }
         }
     }
 
-    /// The first finding that denies the answer, other than a secret.
-    pub(super) fn stops<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
+    /// The first finding other than a secret that denies the response.
+    pub(super) fn denying<'f>(&self, found: &'f [Finding]) -> Option<&'f Finding> {
         let blocks = |finding: &&Finding| finding.severity == Severity::Block && finding.secret.is_none();
         found.iter().find(blocks).filter(|_| !self.provider)
     }
 
-    /// Whether there is something that a scan may keep from the bottle.
-    fn holds(&self) -> bool {
+    /// Whether a scan may withhold anything from the bottle.
+    fn may_withhold(&self) -> bool {
         self.credential.is_some() || !self.provider
     }
 
     fn cut(&self, preview: &str) -> BodyError {
         let words = format!("cut: {preview} in the answer");
-        self.reporter.noticed(&self.asked, "cut", &words);
-        "the answer was cut".into()
+        self.reporter.report_finding(&self.info, "cut", &words);
+        "the response was cut".into()
     }
 }
 
-/// The text of an answer as far as it is in view: the end of what was released, and what waits. Nothing can be masked in
-/// a coded body, so that of its text only what later scans look at is kept.
+/// The scan window over a response's text: the end of the released text, and the withheld text. An encoded body cannot
+/// be masked, so its window contains only the text that later scans need.
 struct Window {
-    judge: Judge,
+    context: ScanContext,
     coded: bool,
-    /// Place in the text of the first byte in view.
+    /// Offset in the text of the window's first byte.
     base: u64,
     /// As upstream sent it.
-    came: Vec<u8>,
-    /// As it is released: the same, with secrets masked. Empty where the body is coded.
-    goes: Vec<u8>,
-    /// Place behind the last line end.
+    received: Vec<u8>,
+    /// As it is released: the same with secrets masked. Empty for an encoded body.
+    output: Vec<u8>,
+    /// Offset behind the last line end.
     line: u64,
-    /// Place behind the last scanned byte.
+    /// Offset behind the last scanned byte.
     scanned: u64,
-    /// Place behind the last released byte.
+    /// Offset behind the last released byte.
     released: u64,
 }
 
 impl Window {
-    fn new(judge: Judge, coded: bool) -> Self {
-        let (came, goes) = (Vec::new(), Vec::new());
-        Self { judge, coded, base: 0, came, goes, line: 0, scanned: 0, released: 0 }
+    fn new(context: ScanContext, coded: bool) -> Self {
+        let (received, output) = (Vec::new(), Vec::new());
+        Self { context, coded, base: 0, received, output, line: 0, scanned: 0, released: 0 }
     }
 
-    /// Place behind all that came.
+    /// Offset behind the last received byte.
     fn end(&self) -> u64 {
-        self.base + self.came.len() as u64
+        self.base + self.received.len() as u64
     }
 
-    fn index(&self, place: u64) -> usize {
-        usize::try_from(place.saturating_sub(self.base)).map_or(self.came.len(), |at| at.min(self.came.len()))
+    fn index(&self, offset: u64) -> usize {
+        usize::try_from(offset.saturating_sub(self.base))
+            .map_or(self.received.len(), |at| at.min(self.received.len()))
     }
 
-    /// Takes the next text in.
+    /// Appends text.
     fn push(&mut self, text: &[u8]) -> Result<(), BodyError> {
         if let Some(at) = memchr::memrchr(b'\n', text) {
             self.line = self.end() + at as u64 + 1;
         }
-        self.came.extend_from_slice(text);
+        self.received.extend_from_slice(text);
         if !self.coded {
-            self.goes.extend_from_slice(text);
+            self.output.extend_from_slice(text);
         }
-        if self.end() - self.scanned < SCANNED_AT_ONCE {
+        if self.end() - self.scanned < SCAN_CHUNK {
             return Ok(());
         }
         self.scan()
     }
 
-    /// Scans what was not scanned yet, together with the end of what was.
+    /// Scans the new text, together with the end of the old.
     fn scan(&mut self) -> Result<(), BodyError> {
-        let from = self.index(self.scanned.saturating_sub(VIEW));
+        let from = self.index(self.scanned.saturating_sub(WINDOW));
         let seen = (self.index(self.scanned) - from) as u64;
-        let mut found = self.judge.scanner.scan(&self.came[from..]).findings;
+        let mut found = self.context.scanner.scan(&self.received[from..]).findings;
         found.retain(|finding| finding.span.end > seen);
         self.scanned = self.end();
-        self.judge.notice(&found);
-        if let Some(finding) = self.judge.stops(&found) {
-            return Err(self.judge.cut(&finding.preview));
+        self.context.report(&found);
+        if let Some(finding) = self.context.denying(&found) {
+            return Err(self.context.cut(&finding.preview));
         }
         found.retain(is_echo);
         for finding in &found {
-            let span = finding.span.within(self.came.len() - from);
+            let span = finding.span.within(self.received.len() - from);
             if self.coded || !self.mask(from + span.start..from + span.end) {
-                return Err(self.judge.cut(&finding.preview));
+                return Err(self.context.cut(&finding.preview));
             }
         }
         if !found.is_empty() {
             let words = "the route's credential in the answer";
-            self.judge.reporter.noticed(&self.judge.asked, "redacted", words);
+            self.context.reporter.report_finding(&self.context.info, "redacted", words);
         }
-        self.forget();
+        self.trim();
         Ok(())
     }
 
-    /// Masks what waits of a secret; false when some of the rest was released as it came.
+    /// Masks the withheld part of a secret; false when some of the rest was released unmasked.
     fn mask(&mut self, secret: Range<usize>) -> bool {
         let out = self.index(self.released).clamp(secret.start, secret.end);
-        let plain = |at: usize| self.came[at].is_ascii_alphanumeric() && self.came[at] == self.goes[at];
+        let plain =
+            |at: usize| self.received[at].is_ascii_alphanumeric() && self.received[at] == self.output[at];
         if (secret.start..out).any(plain) {
             return false;
         }
-        mask(&mut self.goes[out..secret.end]);
+        mask(&mut self.output[out..secret.end]);
         true
     }
 
-    /// Place before which everything is released: the last line end, or the tail when more than two of it wait.
+    /// The offset up to which text is released: the last line end, or all but one tail when two tails are withheld.
     fn line_end(&self) -> u64 {
-        if !self.judge.holds() {
+        if !self.context.may_withhold() {
             return self.end();
         }
         let line = self.line.max(self.released);
         if self.end() - line > 2 * TAIL { self.end() - TAIL } else { line }
     }
 
-    /// Everything before `place` that was not released yet, as it goes; nothing where the body is coded.
-    fn release(&mut self, place: u64) -> Result<Bytes, BodyError> {
-        if place > self.scanned && self.judge.holds() {
+    /// The unreleased text before `offset`, masked; empty for an encoded body.
+    fn release(&mut self, offset: u64) -> Result<Bytes, BodyError> {
+        if offset > self.scanned && self.context.may_withhold() {
             self.scan()?;
         }
-        let piece = match self.coded {
+        let chunk = match self.coded {
             true => Bytes::new(),
-            false => Bytes::copy_from_slice(&self.goes[self.index(self.released)..self.index(place)]),
+            false => Bytes::copy_from_slice(&self.output[self.index(self.released)..self.index(offset)]),
         };
-        self.released = self.released.max(place);
-        self.forget();
-        Ok(piece)
+        self.released = self.released.max(offset);
+        self.trim();
+        Ok(chunk)
     }
 
-    /// Drops what no later scan or release looks at.
-    fn forget(&mut self) {
+    /// Drops text that no later scan or release needs.
+    fn trim(&mut self) {
         let needed = if self.coded { self.scanned } else { self.scanned.min(self.released) };
-        let unneeded = self.index(needed.saturating_sub(VIEW));
-        self.came.drain(..unneeded);
-        self.goes.drain(..unneeded.min(self.goes.len()));
+        let unneeded = self.index(needed.saturating_sub(WINDOW));
+        self.received.drain(..unneeded);
+        self.output.drain(..unneeded.min(self.output.len()));
         self.base += unneeded as u64;
     }
 }
 
-/// Pieces of the body that came within [`TOGETHER`] and wait.
-struct Piece {
-    /// Place in the text behind all that it decodes to.
+/// Withheld chunks of the body that arrived within [`COALESCE`].
+struct Chunk {
+    /// Offset behind the decoded text of the chunk.
     end: u64,
-    /// When it is released at the latest.
+    /// The latest time of its release.
     due: Instant,
-    /// What goes out in its place where the body is coded: it itself.
+    /// The encoded bytes, for an encoded body.
     coded: BytesMut,
 }
 
@@ -219,49 +221,49 @@ struct Piece {
 pub(super) struct StreamingScan {
     window: Window,
     body: Option<Body>,
-    /// Read already.
+    /// A frame that was already read.
     next: Option<Result<Frame<Bytes>, BodyError>>,
     decoding: Option<Decoding>,
-    /// In the order in which they came, which is that of their places and times.
-    waiting: VecDeque<Piece>,
+    /// In order of arrival, which is the order of offsets and times.
+    queue: VecDeque<Chunk>,
     timer: Pin<Box<Sleep>>,
-    /// Passed on when everything before it was.
+    /// Forwarded after everything before it.
     last: Option<Result<Frame<Bytes>, BodyError>>,
 }
 
 impl StreamingScan {
-    /// Begins with what of the body was read already: `beginning`, and the frame behind it.
+    /// Starts with the part of the body that was already read: `beginning`, and the frame after it.
     pub(super) fn new(
-        judge: Judge,
+        context: ScanContext,
         beginning: BytesMut,
         next: Option<Result<Frame<Bytes>, BodyError>>,
         body: Body,
         codings: &[Coding],
     ) -> Self {
-        // The beginning is scanned like any other piece.
+        // The beginning is scanned like any other chunk.
         let first = (!beginning.is_empty()).then(|| Ok(Frame::data(beginning.freeze())));
         let (next, last) = if first.is_some() { (first, next) } else { (next, None) };
         Self {
-            window: Window::new(judge, !codings.is_empty()),
-            // A frame that is not data was its last.
+            window: Window::new(context, !codings.is_empty()),
+            // A frame that is not data is the last one.
             body: last.is_none().then_some(body),
             next,
             decoding: (!codings.is_empty()).then(|| Decoding::new(codings)),
-            waiting: VecDeque::new(),
-            timer: Box::pin(tokio::time::sleep(HOLD)),
+            queue: VecDeque::new(),
+            timer: Box::pin(tokio::time::sleep(MAX_DELAY)),
             last,
         }
     }
 
-    /// Takes a piece and returns what may go out now.
-    fn take(&mut self, piece: Bytes) -> Result<Option<Bytes>, BodyError> {
+    /// Appends a chunk and returns the bytes that may be released now.
+    fn take(&mut self, chunk: Bytes) -> Result<Option<Bytes>, BodyError> {
         let Some(decoding) = &mut self.decoding else {
-            self.window.push(&piece)?;
-            self.wait(self.window.end(), Bytes::new());
+            self.window.push(&chunk)?;
+            self.enqueue(self.window.end(), Bytes::new());
             return self.release();
         };
         let mut bad = None;
-        let decoded = decoding.feed(&piece, &mut |text| {
+        let decoded = decoding.feed(&chunk, &mut |text| {
             bad = self.window.push(text).err();
             bad.is_none()
         });
@@ -269,89 +271,89 @@ impl StreamingScan {
             return Err(error);
         }
         decoded?;
-        let end = self.window.end().saturating_add(decoding.behind());
-        self.wait(end, piece);
-        if self.waiting_bytes() > MOST_WAITING as u64 {
-            return Err(self.window.judge.cut("more than can be decoded as it comes"));
+        let end = self.window.end().saturating_add(decoding.withheld());
+        self.enqueue(end, chunk);
+        if self.withheld_bytes() > MAX_WITHHELD as u64 {
+            return Err(self.window.context.cut("too much undecoded data"));
         }
         self.release()
     }
 
-    /// A piece whose text ends at `end` waits from now on.
-    fn wait(&mut self, end: u64, coded: Bytes) {
-        let due = Instant::now() + HOLD;
-        match self.waiting.back_mut() {
-            Some(last) if due.duration_since(last.due) < TOGETHER => {
+    /// Queues a chunk whose text ends at `end`.
+    fn enqueue(&mut self, end: u64, coded: Bytes) {
+        let due = Instant::now() + MAX_DELAY;
+        match self.queue.back_mut() {
+            Some(last) if due.duration_since(last.due) < COALESCE => {
                 last.end = end;
                 last.coded.extend_from_slice(&coded);
             }
-            _ => self.waiting.push_back(Piece { end, due, coded: coded.into() }),
+            _ => self.queue.push_back(Chunk { end, due, coded: coded.into() }),
         }
     }
 
-    /// Place behind the text of a piece, as far as it is known by now.
-    fn end_of(&self, piece: &Piece) -> u64 {
-        let decoded = self.decoding.as_ref().is_none_or(|decoding| decoding.behind() == 0);
-        if decoded { piece.end.min(self.window.end()) } else { piece.end }
+    /// Offset behind the text of a chunk, as far as it is known.
+    fn end_of(&self, chunk: &Chunk) -> u64 {
+        let decoded = self.decoding.as_ref().is_none_or(|decoding| decoding.withheld() == 0);
+        if decoded { chunk.end.min(self.window.end()) } else { chunk.end }
     }
 
-    /// What may go out now: whole lines, and what has waited for its time.
+    /// Releases whole lines, and chunks whose delay is over.
     fn release(&mut self) -> Result<Option<Bytes>, BodyError> {
         let now = Instant::now();
-        let in_time = self.waiting.iter().take_while(|piece| piece.due <= now);
-        let in_time = in_time.map(|piece| self.end_of(piece)).filter(|end| *end <= self.window.end()).last();
+        let in_time = self.queue.iter().take_while(|chunk| chunk.due <= now);
+        let in_time = in_time.map(|chunk| self.end_of(chunk)).filter(|end| *end <= self.window.end()).last();
         self.release_to(self.window.line_end().max(in_time.unwrap_or(0)))
     }
 
-    fn release_to(&mut self, place: u64) -> Result<Option<Bytes>, BodyError> {
-        let text = self.window.release(place)?;
+    fn release_to(&mut self, offset: u64) -> Result<Option<Bytes>, BodyError> {
+        let text = self.window.release(offset)?;
         let mut coded = BytesMut::new();
-        while self.waiting.front().is_some_and(|piece| self.end_of(piece) <= place) {
-            coded.extend(self.waiting.pop_front().map(|piece| piece.coded.freeze()));
+        while self.queue.front().is_some_and(|chunk| self.end_of(chunk) <= offset) {
+            coded.extend(self.queue.pop_front().map(|chunk| chunk.coded.freeze()));
         }
-        let piece = if self.decoding.is_some() { coded.freeze() } else { text };
-        Ok((!piece.is_empty()).then_some(piece))
+        let chunk = if self.decoding.is_some() { coded.freeze() } else { text };
+        Ok((!chunk.is_empty()).then_some(chunk))
     }
 
-    /// When the next piece goes out though nothing more comes; none while its text is still in the decoder.
+    /// The next release time if nothing more arrives; `None` while the chunk's text is still in the decoder.
     fn due(&self) -> Option<Instant> {
-        let first = self.waiting.front()?;
+        let first = self.queue.front()?;
         (self.end_of(first) <= self.window.end()).then_some(first.due)
     }
 
-    /// All of the body came: the rest of it.
-    fn rest(&mut self) -> Result<Option<Bytes>, BodyError> {
-        if self.decoding.as_ref().is_some_and(|decoding| decoding.behind() > 0) {
-            return Err("the answer broke off".into());
+    /// Scans and releases the rest after the last chunk.
+    fn finish(&mut self) -> Result<Option<Bytes>, BodyError> {
+        if self.decoding.as_ref().is_some_and(|decoding| decoding.withheld() > 0) {
+            return Err("the response ended early".into());
         }
         self.window.scan()?;
         self.release_to(self.window.end())
     }
 
-    /// The last frame: trailers lose secrets as headers do.
-    fn end(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
+    /// The last frame; trailers are redacted like headers.
+    fn last_frame(&mut self) -> Option<Result<Frame<Bytes>, BodyError>> {
         let frame = self.last.take()?;
         Some(frame.map(|frame| match frame.into_trailers() {
             Ok(trailers) => {
-                let credential = self.window.judge.credential.as_ref();
-                let clean = credential.and_then(|credential| without_secrets(&trailers, credential));
-                Frame::trailers(clean.unwrap_or(trailers))
+                let credential = self.window.context.credential.as_ref();
+                let redacted = credential.and_then(|credential| redact_headers_for(&trailers, credential));
+                Frame::trailers(redacted.unwrap_or(trailers))
             }
             Err(frame) => frame,
         }))
     }
 
-    fn broken(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn fail(&mut self, error: BodyError) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         (self.body, self.next, self.last) = (None, None, None);
-        self.waiting.clear();
+        self.queue.clear();
         self.window.released = self.window.end();
         Poll::Ready(Some(Err(error)))
     }
 
-    /// Bytes that came and did not go out yet.
-    fn waiting_bytes(&self) -> u64 {
+    /// Bytes that were received and not released.
+    fn withheld_bytes(&self) -> u64 {
         match self.decoding {
-            Some(_) => self.waiting.iter().map(|piece| piece.coded.len() as u64).sum(),
+            Some(_) => self.queue.iter().map(|chunk| chunk.coded.len() as u64).sum(),
             None => self.window.end() - self.window.released,
         }
     }
@@ -374,8 +376,8 @@ impl HttpBody for StreamingScan {
             };
             let outcome = match frame {
                 Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
-                    let Ok(piece) = frame.into_data() else { continue };
-                    this.take(piece)
+                    let Ok(chunk) = frame.into_data() else { continue };
+                    this.take(chunk)
                 }
                 Poll::Ready(Some(other)) => {
                     (this.body, this.last) = (None, Some(other));
@@ -383,8 +385,8 @@ impl HttpBody for StreamingScan {
                 }
                 Poll::Ready(None) => {
                     this.body = None;
-                    match this.rest() {
-                        Ok(None) => return Poll::Ready(this.end()),
+                    match this.finish() {
+                        Ok(None) => return Poll::Ready(this.last_frame()),
                         other => other,
                     }
                 }
@@ -398,15 +400,15 @@ impl HttpBody for StreamingScan {
                 }
             };
             match outcome {
-                Ok(Some(piece)) => return Poll::Ready(Some(Ok(Frame::data(piece)))),
+                Ok(Some(chunk)) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
                 Ok(None) => {}
-                Err(error) => return this.broken(error),
+                Err(error) => return this.fail(error),
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.waiting_bytes() == 0
+        self.withheld_bytes() == 0
             && self.next.is_none()
             && self.last.is_none()
             && self.body.as_ref().is_none_or(HttpBody::is_end_stream)
@@ -414,16 +416,16 @@ impl HttpBody for StreamingScan {
 
     fn size_hint(&self) -> SizeHint {
         if self.last.is_some() {
-            // Trailers or an error follow, which a length would hide.
+            // Trailers or an error follow, which an exact length would hide.
             return SizeHint::default();
         }
-        // Masks are as long as what they hide: a length that upstream named stays true.
-        let waiting = self.waiting_bytes() + self.next.as_ref().map_or(0, data_length);
+        // A mask is as long as the secret, so upstream's Content-Length stays true.
+        let withheld = self.withheld_bytes() + self.next.as_ref().map_or(0, data_length);
         let rest = self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint);
         let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower() + waiting);
+        hint.set_lower(rest.lower() + withheld);
         if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + waiting);
+            hint.set_upper(upper + withheld);
         }
         hint
     }
@@ -433,14 +435,14 @@ fn data_length(frame: &Result<Frame<Bytes>, BodyError>) -> u64 {
     frame.as_ref().ok().and_then(|frame| Some(frame.data_ref()?.len() as u64)).unwrap_or(0)
 }
 
-/// Stars in place of a secret, as many bytes. What JSON is built of stays, so that it stays JSON.
+/// Replaces a secret with as many asterisks. JSON punctuation stays, so that the text stays JSON.
 fn mask(secret: &mut [u8]) {
     let mut escaped = false;
     for byte in secret {
-        let built =
+        let is_syntax =
             !escaped && matches!(byte, b'"' | b',' | b':' | b'{' | b'}' | b'[' | b']' | b'\n' | b'\r');
         escaped = *byte == b'\\' && !escaped;
-        if !built {
+        if !is_syntax {
             *byte = b'*';
         }
     }
@@ -451,7 +453,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masked_json_is_json() {
+    fn masked_json_stays_valid() {
         for (text, masked) in [
             (&b"real-value"[..], &b"**********"[..]),
             (br#"re\u0041l\"x"#, b"************"),

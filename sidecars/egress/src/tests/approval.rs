@@ -1,4 +1,4 @@
-//! `supervise`: a request waits for a user, whose answer counts for that value and that host alone.
+//! `supervise`: a request waits for the user, whose approval covers that value and that host only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use bottle_queue::carry;
 use bottle_test_support::upstream::Site;
 use tokio::sync::watch;
 
-use super::fixture::{ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{FixtureOptions, ProxyFixture, REAL, SITE};
 
 const TOKEN: &str = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
 const OTHER_TOKEN: &str = "glpat-Qm8Ht4WxD1sUf6KjGv3z";
 
-/// A user who answers every question at once with `status`; counts them.
+/// Answers every question at once with `status`; returns the number of questions.
 async fn user(proxy: &ProxyFixture, status: Status) -> Arc<AtomicUsize> {
     user_after(proxy, status, watch::channel(true).1).await
 }
 
-/// The same, who answers nothing before `ready` says so.
+/// As [`user`], but answers only after `ready`.
 pub(super) async fn user_after(
     proxy: &ProxyFixture,
     status: Status,
@@ -43,18 +43,18 @@ pub(super) async fn user_after(
             tokio::spawn(async move { questions.serve(request.accept()).await });
         }
     });
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let question_count = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&question_count);
     let keeper = keeper.expect("keeper").0;
     tokio::spawn(async move {
         carry(&keeper, |question: Question| {
-            counted.fetch_add(1, Ordering::SeqCst);
+            counter.fetch_add(1, Ordering::SeqCst);
             for secret in [TOKEN, OTHER_TOKEN, REAL] {
                 assert!(!format!("{question:?}").contains(secret), "{question:?}");
             }
             let mut ready = ready.clone();
             async move {
-                // One that can never come any more is as good.
+                // A dropped sender counts as ready.
                 let _ = ready.wait_for(|ready| *ready).await;
                 Answer::Decided(Box::new(Response {
                     proposal_id: question.id,
@@ -69,61 +69,65 @@ pub(super) async fn user_after(
         })
         .await;
     });
-    asked
+    question_count
 }
 
 async fn proxy(change: fn(&mut Provision)) -> ProxyFixture {
     let more_routes = "- host: other.example.com\n  connect_to: '127.0.0.1:{site}'\n";
     let site = Site::named(&[SITE, "other.example.com"]);
-    ProxyFixture::with(Wanted { site, more_routes, change, ..Wanted::default() }).await
+    ProxyFixture::with(FixtureOptions { site, more_routes, change, ..FixtureOptions::default() }).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_approval_counts_for_that_value_and_host() {
+async fn an_approval_covers_one_value_and_host() {
     let proxy = proxy(|provision| provision.ask_seconds = Some(60)).await;
-    let asked = user(&proxy, Status::Approved).await;
-    let said = format!("token = {TOKEN}");
-    for (url, said, expected, questions) in [
-        ("https://api.example.com/a", said.as_str(), 200, 1),
-        // Remembered, wherever in a request it stands.
+    let question_count = user(&proxy, Status::Approved).await;
+    let text = format!("token = {TOKEN}");
+    for (url, text, expected, questions) in [
+        ("https://api.example.com/a", text.as_str(), 200, 1),
+        // Cached, wherever in a request the value is.
         ("https://api.example.com/a", &format!("{{\"x\":\"{TOKEN}\"}}"), 200, 1),
-        ("https://other.example.com/a", &said, 200, 2),
+        ("https://other.example.com/a", &text, 200, 2),
         ("https://api.example.com/a", OTHER_TOKEN, 200, 3),
-        // Nobody is asked about what the proxy itself puts in.
+        // No user is asked about the injected credential.
         ("https://api.example.com/a", REAL, 403, 3),
     ] {
-        let answer = proxy.curl(&["-d", said, url]).await;
-        assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (expected, questions), "{url} {said}");
+        let answer = proxy.curl(&["-d", text, url]).await;
+        assert_eq!(
+            (answer.status(), question_count.load(Ordering::SeqCst)),
+            (expected, questions),
+            "{url} {text}"
+        );
     }
     let answer = proxy.curl(&["-H", &format!("X-Note: {TOKEN}"), "https://api.example.com/a"]).await;
-    assert_eq!((answer.status(), asked.load(Ordering::SeqCst)), (200, 3));
+    assert_eq!((answer.status(), question_count.load(Ordering::SeqCst)), (200, 3));
     assert_eq!(proxy.site.visits().len(), 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_no_and_no_answer_are_no() {
-    let no = proxy(|provision| provision.ask_seconds = Some(60)).await;
-    user(&no, Status::Rejected).await;
-    let answer = no.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
-    let told = answer.json();
-    assert_eq!(told["reason"], "approval-rejected");
-    assert!(told["sentence"].as_str().expect("sentence").contains("because I say so"), "{told}");
-    let nobody = proxy(|provision| provision.ask_seconds = Some(0)).await;
-    let answer = nobody.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
+async fn denies_after_a_rejection_or_a_timeout() {
+    let rejected = proxy(|provision| provision.ask_seconds = Some(60)).await;
+    user(&rejected, Status::Rejected).await;
+    let answer = rejected.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
+    let body = answer.json();
+    assert_eq!(body["reason"], "approval-rejected");
+    assert!(body["sentence"].as_str().expect("sentence").contains("because I say so"), "{body}");
+    let unanswered = proxy(|provision| provision.ask_seconds = Some(0)).await;
+    let answer = unanswered.curl(&["-d", TOKEN, "https://api.example.com/a"]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("approval-timeout"));
-    assert_eq!(nobody.refusal().await.reason, Reason::ApprovalTimeout);
-    assert!(no.site.visits().is_empty() && nobody.site.visits().is_empty());
+    assert_eq!(unanswered.denial().await.reason, Reason::ApprovalTimeout);
+    assert!(rejected.site.visits().is_empty() && unanswered.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_one_waits_others_pass_and_a_client_that_hung_up_is_answered_next_time() {
+async fn a_waiting_approval_blocks_no_other_request_and_survives_a_disconnect() {
     let proxy = proxy(|provision| provision.ask_seconds = Some(60)).await;
     let gave_up = proxy.curl(&["--max-time", "1", "-d", TOKEN, "https://api.example.com/a"]).await;
     assert!(gave_up.error().contains("timed out"), "{}", gave_up.error());
     assert_eq!(proxy.curl(&["https://api.example.com/b"]).await.status(), 200);
-    let asked = user(&proxy, Status::Approved).await;
+    let question_count = user(&proxy, Status::Approved).await;
     let until = std::time::Instant::now() + Duration::from_secs(60);
-    while asked.load(Ordering::SeqCst) == 0 {
+    while question_count.load(Ordering::SeqCst) == 0 {
         assert!(std::time::Instant::now() < until, "the question was taken back");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

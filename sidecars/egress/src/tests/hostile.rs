@@ -1,4 +1,4 @@
-//! What a bottle may try: split hellos, other protocols, floods, and clients that never finish.
+//! Hostile clients: split `ClientHello`s, other protocols, floods, and clients that never finish.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 use super::fixture::{ProxyFixture, SITE, trusting};
 use crate::bounds;
 
-/// Cuts the first flight into records of `size` bytes and sends those byte by byte.
+/// Splits the first flight into records of `size` bytes and sends them byte by byte.
 async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize) {
     let mut flight = vec![0; 16 * 1024];
     let read = client.read(&mut flight).await.expect("hello");
@@ -21,12 +21,12 @@ async fn splitting(mut client: DuplexStream, mut proxy: UnixStream, size: usize)
             proxy.write_all(&[*byte]).await.expect("byte");
         }
     }
-    // Either side's end is the test's business.
+    // The test checks how either side ends.
     let _ = tokio::io::copy_bidirectional(&mut client, &mut proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hello_is_read_whole_however_it_is_split() {
+async fn reads_a_split_client_hello_whole() {
     let proxy = ProxyFixture::open().await;
     for size in [1, 3, 60, 4096] {
         for host in [SITE, "evil.example.org"] {
@@ -39,7 +39,7 @@ async fn a_hello_is_read_whole_however_it_is_split() {
             let ask = format!("GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
             tls.write_all(ask.as_bytes()).await.expect("ask");
             let mut answer = String::new();
-            // A server may close without a TLS goodbye; what was said counts.
+            // A server may close without a TLS close_notify; the received bytes count.
             let _ = tls.read_to_string(&mut answer).await;
             let expected = if host == SITE { "HTTP/1.1 200" } else { "HTTP/1.1 403" };
             assert!(answer.starts_with(expected), "{size} {host}: {answer}");
@@ -47,10 +47,10 @@ async fn a_hello_is_read_whole_however_it_is_split() {
     }
 }
 
-/// What the proxy says to `bytes` on `port` until it closes.
-async fn say(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
+/// The proxy's response to `bytes` on `port`, until it closes.
+async fn send(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
     let mut socket = proxy.connect(port).await;
-    // The proxy may close before it has taken everything.
+    // The proxy may close before it has read everything.
     let _ = socket.write_all(bytes).await;
     let mut answer = Vec::new();
     let closed = timeout(Duration::from_secs(5), socket.read_to_end(&mut answer)).await;
@@ -59,7 +59,7 @@ async fn say(proxy: &ProxyFixture, port: u16, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_neither_tls_nor_http_is_closed() {
+async fn closes_connections_that_are_neither_tls_nor_http() {
     let proxy = ProxyFixture::open().await;
     let endless_hello = [&[0x16, 3, 1, 0x40, 0, 1, 0xff, 0xff, 0xff][..], &[0; 70_000]].concat();
     for (port, bytes) in [
@@ -71,18 +71,18 @@ async fn what_is_neither_tls_nor_http_is_closed() {
         (80, b"\x00\x00\x00\x00"),
         (443, &endless_hello),
     ] {
-        let answer = say(&proxy, port, bytes).await;
-        // A TLS alert is the most that is said.
+        let answer = send(&proxy, port, bytes).await;
+        // A TLS alert is the longest response.
         assert!(answer.is_empty() || answer.first() == Some(&0x15), "{port}: {answer:?}");
     }
     let inside = b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\nSSH-2.0-x\r\n";
-    let answer = String::from_utf8_lossy(&say(&proxy, 9099, inside).await).into_owned();
+    let answer = String::from_utf8_lossy(&send(&proxy, 9099, inside).await).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("\r\n\r\n"), "{answer}");
     assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_that_two_parsers_read_in_two_ways_do_not_pass() {
+async fn denies_ambiguous_requests() {
     let proxy = ProxyFixture::open().await;
     for head in [
         "POST / HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcdef",
@@ -92,26 +92,26 @@ async fn requests_that_two_parsers_read_in_two_ways_do_not_pass() {
         "GET / HTTP/1.1\r\nHost : api.example.com\r\n\r\n",
     ] {
         let head = head.replacen("\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1);
-        let answer = String::from_utf8_lossy(&say(&proxy, 80, head.as_bytes()).await).into_owned();
+        let answer = String::from_utf8_lossy(&send(&proxy, 80, head.as_bytes()).await).into_owned();
         assert!(answer.starts_with("HTTP/1.1 4"), "{head}: {answer}");
     }
     assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_are_bounded_in_number_and_size() {
+async fn bounds_the_number_and_size_of_headers() {
     let proxy = ProxyFixture::open().await;
     let many = "A: b\r\n".repeat(bounds::HEADERS + 1);
     let long = format!("A: {}\r\n", "b".repeat(bounds::HEADER_BYTES));
     for headers in [long, many] {
         let head = format!("GET / HTTP/1.1\r\nHost: api.example.com\r\n{headers}\r\n");
-        let answer = String::from_utf8_lossy(&say(&proxy, 80, head.as_bytes()).await).into_owned();
+        let answer = String::from_utf8_lossy(&send(&proxy, 80, head.as_bytes()).await).into_owned();
         assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_never_finishes_is_given_up() {
+async fn closes_connections_that_never_finish() {
     let proxy = ProxyFixture::open().await;
     for (port, bytes, within) in [
         (443, b"".as_slice(), bounds::HELLO_WITHIN),
@@ -130,15 +130,15 @@ async fn whoever_never_finishes_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_connections_waits_its_turn() {
+async fn queues_a_flood_of_connections() {
     bottle_harden::process::allow_files(4096).expect("file limit");
     let proxy = ProxyFixture::open().await;
-    // Each listener holds one place for the connection it is waiting for.
-    let mut held = Vec::new();
+    // Each listener takes one permit for the connection that it accepts next.
+    let mut open = Vec::new();
     for _ in 0..bounds::CONNECTIONS {
         let mut socket = proxy.connect(80).await;
         socket.write_all(b"G").await.expect("write");
-        held.push(socket);
+        open.push(socket);
     }
     let ask = b"GET /allowlist HTTP/1.1\r\nHost: _egress.local\r\nConnection: close\r\n\r\n";
     let mut late = proxy.connect(80).await;
@@ -146,7 +146,7 @@ async fn a_flood_of_connections_waits_its_turn() {
     let mut answer = [0; 12];
     let early = timeout(Duration::from_millis(300), late.read_exact(&mut answer)).await;
     assert!(early.is_err(), "the flood did not fill the proxy");
-    held.clear();
-    timeout(Duration::from_secs(5), late.read_exact(&mut answer)).await.expect("a place").expect("read");
+    open.clear();
+    timeout(Duration::from_secs(5), late.read_exact(&mut answer)).await.expect("a free slot").expect("read");
     assert_eq!(&answer, b"HTTP/1.1 200");
 }

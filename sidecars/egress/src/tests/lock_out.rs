@@ -1,4 +1,4 @@
-//! The lock-out: a bottle that guesses at a credential is stopped after a few hits, on every kind of route.
+//! The lockout: a few hits stop a bottle that guesses at a credential, on every kind of route.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ use http_body_util::{BodyExt, Full};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::{TestBody, get, http1, http2, no_body, read, tunnel};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// The credential of the route, which the agent does not hold.
+/// The credential of the route, which the agent does not have.
 const KEY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4Po6As8Dg1Hj3Kl5";
 
-/// A secret of the bottle's variables, which it does.
-const HELD: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
+/// A secret in the bottle's environment, which the agent has.
+const AGENT_SECRET: &str = "Mn9Bv7Cx5Zl3Kj1Hg8Fd6Sa4Po2Iu0Yt9Re7Wq5Lk3";
 
-/// A secret that opens nothing.
+/// A secret that grants no access.
 const CANARY: &str = "Vb6Nm4Qw2Er8Ty0Ui7Op5As3Df1Gh9Jk6Lz4Xc2Vb0";
 
-/// The route's ways with what is found.
+/// Routes with different `outbound_on_match`.
 const BLOCK: &str = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: block}";
 const REDACT: &str = "auth: {scheme: Bearer, slot: key}\n  dlp: {outbound_on_match: redact}";
 
@@ -31,7 +31,7 @@ const OTHER: &str = "other.example.com";
 
 fn secrets(provision: &mut Provision) {
     provision.credentials[0].value = Some(KEY.into());
-    provision.known_secrets = vec![HELD.into()];
+    provision.known_secrets = vec![AGENT_SECRET.into()];
     provision.canary = Some(CANARY.into());
 }
 
@@ -40,11 +40,18 @@ async fn proxy(route: &'static str, lock_after: Option<usize>) -> ProxyFixture {
         Site::named(&[SITE, OTHER]),
         "- host: other.example.com\n  connect_to: '127.0.0.1:{site}'\n  dlp: {outbound_on_match: block}\n",
     );
-    ProxyFixture::with(Wanted { site, route, more_routes, change: secrets, lock_after, ..Wanted::default() })
-        .await
+    ProxyFixture::with(FixtureOptions {
+        site,
+        route,
+        more_routes,
+        change: secrets,
+        lock_after,
+        ..FixtureOptions::default()
+    })
+    .await
 }
 
-/// A guess that is right; each number is another part of the secret.
+/// A right guess; each number is another part of the secret.
 fn part(secret: &str, number: usize) -> &str {
     &secret[number..number + 16]
 }
@@ -54,7 +61,7 @@ fn post(host: &str, body: String) -> Request<TestBody> {
     Request::post(format!("https://{host}/v1")).header("host", host).body(body).expect("request")
 }
 
-/// What becomes of a request on a connection of its own.
+/// Sends a request on a new connection; returns its status and reason.
 async fn sent(proxy: &ProxyFixture, host: &str, request: Request<TestBody>) -> (StatusCode, Option<String>) {
     let answer = http1(proxy, host).await.send_request(request).await.expect("answer");
     let reason =
@@ -62,7 +69,7 @@ async fn sent(proxy: &ProxyFixture, host: &str, request: Request<TestBody>) -> (
     (answer.status(), reason)
 }
 
-async fn is_locked(proxy: &ProxyFixture) {
+async fn assert_locked(proxy: &ProxyFixture) {
     let before = proxy.site.visits().len();
     for host in [SITE, OTHER, "nowhere.example.org"] {
         let (status, reason) = sent(proxy, host, get(host, "/hello")).await;
@@ -83,13 +90,13 @@ async fn is_locked(proxy: &ProxyFixture) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
+async fn locks_after_the_bound_on_every_kind_of_route() {
     for route in [AUTH, BLOCK, REDACT] {
         for in_head in [true, false] {
             let proxy = proxy(route, Some(HITS)).await;
             for number in 0..HITS {
                 assert!(!proxy.egress.lockout.is_locked(), "{route} {number}");
-                // Elsewhere, on another connection, in another part: no counter of its own.
+                // On another host, connection and part of the request: there is one counter.
                 let host = if number % 2 == 0 { SITE } else { OTHER };
                 let guess = part(KEY, number);
                 let request = if in_head {
@@ -108,13 +115,13 @@ async fn a_walk_ends_at_the_bound_whatever_the_route_does_with_a_hit() {
             let why = proxy.egress.lockout.locked().await;
             assert_eq!((why.daemon.as_str(), why.hits), ("egress", HITS));
             assert_eq!(why.places, [SITE, OTHER]);
-            is_locked(&proxy).await;
+            assert_locked(&proxy).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
+async fn counts_all_hits_in_one_body_and_in_packed_files() {
     let packed = |text: &str| {
         use std::io::Write;
         let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -126,7 +133,7 @@ async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
     let (_, reason) = sent(&one, SITE, post(SITE, parts.join("\n--\n"))).await;
     assert_eq!(reason.as_deref(), Some("locked-out"));
     assert!(one.site.visits().is_empty());
-    // What is packed inside a body has no place in it.
+    // A secret in a packed file has no position in the body.
     let proxy = proxy(BLOCK, Some(HITS)).await;
     for part in parts {
         assert!(!proxy.egress.lockout.is_locked());
@@ -134,11 +141,11 @@ async fn many_hits_in_one_request_lock_at_once_and_in_every_shape_of_a_body() {
         let request = Request::post("/v1").header("host", SITE).body(body).expect("request");
         assert_eq!(sent(&proxy, SITE, request).await.0, 403);
     }
-    is_locked(&proxy).await;
+    assert_locked(&proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hits_behind_a_heap_of_something_else_count() {
+async fn counts_hits_behind_many_other_findings() {
     let proxy = proxy(REDACT, Some(HITS)).await;
     let junk: String = (0..1100).map(|number| format!("ghp_{number:036}\n")).collect();
     let parts: Vec<&str> = (0..HITS).map(|number| part(KEY, number * 8)).collect();
@@ -148,9 +155,9 @@ async fn hits_behind_a_heap_of_something_else_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
+async fn a_denial_is_the_same_for_any_number_and_location_of_hits() {
     let proxy = proxy(BLOCK, None).await;
-    let mut said = Vec::new();
+    let mut bodies = Vec::new();
     for request in [
         get(SITE, &format!("/v1?q={}", part(KEY, 0))),
         get(SITE, &format!("/v1/{KEY}")),
@@ -166,21 +173,21 @@ async fn a_refusal_says_the_same_however_many_guesses_match_and_where() {
             read(http1(&proxy, SITE).await.send_request(request).await.expect("answer")).await;
         let mut body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
         body["id"].take();
-        said.push((status, body));
+        bodies.push((status, body));
     }
-    assert!(said.iter().all(|other| *other == said[0]), "{said:?}");
+    assert!(bodies.iter().all(|other| *other == bodies[0]), "{bodies:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_repeated_and_what_the_agent_holds_locks_nothing() {
+async fn repeated_hits_and_secrets_of_the_agent_do_not_lock() {
     let proxy = proxy(REDACT, Some(HITS)).await;
-    // A conversation that goes on about one pasted key.
-    let mut said = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
+    // A conversation that repeats one pasted key.
+    let mut bodies = format!("{{\"content\":\"why does {} not work?\"}}", part(KEY, 3));
     for turn in 0..4 * HITS {
-        said.push_str(&format!(",{{\"turn\":{turn}}}"));
-        assert_eq!(sent(&proxy, SITE, post(SITE, said.clone())).await.0, 200);
+        bodies.push_str(&format!(",{{\"turn\":{turn}}}"));
+        assert_eq!(sent(&proxy, SITE, post(SITE, bodies.clone())).await.0, 200);
     }
-    for secret in [HELD, CANARY] {
+    for secret in [AGENT_SECRET, CANARY] {
         for number in 0..2 * HITS {
             sent(&proxy, OTHER, post(OTHER, part(secret, number).to_owned())).await;
         }
@@ -190,7 +197,7 @@ async fn what_is_repeated_and_what_the_agent_holds_locks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_the_lock_out_off_a_walk_goes_on() {
+async fn does_not_lock_when_the_lockout_is_off() {
     let proxy = proxy(BLOCK, None).await;
     for number in 0..4 * HITS {
         let (_, reason) = sent(&proxy, SITE, post(SITE, part(KEY, number).to_owned())).await;
@@ -199,7 +206,7 @@ async fn with_the_lock_out_off_a_walk_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_websockets_count_and_running_ones_are_closed() {
+async fn counts_websocket_hits_and_closes_open_sockets() {
     let proxy = proxy(REDACT, Some(HITS)).await;
     let open = async || {
         let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
@@ -221,22 +228,23 @@ async fn messages_of_websockets_count_and_running_ones_are_closed() {
     assert!(
         matches!(open().await, Err(tokio_tungstenite::tungstenite::Error::Http(answer)) if answer.status() == 403)
     );
-    is_locked(&proxy).await;
+    assert_locked(&proxy).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_daemon_says_locks_it_and_ends_what_passes_unread() {
-    let unread = "dlp: {outbound_detectors: false, inbound_detectors: false}";
-    let proxy = ProxyFixture::with(Wanted { route: unread, ..Wanted::default() }).await;
+async fn a_lock_from_another_daemon_ends_unscanned_tunnels() {
+    let unscanned = "dlp: {outbound_detectors: false, inbound_detectors: false}";
+    let proxy = ProxyFixture::with(FixtureOptions { route: unscanned, ..FixtureOptions::default() }).await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let (mut socket, _) =
         tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
-    let unopened = ProxyFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
-    let ca = unopened.folder.path().join("site.pem");
-    unopened.site.write_ca(&ca).expect("ca");
+    let passthrough =
+        ProxyFixture::with(FixtureOptions { route: "inspect: false", ..FixtureOptions::default() }).await;
+    let ca = passthrough.folder.path().join("site.pem");
+    passthrough.site.write_ca(&ca).expect("ca");
     let (ca, url) = (ca.to_str().expect("path"), format!("https://{SITE}/"));
-    assert_eq!(unopened.curl(&["--cacert", ca, &url]).await.status(), 200);
-    for proxy in [&proxy, &unopened] {
+    assert_eq!(passthrough.curl(&["--cacert", ca, &url]).await.status(), 200);
+    for proxy in [&proxy, &passthrough] {
         proxy.egress.lockout.lock(LockOut {
             daemon: "git-gate".into(),
             hits: HITS,
@@ -245,21 +253,21 @@ async fn what_another_daemon_says_locks_it_and_ends_what_passes_unread() {
     }
     let ended = tokio::time::timeout(Duration::from_secs(20), socket.next()).await.expect("it ends");
     assert!(!matches!(ended, Some(Ok(Message::Text(_)))), "{ended:?}");
-    let visits = unopened.site.visits().len();
-    assert!(!unopened.curl(&["--cacert", ca, &url]).await.error().is_empty());
-    assert_eq!(unopened.refusal().await.reason, Reason::LockedOut);
-    assert_eq!(unopened.site.visits().len(), visits);
+    let visits = passthrough.site.visits().len();
+    assert!(!passthrough.curl(&["--cacert", ca, &url]).await.error().is_empty());
+    assert_eq!(passthrough.denial().await.reason, Reason::LockedOut);
+    assert_eq!(passthrough.site.visits().len(), visits);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn requests_at_once_learn_no_more_than_the_bound() {
+async fn concurrent_guesses_stay_within_the_bound() {
     let proxy = proxy(BLOCK, Some(HITS)).await;
     let sends = (0..40).map(|number| {
         let proxy = &proxy;
         async move { sent(proxy, SITE, post(SITE, part(KEY, number).to_owned())).await.1 }
     });
     let reasons = futures_util::future::join_all(sends).await;
-    let told = reasons.iter().filter(|reason| reason.as_deref() == Some("secret-found")).count();
-    assert!(told < HITS, "{reasons:?}");
-    assert_eq!(reasons.iter().filter(|reason| reason.as_deref() == Some("locked-out")).count(), 40 - told);
+    let found = reasons.iter().filter(|reason| reason.as_deref() == Some("secret-found")).count();
+    assert!(found < HITS, "{reasons:?}");
+    assert_eq!(reasons.iter().filter(|reason| reason.as_deref() == Some("locked-out")).count(), 40 - found);
 }

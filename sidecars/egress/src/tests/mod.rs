@@ -1,23 +1,23 @@
-//! The proxy as a whole, over real sockets: real clients on one side, fake sites on the other.
+//! Tests of the whole proxy over real sockets, with real clients and fake sites.
 
 mod client;
 mod fixture;
 
-mod answers;
 mod approval;
-mod attacks;
+mod bypasses;
 mod decisions;
-mod forged;
+mod forgery;
 mod hostile;
 mod lock_out;
 mod network;
 mod one_time_grant;
-mod oracle;
-mod outbound_bodies;
-mod own_rules;
-mod parts;
+mod outbound_secrets;
+mod partial_responses;
 mod protocols;
+mod responses;
+mod side_channels;
 mod soak;
 mod streams;
 mod upstreams;
 mod usage;
+mod user_rules;

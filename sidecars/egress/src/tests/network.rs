@@ -1,4 +1,4 @@
-//! The proxy by network: real clients over TCP on an address of its own, and nobody but the bottle.
+//! The proxy in network mode: real clients over TCP to its own address, which serves only the bottle.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -9,21 +9,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 
-use super::fixture::{AUTH, Curl, ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, Curl, FixtureOptions, ProxyFixture, REAL, SITE};
 use crate::bounds::HELLO_WITHIN;
 use crate::listener::serve;
 use bottle_daemon::ListenerConfig;
 
-/// Where the bottle is in these tests.
+/// The bottle's address in these tests.
 const BOTTLE: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 3);
 
-/// A question for `api.example.com`, type A.
+/// A query for `api.example.com`, type A.
 const ASK: &[u8] =
     b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03api\x07example\x03com\x00\x00\x01\x00\x01";
 
-/// A proxy at `address` as well, or `None` where this user may not bind its ports.
+/// A proxy that listens at `address` too, or `None` where this user may not bind its ports.
 async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
-    let wanted = Wanted { route: AUTH, ..Wanted::default() };
+    let wanted = FixtureOptions { route: AUTH, ..FixtureOptions::default() };
     let fixture = ProxyFixture::with(wanted).await;
     match serve::open(&fixture.egress, &ListenerConfig::Network { address, bottle: BOTTLE }).await {
         Ok(()) => Some(fixture),
@@ -35,7 +35,7 @@ async fn at(address: Ipv4Addr) -> Option<ProxyFixture> {
     }
 }
 
-/// Runs curl from the bottle's address, or from another.
+/// Runs curl from the address `from`.
 async fn curl(fixture: &ProxyFixture, from: Ipv4Addr, arguments: &[&str]) -> Curl {
     let from = from.to_string();
     fixture.run_curl(&["--interface", &from], arguments).await
@@ -48,7 +48,7 @@ async fn connect(from: Ipv4Addr, to: (Ipv4Addr, u16)) -> TcpStream {
 }
 
 #[tokio::test]
-async fn a_client_gets_through_by_proxy_and_transparently() {
+async fn serves_explicit_and_transparent_clients() {
     let address = Ipv4Addr::new(127, 77, 1, 2);
     let Some(proxy) = at(address).await else { return };
     let url = format!("https://{SITE}/by-proxy");
@@ -56,7 +56,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
     let answer = curl(&proxy, BOTTLE, &["--proxy", &proxy_url, &url]).await;
     assert_eq!(answer.status(), 200);
 
-    // As the resolver has it: the name is the proxy.
+    // As with the resolver: the name resolves to the proxy.
     let url = format!("https://{SITE}/transparent");
     let resolved = format!("{SITE}:443:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &resolved, &url]).await;
@@ -67,7 +67,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
     let injected = format!("Bearer {REAL}");
     assert!(seen.iter().all(|visit| visit.header("authorization") == Some(&injected)), "{seen:?}");
 
-    // Nothing that is not listed, on any of the three ways.
+    // An unlisted host is denied.
     let plain = format!("elsewhere.example.org:80:{address}");
     let answer = curl(&proxy, BOTTLE, &["--resolve", &plain, "http://elsewhere.example.org/"]).await;
     assert_eq!(
@@ -77,7 +77,7 @@ async fn a_client_gets_through_by_proxy_and_transparently() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_bottle_is_served() {
+async fn serves_only_the_bottle() {
     let address = Ipv4Addr::new(127, 77, 2, 2);
     let Some(_proxy) = at(address).await else { return };
     let stranger = Ipv4Addr::new(127, 77, 2, 9);
@@ -92,22 +92,23 @@ async fn nobody_but_the_bottle_is_served() {
     connection.read_exact(&mut answer).await.expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 403");
 
-    let asking = async |from: Ipv4Addr| {
+    let query = async |from: Ipv4Addr| {
         let socket = UdpSocket::bind((from, 0)).await.expect("bind");
         socket.connect((address, DNS_PORT)).await.expect("connect");
         socket.send(&vec![0xff; MAX_QUERY + 1]).await.expect("send");
         socket.send(ASK).await.expect("send");
         socket
     };
-    let (unheard, heard) = (asking(stranger).await, asking(BOTTLE).await);
+    let (stranger_socket, received) = (query(stranger).await, query(BOTTLE).await);
     let mut answer = [0; 512];
-    let length = timeout(HELLO_WITHIN, heard.recv(&mut answer)).await.expect("in time").expect("an answer");
+    let length =
+        timeout(HELLO_WITHIN, received.recv(&mut answer)).await.expect("in time").expect("an answer");
     assert!(answer[..length].starts_with(b"\x12\x34") && answer[..length].ends_with(&address.octets()));
-    assert!(unheard.try_recv(&mut answer).is_err(), "the stranger was answered");
+    assert!(stranger_socket.try_recv(&mut answer).is_err(), "the stranger was answered");
 }
 
 #[tokio::test]
-async fn a_proxy_that_cannot_be_opened_whole_is_not_opened() {
+async fn opens_no_listener_unless_all_can_be_bound() {
     let address = Ipv4Addr::new(127, 77, 3, 2);
     let Ok(_taken) = UdpSocket::bind((address, DNS_PORT)).await else {
         return skip::aloud("the proxy by network", &"this user may not bind the resolver's port");

@@ -1,11 +1,11 @@
-//! What a user allowed for one request: one passes, whoever else tries.
+//! One-time grants: exactly one request passes.
 
 use bottle_contract::queue::Id;
 use bottle_contract::session::bundle::BundleEvent;
 use http::StatusCode;
 
 use super::client::{self, get2};
-use super::fixture::{ProxyFixture, SITE, Wanted};
+use super::fixture::{FixtureOptions, ProxyFixture, SITE};
 
 const READS: &str = "matches: [{methods: [GET], paths: [{type: prefix, value: /v1}]}]";
 const JOBS: &str =
@@ -17,14 +17,14 @@ async fn proxy() -> ProxyFixture {
     let change = |provision: &mut bottle_contract::session::bundle::Provision| {
         provision.canary = Some(CANARY.into());
     };
-    ProxyFixture::with(Wanted { route: READS, change, ..Wanted::default() }).await
+    ProxyFixture::with(FixtureOptions { route: READS, change, ..FixtureOptions::default() }).await
 }
 
 async fn post(proxy: &ProxyFixture, body: &str) -> u16 {
     proxy.curl(&["-X", "POST", "-d", body, URL]).await.status()
 }
 
-/// Which question's answer was used up; every refusal before is passed over.
+/// The id of the next spent grant; skips denials.
 async fn spent(proxy: &ProxyFixture) -> Id {
     loop {
         if let BundleEvent::Spent { proposal } = proxy.backlog.next().await {
@@ -34,7 +34,7 @@ async fn spent(proxy: &ProxyFixture) -> Id {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
+async fn one_request_spends_the_grant_and_allowed_requests_do_not() {
     let proxy = proxy().await;
     assert_eq!(post(&proxy, "x").await, 403);
     proxy.allow_once(2, READS, &[(7, JOBS)]).expect("live");
@@ -43,7 +43,7 @@ async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::of([7; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
-    // Sent again beside another one, it is still used up; the other one counts for itself.
+    // Sent again beside another grant, it stays spent; the other one is separate.
     proxy.allow_once(3, READS, &[(7, JOBS), (8, JOBS)]).expect("live");
     assert_eq!(post(&proxy, "x").await, 200);
     assert_eq!(spent(&proxy).await, Id::of([8; 16]));
@@ -52,7 +52,7 @@ async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_at_once_one_passes() {
+async fn one_of_many_concurrent_requests_passes() {
     let proxy = proxy().await;
     proxy
         .allow_once(
@@ -77,7 +77,7 @@ async fn of_many_at_once_one_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_refused_for_what_it_holds_does_not_use_it_up() {
+async fn a_request_denied_by_a_finding_does_not_spend_the_grant() {
     let proxy = proxy().await;
     proxy.allow_once(2, READS, &[(7, JOBS)]).expect("live");
     assert_eq!(post(&proxy, CANARY).await, 403);
@@ -86,7 +86,7 @@ async fn a_request_that_is_refused_for_what_it_holds_does_not_use_it_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_the_agents_to_ask_for_is_refused_whole() {
+async fn rejects_a_grant_on_a_route_with_a_credential() {
     let proxy = ProxyFixture::open().await;
     let error = proxy.allow_once(2, super::fixture::AUTH, &[(7, JOBS)]);
     // A route without `matches` allows it already.

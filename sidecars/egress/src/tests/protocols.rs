@@ -1,4 +1,4 @@
-//! Every pair of protocols, kept connections, WebSockets, and what HTTP does rarely.
+//! Every pair of protocols, kept-alive connections, WebSockets, and rare features of HTTP.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use hyper::body::Frame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::client::{get, get2, http1, http2, no_body, read, tunnel};
-use super::fixture::{ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{FixtureOptions, ProxyFixture, REAL, SITE};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_side_speaks_its_own_version() {
+async fn each_side_uses_its_own_http_version() {
     for (alpn, upstream) in [(Alpn::Both, "HTTP/2.0"), (Alpn::Http1, "HTTP/1.1")] {
         let site = Site { alpn, ..Site::named(&[SITE]) };
-        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
         let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/a")).await.expect("answer");
         assert_eq!((answer.version(), answer.status()), (Version::HTTP_11, StatusCode::OK));
         let answer = http2(&proxy, SITE).await.send_request(get2(SITE, "/b")).await.expect("answer");
@@ -30,9 +30,9 @@ async fn each_side_speaks_its_own_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_of_a_kept_connection_is_decided_by_itself() {
+async fn decides_each_request_of_a_kept_alive_connection() {
     let matches = "matches: [{paths: [{type: prefix, value: /v1}]}]";
-    let proxy = ProxyFixture::with(Wanted { route: matches, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route: matches, ..FixtureOptions::default() }).await;
     let mut sender = http1(&proxy, SITE).await;
     for (path, expected) in [("/v1/a", 200), ("/v2/a", 403), ("/v1/b", 200), ("/v1/../x", 403)] {
         sender.ready().await.expect("kept alive");
@@ -64,7 +64,7 @@ async fn many_requests_share_one_http2_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connect_inside_a_tunnel_is_refused() {
+async fn denies_connect_inside_a_tunnel() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http2(&proxy, SITE).await;
     let connect = Request::builder().method(Method::CONNECT).uri("evil.example.org:443");
@@ -83,7 +83,7 @@ async fn connect_inside_a_tunnel_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_is_bridged_with_the_real_credential() {
+async fn relays_a_websocket_with_the_real_credential() {
     let proxy = ProxyFixture::open().await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let (mut socket, answer) =
@@ -99,28 +99,29 @@ async fn a_websocket_is_bridged_with_the_real_credential() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_begins_only_when_upstream_says_so() {
+async fn upgrades_only_after_upstream_does() {
     let proxy = ProxyFixture::open().await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/status/404"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 404));
-    let proxy = ProxyFixture::with(Wanted { route: "websocket: refuse", ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route: "websocket: refuse", ..FixtureOptions::default() }).await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
     assert!(proxy.site.visits().is_empty());
-    // Nobody is told: the next refusal is the first one heard of.
+    // The fallback is not reported: the next denial is the first event.
     proxy.curl(&["https://other.example.com/"]).await;
-    assert_eq!(proxy.refusal().await.host, "other.example.com");
+    assert_eq!(proxy.denial().await.host, "other.example.com");
 }
 
-/// The route that comes with codex names its POSTs alone; the attempt that it begins with gets the answer on which
-/// it asks again over plain HTTP.
+/// The route for codex allows POSTs only; its initial WebSocket attempt receives the response on which codex falls
+/// back to plain HTTP.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
+async fn answers_an_unmatched_websocket_with_426() {
     let route =
         "websocket: refuse\n  matches: [{methods: [POST], paths: [{type: exact, value: /v1/responses}]}]";
-    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
     let tls = tunnel(&proxy, SITE, &[b"http/1.1"]).await;
     let refused = tokio_tungstenite::client_async(format!("wss://{SITE}/v1/responses"), tls).await;
     assert!(matches!(refused, Err(Error::Http(answer)) if answer.status() == 426));
@@ -128,7 +129,7 @@ async fn a_websocket_that_no_match_names_gets_the_answer_to_fall_back_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_waits_for_100_continue_arrives_whole() {
+async fn forwards_a_body_after_100_continue() {
     let proxy = ProxyFixture::open().await;
     let big = "x".repeat(200_000);
     let file = proxy.folder.path().join("body");
@@ -142,7 +143,7 @@ async fn a_body_that_waits_for_100_continue_arrives_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trailers_pass_both_ways() {
+async fn forwards_trailers_in_both_directions() {
     let authority = Authority::new("trailers").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Http2).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<hyper::body::Incoming>| async move {
@@ -160,7 +161,7 @@ async fn trailers_pass_both_ways() {
     let site = Server::start(0, Some(tls), answer).expect("server");
     let pem = authority.pem().to_owned();
     let proxy = ProxyFixture::open().await;
-    // The fixture's own site is not asked: the roots and the route are replaced.
+    // The fixture's own site is unused: roots and route are replaced.
     let port = site.address().port();
     let proxy = ProxyFixture::reopened(proxy, &pem, port).await;
     let trailers = HeaderMap::from_iter([

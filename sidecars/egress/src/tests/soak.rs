@@ -1,9 +1,9 @@
-//! A day's work of several bottles in a few minutes: 200,000 requests of every kind, fifty that wait for a user
-//! all the while, new routes every second. No verdict is wrong, no secret arrives, every answer of a model is
-//! counted once, and nothing grows.
+//! Soak test: a day's work of several bottles in a few minutes. 200,000 requests of every kind, fifty that wait for a
+//! user all the time, new routes every second. No verdict is wrong, no secret leaks, every model response is counted
+//! once, and neither memory nor descriptors grow.
 //!
-//! `.ci/run soak` runs all of it, `.ci/run` a shorter day of `BOTTLE_SOAK_REQUESTS`. In a process of its own, whose
-//! memory is looked at.
+//! `.ci/run soak` runs all of it, `.ci/run` fewer requests (`BOTTLE_SOAK_REQUESTS`). It needs a process of its own,
+//! because it measures that process's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,13 +31,13 @@ use super::fixture::{ProxyFixture, SITE};
 use super::usage::keeper_of;
 
 const BOTTLES: usize = 3;
-/// Agents of a bottle that ask at the same time.
+/// Concurrent agents of a bottle.
 const AGENTS: usize = 4;
-/// Unless `BOTTLE_SOAK_REQUESTS` says another number.
+/// Default of `BOTTLE_SOAK_REQUESTS`.
 const REQUESTS: usize = 200_000;
 /// Requests that wait for a user, over all bottles.
-const HELD: usize = 50;
-/// What the process may have grown by, from when everything was warm to the end.
+const WAITING: usize = 50;
+/// Bytes that the process may grow by, from the warm state to the end.
 const GROWTH: u64 = 48 << 20;
 
 const BLOCKING: &str = "block.example.com";
@@ -47,7 +47,7 @@ const ASKING: &str = "ask.example.com";
 /// A secret of the launch.
 const KNOWN: &str = "Zq7-Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
 
-/// What the site saw that it must not see.
+/// Whether the site received a secret.
 static LEAKED: AtomicBool = AtomicBool::new(false);
 
 struct Bottle {
@@ -58,9 +58,9 @@ struct Bottle {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "minutes, and looks at the memory of its process: `.ci/run`"]
+#[ignore = "takes minutes and measures the memory of its process: `.ci/run`"]
 async fn a_day_of_several_bottles() {
-    let requests = wanted();
+    let requests = request_count();
     let authority = Authority::new("soak").expect("authority");
     let names = [SITE, BLOCKING, REDACTING, ASKING];
     let tls = authority.server_config(&names, Leaf::Valid, Alpn::Both).expect("config");
@@ -71,9 +71,9 @@ async fn a_day_of_several_bottles() {
         bottles.push(Arc::new(bottle(&authority, site.address().port()).await));
     }
     let (decide, decided) = watch::channel(false);
-    let mut held = Vec::new();
-    for (at, bottle) in (0..HELD).zip(bottles.iter().cycle()) {
-        held.push(tokio::spawn(held_request(Arc::clone(bottle), at)));
+    let mut waiting = Vec::new();
+    for (at, bottle) in (0..WAITING).zip(bottles.iter().cycle()) {
+        waiting.push(tokio::spawn(waiting_request(Arc::clone(bottle), at)));
     }
     for bottle in &bottles {
         user_after(&bottle.proxy, Status::Approved, decided.clone()).await;
@@ -97,10 +97,10 @@ async fn a_day_of_several_bottles() {
     }
     let (end, files_at_end) = (resident(), descriptors());
     let took = begun.elapsed();
-    assert!(held.iter().all(|request| !request.is_finished()), "one that waits for a user did not wait");
+    assert!(waiting.iter().all(|request| !request.is_finished()), "a request did not wait for its user");
     decide.send_replace(true);
-    for request in held {
-        assert_eq!(request.await.expect("a held request"), StatusCode::OK);
+    for request in waiting {
+        assert_eq!(request.await.expect("a waiting request"), StatusCode::OK);
     }
     for bottle in &bottles {
         bottle.counted_once().await;
@@ -109,9 +109,9 @@ async fn a_day_of_several_bottles() {
     let grown = end.saturating_sub(warm);
     assert!(grown < GROWTH, "{} MiB more in memory than when it was warm", grown >> 20);
     assert!(files_at_end <= files + 64, "{files} descriptors were open, now {files_at_end}");
-    let model: u64 = bottles.iter().map(|bottle| bottle.answered.load(Ordering::SeqCst)).sum();
-    say(&format!(
-        "{requests} requests in {:.0} s, {HELD} held meanwhile, {model} answers of models counted once; memory {} MiB \
+    let model_responses: u64 = bottles.iter().map(|bottle| bottle.answered.load(Ordering::SeqCst)).sum();
+    print(&format!(
+        "{requests} requests in {:.0} s, {WAITING} waiting meanwhile, {model_responses} model responses counted once; memory {} MiB \
          when warm, {} at the end",
         took.as_secs_f64(),
         warm >> 20,
@@ -119,20 +119,20 @@ async fn a_day_of_several_bottles() {
     ));
 }
 
-fn wanted() -> usize {
-    let said = std::env::var("BOTTLE_SOAK_REQUESTS").ok();
-    said.map_or(REQUESTS, |said| said.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
+fn request_count() -> usize {
+    let value = std::env::var("BOTTLE_SOAK_REQUESTS").ok();
+    value.map_or(REQUESTS, |value| value.parse().expect("BOTTLE_SOAK_REQUESTS: a number"))
 }
 
-/// On the real standard error, which a test that passes shows too.
-#[allow(clippy::print_stderr, reason = "what was measured is told")]
-fn say(line: &str) {
+/// Prints to the real standard error, which passing tests show too.
+#[allow(clippy::print_stderr, reason = "a test that measures prints its results")]
+fn print(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 async fn bottle(authority: &Authority, port: u16) -> Bottle {
-    let proxy = ProxyFixture::of_routes(authority.pem(), routes(port, true), |provision| {
+    let proxy = ProxyFixture::with_routes(authority.pem(), routes(port, true), |provision| {
         provision.ask_seconds = Some(3600);
         provision.known_secrets = vec![KNOWN.into()];
     })
@@ -189,15 +189,15 @@ async fn answer(request: Request<Incoming>) -> Response<SiteBody> {
     response
 }
 
-/// One of fifty, with a token of its own.
-async fn held_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
+/// One of the fifty waiting requests, with a token of its own.
+async fn waiting_request(bottle: Arc<Bottle>, at: usize) -> StatusCode {
     let mut client = client::http1(&bottle.proxy, ASKING).await;
     let token = format!("glpat-Xk3Vw9QzR7tYp2LmN{at:03}");
     let request = post1(ASKING, "/post", format!("token = {token}"));
     read(client.send_request(request).await.expect("answered")).await.0
 }
 
-/// New routes every second, for as long as the test lives.
+/// New routes every second, for the life of the test.
 async fn reload(bottle: Arc<Bottle>, port: u16) {
     for revision in 2.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -206,7 +206,7 @@ async fn reload(bottle: Arc<Bottle>, port: u16) {
     }
 }
 
-/// The keeper: takes records and says that they are written.
+/// The keeper: receives records and acknowledges them.
 async fn keep(bottle: Arc<Bottle>) {
     let mut stream: Stream = keeper_of(&bottle.proxy).await;
     while let Ok(BundleEvent::Used { records }) = stream.receive().await {
@@ -224,7 +224,7 @@ async fn keep(bottle: Arc<Bottle>) {
 }
 
 impl Bottle {
-    /// Every answer of a model has its record, whole, and no other has one.
+    /// Every model response has one complete record, and there are no others.
     async fn counted_once(&self) {
         let answered = self.answered.load(Ordering::SeqCst);
         let until = Instant::now() + Duration::from_secs(60);
@@ -233,12 +233,12 @@ impl Bottle {
         }
         let used = self.used.lock().await;
         assert_eq!(used.len() as u64, answered, "records and answers");
-        assert_eq!(self.twice.load(Ordering::SeqCst), 0, "records that came twice");
+        assert_eq!(self.twice.load(Ordering::SeqCst), 0, "duplicate records");
         assert!(used.values().all(|usage| !usage.interrupted && usage.tokens.output == Some(7)));
     }
 }
 
-/// What an agent asks with: connections that stay.
+/// An agent's kept-alive connections.
 struct Agent {
     site: http2::SendRequest<TestBody>,
     blocking: http2::SendRequest<TestBody>,
@@ -303,10 +303,10 @@ impl Agent {
     }
 
     async fn site(&mut self, request: Request<TestBody>, status: StatusCode, why: Option<&str>) {
-        let asked = request.uri().clone();
+        let uri = request.uri().clone();
         let answer = self.site.send_request(request).await.expect("answered");
-        let said = reason(&answer);
-        assert_eq!((read(answer).await.0, said.as_deref()), (status, why), "{asked}");
+        let value = reason(&answer);
+        assert_eq!((read(answer).await.0, value.as_deref()), (status, why), "{uri}");
     }
 }
 
@@ -326,7 +326,7 @@ fn full(text: String) -> TestBody {
     Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Resident bytes of this process, clients and site included (proc(5)).
+/// Resident bytes of this process, including clients and site (proc(5)).
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("pages");

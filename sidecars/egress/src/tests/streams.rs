@@ -1,4 +1,4 @@
-//! Bodies flow: what upstream says is heard when it says it, and size does not matter.
+//! Bodies stream: chunks arrive when upstream sends them, at any size.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 
 use super::client::{get, get2, http1, http2, read};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn server_sent_events_arrive_one_by_one() {
+async fn streams_server_sent_events_one_by_one() {
     let proxy = ProxyFixture::open().await;
     let pause = Duration::from_millis(150);
     let started = Instant::now();
@@ -24,20 +24,20 @@ async fn server_sent_events_arrive_one_by_one() {
     let mut answer = http2(&proxy, SITE).await.send_request(request).await.expect("answer");
     let mut arrived = Vec::new();
     while let Some(frame) = answer.frame().await {
-        // The end of a stream may come as an empty frame.
+        // The end of a stream may arrive as an empty frame.
         if frame.expect("frame").data_ref().is_some_and(|data| !data.is_empty()) {
             arrived.push(started.elapsed());
         }
     }
     assert_eq!(arrived.len(), 4, "{arrived:?}");
-    // BufferedBody back they would come at once; a busy machine makes single gaps of any size.
+    // If buffered, they would arrive at once; on a busy machine single gaps have any length.
     assert!(arrived[3] - arrived[0] > pause, "{arrived:?}");
     assert!(arrived[3] >= 3 * pause, "{arrived:?}");
 }
 
-/// A scan looks at what was before its text too, and there is one for each release at most.
+/// A scan also covers the text before the new one, and there is at most one per release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
+async fn scans_a_response_in_single_bytes_in_batches() {
     const LENGTH: usize = 30_000;
     let authority = Authority::new("bytes").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Http1).expect("config");
@@ -47,8 +47,12 @@ async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
         Some(Response::builder().header("content-type", "text/event-stream").body(body).expect("answer"))
     });
     let site = Server::start(0, Some(tls), answer).expect("server");
-    let proxy =
-        ProxyFixture::watched(ProxyFixture::open().await, authority.pem(), site.address().port(), AUTH);
+    let proxy = ProxyFixture::reopened_with_log(
+        ProxyFixture::open().await,
+        authority.pem(),
+        site.address().port(),
+        AUTH,
+    );
     let mut answer = http1(&proxy.await, SITE).await.send_request(get(SITE, "/")).await.expect("answer");
     let (mut length, mut pieces) = (0, 0);
     while let Some(frame) = answer.frame().await {
@@ -60,7 +64,7 @@ async fn an_answer_in_single_bytes_costs_no_scan_for_each() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn big_bodies_pass_whole() {
+async fn forwards_large_bodies_whole() {
     let proxy = ProxyFixture::open().await;
     let size = 24 << 20;
     let request = get(SITE, &format!("/bytes/{size}"));
@@ -76,10 +80,10 @@ async fn big_bodies_pass_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
+async fn a_denied_upload_receives_the_response_on_a_live_connection() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
-    // The first is refused before a byte is sent on, the second breaks off upstream.
+    // The first is denied before a byte is forwarded, the second fails upstream.
     for (host, path, expected) in [("evil.example.org", "/", 403), (SITE, "/close", 502)] {
         let chunk = Bytes::from(vec![b'u'; 64 << 10]);
         let frames = (0..24).map(move |_| Ok(Frame::data(chunk.clone())));
@@ -95,11 +99,11 @@ async fn a_refused_upload_hears_why_and_its_connection_lives_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
-    // Over HTTP/2 a reset may overtake what was sent before it.
+async fn reports_a_truncated_response() {
+    // Over HTTP/2 a reset may overtake data that was sent before it.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
-    let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
-    // Nothing of a short one is out yet, so that there is an answer that says so.
+    let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
+    // Nothing of a short response is released yet, so it can be replaced by an error.
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/3")).await.expect("answer");
     assert_eq!(answer.status(), 502);
     let answer = http1(&proxy, SITE).await.send_request(get(SITE, "/cut/60000")).await.expect("answer");
@@ -107,7 +111,7 @@ async fn an_answer_that_breaks_off_is_not_taken_for_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
+async fn new_routes_apply_from_the_next_request() {
     let proxy = ProxyFixture::open().await;
     let mut sender = http1(&proxy, SITE).await;
     let under_way = sender.send_request(get(SITE, "/drip/5/60")).await.expect("answer");
@@ -126,7 +130,7 @@ async fn what_is_under_way_survives_new_routes_and_the_next_request_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn routes_that_are_bad_or_old_or_move_a_credential_change_nothing() {
+async fn rejects_invalid_stale_or_credential_moving_routes() {
     let proxy = ProxyFixture::open().await;
     for (revision, route, more, word) in [
         (2, "portz: [443]", "", "portz"),

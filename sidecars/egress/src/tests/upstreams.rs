@@ -1,4 +1,4 @@
-//! The world's side: which addresses and certificates are accepted, and which connections are kept.
+//! The upstream side: which addresses and certificates are accepted, and which connections are pooled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::client::{get2, http2, read};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 const URL: &str = "https://api.example.com/a";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_that_do_not_hold_are_502() {
+async fn answers_untrusted_certificates_with_502() {
     for site in [Site { leaf: Leaf::Expired, ..Site::named(&[SITE]) }, Site::named(&["other.example.com"])] {
-        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
         let answer = proxy.curl(&[URL]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
@@ -26,15 +26,16 @@ async fn certificates_that_do_not_hold_are_502() {
         );
         assert!(proxy.site.visits().is_empty());
     }
-    let foreign = Wanted { change: |provision| provision.upstream_roots.clear(), ..Wanted::default() };
+    let foreign =
+        FixtureOptions { change: |provision| provision.upstream_roots.clear(), ..FixtureOptions::default() };
     let proxy = ProxyFixture::with(foreign).await;
     assert_eq!(proxy.curl(&[URL]).await.header("x-bottle-reason").as_deref(), Some("upstream-untrusted"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
+async fn answers_a_failed_upstream_with_502_and_recovers() {
     let more = "- host: down.example.com\n  connect_to: '127.0.0.1:1'\n";
-    let proxy = ProxyFixture::with(Wanted { more_routes: more, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { more_routes: more, ..FixtureOptions::default() }).await;
     for url in ["https://down.example.com/", "https://api.example.com/close"] {
         let answer = proxy.curl(&[url]).await;
         assert_eq!(
@@ -46,19 +47,20 @@ async fn what_is_down_or_breaks_off_is_502_and_the_next_request_is_fine() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forbidden_addresses_are_refused_whatever_leads_there() {
-    // One that only the host's owning it forbids.
+async fn denies_forbidden_addresses_from_every_source() {
+    // Forbidden only because the host owns it.
     let more = "- host: 9.9.9.77\n- host: ip6-localhost\n  ports: [80, 443]\n";
     let change: fn(&mut Provision) =
         |provision| provision.host_addresses = vec!["9.9.9.77".parse().expect("address")];
-    let proxy = ProxyFixture::with(Wanted { more_routes: more, change, ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { more_routes: more, change, ..FixtureOptions::default() }).await;
     let named = std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| hosts.contains("ip6-localhost"));
     for url in ["https://9.9.9.77/", "https://ip6-localhost/", "http://ip6-localhost/"] {
         if url.contains("ip6") && !named {
             skip::aloud("addresses that are forbidden", &"this machine's /etc/hosts names no ip6-localhost");
             continue;
         }
-        // The name in the tunnel is the client's; whether its own checks pass is not the point here.
+        // TLS in the tunnel uses the client's name; whether the client's own checks pass is irrelevant here.
         let answer = proxy.curl(&["--insecure", url]).await;
         assert_eq!(
             (answer.status(), answer.header("x-bottle-reason")),
@@ -69,10 +71,11 @@ async fn forbidden_addresses_are_refused_whatever_leads_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_users_own_machine_is_reached_by_its_word() {
+async fn connects_to_the_users_machine_as_host() {
     let more = "- host: own.example.com\n  connect_to: 'host:{site}'\n";
     let site = Site::named(&[SITE, "own.example.com"]);
-    let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { site, more_routes: more, ..FixtureOptions::default() }).await;
     let answer = proxy.curl(&["https://own.example.com/a"]).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(proxy.site.visits().pop().expect("visit").host, "own.example.com");
@@ -97,11 +100,11 @@ async fn counting(to: std::net::SocketAddr) -> (u16, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_are_kept_for_their_target_and_no_other() {
+async fn pools_connections_by_target() {
     use bottle_test_support::upstream::Alpn;
     for alpn in [Alpn::Both, Alpn::Http1] {
         let site = Site { alpn, ..Site::named(&[SITE, "relayed.example.com"]) };
-        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
         let (first, first_count) = counting(proxy.site.address()).await;
         let (second, second_count) = counting(proxy.site.address()).await;
         let route = |port| format!("- host: relayed.example.com\n  connect_to: '127.0.0.1:{port}'\n");
@@ -121,7 +124,7 @@ async fn connections_are_kept_for_their_target_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_company_proxy_is_gone_through_with_its_password() {
+async fn dials_through_the_corporate_proxy_with_its_password() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("listen");
     let port = listener.local_addr().expect("address").port();
     let proxy = ProxyFixture::open().await;
@@ -137,7 +140,8 @@ async fn a_company_proxy_is_gone_through_with_its_password() {
         tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut site).await });
         String::from_utf8(head).expect("ASCII")
     });
-    let proxy = ProxyFixture::behind(proxy, &format!("http://user:pass@127.0.0.1:{port}")).await;
+    let proxy =
+        ProxyFixture::behind_corporate_proxy(proxy, &format!("http://user:pass@127.0.0.1:{port}")).await;
     assert_eq!(proxy.curl(&[URL]).await.status(), 200);
     let head = seen.await.expect("proxy");
     assert!(head.starts_with("CONNECT api.example.com:443 HTTP/1.1\r\n"), "{head}");
@@ -145,8 +149,9 @@ async fn a_company_proxy_is_gone_through_with_its_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unopened_host_shows_its_own_certificate_and_must_be_named_alike() {
-    let proxy = ProxyFixture::with(Wanted { route: "inspect: false", ..Wanted::default() }).await;
+async fn a_passthrough_host_shows_its_own_certificate_and_must_match_the_sni() {
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route: "inspect: false", ..FixtureOptions::default() }).await;
     let ca = proxy.folder.path().join("site.pem");
     proxy.site.write_ca(&ca).expect("ca");
     let ca = ca.to_str().expect("path");
@@ -165,6 +170,6 @@ async fn an_unopened_host_shows_its_own_certificate_and_must_be_named_alike() {
         ])
         .await;
     assert!(fronted.error().contains("SSL") || fronted.error().contains("TLS"), "{}", fronted.error());
-    assert_eq!(proxy.refusal().await.reason, Reason::AuthorityMismatch);
+    assert_eq!(proxy.denial().await.reason, Reason::AuthorityMismatch);
     assert_eq!(proxy.site.visits().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What answers cost: counted as they pass, in whatever coding, and handed over until somebody has it.
+//! Token usage of responses: counted in every coding, and kept until a keeper acknowledges it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ const COMPLETION: &str =
 
 async fn answer(request: Request<Incoming>) -> Response<bottle_test_support::body::Body> {
     let path = request.uri().path().to_owned();
-    // The answer to a request that is read, as servers do.
+    // Read the request before responding, as servers do.
     let _ = request.into_body().collect().await;
     let events = [START, DELTA, STOP].map(|text| Bytes::from_static(text.as_bytes()));
     let slow = |cut_after| Pace { delay: Duration::from_millis(30), cut_after };
@@ -73,22 +73,22 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     writer.finish().expect("finish")
 }
 
-struct Stand {
+struct Setup {
     proxy: ProxyFixture,
     _site: Server,
 }
 
-async fn stand(route: &str) -> Stand {
+async fn setup(route: &str) -> Setup {
     let authority = Authority::new("usage").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let site = handler(Arc::new(()), |_, request| async move { Some(answer(request).await) });
     let site = Server::start(0, Some(tls), site).expect("server");
     let port = site.address().port();
     let proxy = ProxyFixture::open().await;
-    Stand { proxy: ProxyFixture::watched(proxy, authority.pem(), port, route).await, _site: site }
+    Setup { proxy: ProxyFixture::reopened_with_log(proxy, authority.pem(), port, route).await, _site: site }
 }
 
-/// The stream of a proxy's keeper, which it has to answer.
+/// The usage stream between a proxy and its keeper.
 pub(super) async fn keeper_of(proxy: &ProxyFixture) -> bottle_channel::Stream {
     let (ours, theirs) = tokio::io::duplex(1 << 20);
     let outbox = Arc::clone(&proxy.egress.outbox);
@@ -106,43 +106,43 @@ pub(super) async fn keeper_of(proxy: &ProxyFixture) -> bottle_channel::Stream {
     channel.open(&BundleRequest::Usage).await.expect("stream")
 }
 
-impl Stand {
+impl Setup {
     async fn post(&self, path: &str) -> String {
         let url = format!("https://{SITE}{path}");
         let answer = self.proxy.curl(&["--compressed", "--data", "{}", &url]).await;
         answer.text()
     }
 
-    /// A keeper's stream, which it has to answer.
+    /// A stream as a keeper opens it.
     async fn keeper(&self) -> bottle_channel::Stream {
         keeper_of(&self.proxy).await
     }
 
-    /// Everything that waits, taken.
-    async fn taken(&self, count: usize) -> Vec<Usage> {
+    /// Receives and acknowledges all pending records.
+    async fn receive_all(&self, count: usize) -> Vec<Usage> {
         let mut stream = self.keeper().await;
         let mut all = Vec::new();
         while all.len() < count {
-            all.extend(handed(&mut stream).await);
-            stream.message(&Written {}).await.expect("said");
+            all.extend(next_records(&mut stream).await);
+            stream.message(&Written {}).await.expect("sent");
         }
-        // A stream that is dropped takes back what was not read yet.
+        // A dropped stream returns records that were not acknowledged.
         let until = std::time::Instant::now() + Duration::from_secs(10);
-        while self.waits() > 0 {
+        while self.pending_lines() > 0 {
             assert!(std::time::Instant::now() < until, "the file is emptied");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         all
     }
 
-    /// Lines of the file of what waits.
-    fn waits(&self) -> usize {
+    /// Lines in the file of pending records.
+    fn pending_lines(&self) -> usize {
         let path = self.proxy.folder.path().join(WAITING_FILE);
         std::fs::read_to_string(path).map_or(0, |text| text.lines().count())
     }
 }
 
-async fn handed(stream: &mut bottle_channel::Stream) -> Vec<Usage> {
+async fn next_records(stream: &mut bottle_channel::Stream) -> Vec<Usage> {
     let event = tokio::time::timeout(Duration::from_secs(10), stream.receive()).await.expect("in time");
     match event.expect("an event") {
         BundleEvent::Used { records } => records,
@@ -155,10 +155,10 @@ fn tokens(input: u64, output: u64, cached: Option<u64>) -> Tokens {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
-    // With every detector, and with none that looks at answers.
+async fn records_each_model_response_once_and_forwards_it_unchanged() {
+    // With every detector, and with none for responses.
     for route in [AUTH, "dlp: {inbound_detectors: []}"] {
-        let stand = stand(route).await;
+        let setup = setup(route).await;
         let streamed = [START, DELTA, STOP].concat();
         for (path, text, interrupted, expected) in [
             ("/v1/messages", streamed.as_str(), false, tokens(11, 22, Some(5))),
@@ -167,13 +167,13 @@ async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
             ("/zstd/v1/chat/completions", COMPLETION, false, tokens(3, 4, None)),
         ] {
             if path.starts_with("/zstd") {
-                // Not every curl reads it.
+                // Not every curl decodes it.
                 let url = format!("https://{SITE}{path}");
-                stand.proxy.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
+                setup.proxy.curl(&["--data", "{}", "--output", "/dev/null", &url]).await;
             } else {
-                assert!(stand.post(path).await.ends_with(text), "{path}");
+                assert!(setup.post(path).await.ends_with(text), "{path}");
             }
-            let records = stand.taken(1).await;
+            let records = setup.receive_all(1).await;
             assert_eq!(records.len(), 1, "{path}");
             let record = &records[0];
             assert_eq!((record.tokens, record.interrupted), (expected, interrupted), "{path}");
@@ -186,16 +186,16 @@ async fn every_answer_of_a_model_makes_one_record_and_passes_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
-    let stand = stand(AUTH).await;
+async fn records_truncated_responses_as_interrupted() {
+    let setup = setup(AUTH).await;
     let url = format!("https://{SITE}/cut/v1/messages");
-    let answer = stand.proxy.curl(&["--data", "{}", &url]).await;
-    assert!(!answer.error().is_empty(), "the client sees it break off");
-    // The client goes away.
+    let answer = setup.proxy.curl(&["--data", "{}", &url]).await;
+    assert!(!answer.error().is_empty(), "the client sees the truncation");
+    // The client disconnects.
     let url = format!("https://{SITE}/forever/v1/messages");
-    let answer = stand.proxy.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
+    let answer = setup.proxy.curl(&["--max-time", "0.5", "--data", "{}", &url]).await;
     assert!(answer.error().contains("timed out"), "{}", answer.error());
-    let records = stand.taken(2).await;
+    let records = setup.receive_all(2).await;
     assert_eq!(records.len(), 2);
     for record in records {
         assert_eq!((record.tokens, record.interrupted), (tokens(11, 1, Some(5)), true));
@@ -203,62 +203,62 @@ async fn what_breaks_off_is_recorded_as_far_as_it_was_seen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_answer_of_a_model_makes_none() {
-    let stand = stand(AUTH).await;
+async fn records_only_model_responses() {
+    let setup = setup(AUTH).await;
     for path in ["/refused/v1/messages", "/mail/v1/messages", "/v1/messages/count_tokens", "/v1/models"] {
-        stand.post(path).await;
+        setup.post(path).await;
     }
     let url = format!("https://{SITE}/v1/messages");
-    stand.proxy.curl(&[&url]).await;
-    assert_eq!(stand.waits(), 0);
+    setup.proxy.curl(&[&url]).await;
+    assert_eq!(setup.pending_lines(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_wait_on_disk_until_somebody_says_that_they_are_written() {
-    let stand = stand(AUTH).await;
+async fn keeps_records_on_disk_until_they_are_acknowledged() {
+    let setup = setup(AUTH).await;
     for _ in 0..3 {
-        stand.post("/v1/chat/completions").await;
+        setup.post("/v1/chat/completions").await;
     }
-    assert_eq!(stand.waits(), 3);
-    let mut first = stand.keeper().await;
-    let told: Vec<String> = handed(&mut first).await.into_iter().map(|usage| usage.id).collect();
-    assert_eq!(told.len(), 3);
-    // It dies before it says that it has them.
+    assert_eq!(setup.pending_lines(), 3);
+    let mut first = setup.keeper().await;
+    let first_ids: Vec<String> = next_records(&mut first).await.into_iter().map(|usage| usage.id).collect();
+    assert_eq!(first_ids.len(), 3);
+    // It disconnects before it acknowledges them.
     drop(first);
-    assert_eq!(stand.waits(), 3);
-    let again: Vec<String> = stand.taken(3).await.into_iter().map(|usage| usage.id).collect();
-    assert_eq!(again, told);
-    stand.post("/v1/chat/completions").await;
-    assert_eq!(stand.waits(), 1);
+    assert_eq!(setup.pending_lines(), 3);
+    let again: Vec<String> = setup.receive_all(3).await.into_iter().map(|usage| usage.id).collect();
+    assert_eq!(again, first_ids);
+    setup.post("/v1/chat/completions").await;
+    assert_eq!(setup.pending_lines(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_under_way_when_the_proxy_ends_is_recorded() {
-    let stand = stand(AUTH).await;
-    let mut keeper = stand.keeper().await;
+async fn records_responses_in_flight_at_shutdown() {
+    let setup = setup(AUTH).await;
+    let mut keeper = setup.keeper().await;
     let url = format!("https://{SITE}/forever/v1/messages");
-    let seen = stand.proxy.folder.path().join("seen");
+    let seen = setup.proxy.folder.path().join("seen");
     let arguments = ["--data", "{}", "--no-buffer", "--output", seen.to_str().expect("text"), url.as_str()];
-    let asked = stand.proxy.curl(&arguments);
-    let ends = async {
+    let request = setup.proxy.curl(&arguments);
+    let shutdown = async {
         while !std::fs::read_to_string(&seen).unwrap_or_default().contains("still there") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let settled = tokio::spawn({
-            let outbox = Arc::clone(&stand.proxy.egress.outbox);
+            let outbox = Arc::clone(&setup.proxy.egress.outbox);
             async move { outbox.settle().await }
         });
-        let records = handed(&mut keeper).await;
-        keeper.message(&Written {}).await.expect("said");
+        let records = next_records(&mut keeper).await;
+        keeper.message(&Written {}).await.expect("sent");
         settled.await.expect("settled");
         records
     };
     tokio::select! {
-        _ = asked => panic!("it goes on for ever"),
-        records = ends => {
+        _ = request => panic!("the response never ends"),
+        records = shutdown => {
             assert_eq!(records.len(), 1);
             assert_eq!((records[0].tokens, records[0].interrupted), (tokens(11, 1, Some(5)), true));
         }
     }
-    assert_eq!(stand.waits(), 0);
+    assert_eq!(setup.pending_lines(), 0);
 }

@@ -1,7 +1,7 @@
 //! The bottle's own certificate authority.
 //!
-//! Made when the proxy is provisioned, for one launch of one bottle. Its key lives in this process's
-//! memory and has no way out: nothing here writes or returns it.
+//! Generated when the proxy is provisioned, for one launch of one bottle. Its key stays in this process's memory:
+//! nothing here writes or returns it.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,10 +10,10 @@ use rcgen::{
     KeyUsagePurpose, SerialNumber,
 };
 
-/// A bottle's guest may live in a virtual machine whose clock is behind.
+/// A bottle's guest may run in a virtual machine whose clock is behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(24 * 3600);
 
-/// Longer than any bottle lives; a resumed bottle gets a new authority.
+/// Longer than any bottle runs; a resumed bottle gets a new authority.
 const AUTHORITY_LIVES: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Signs leaf certificates for one bottle.
@@ -22,10 +22,10 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority; `name` (the slug) is what a user sees in a list of certificates.
+    /// Generates an authority; users see `name` (the slug) in lists of certificates.
     ///
     /// # Errors
-    /// [`rcgen::Error`] when the system gives no randomness.
+    /// [`rcgen::Error`] when the system has no randomness.
     pub(crate) fn make(name: &str) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -37,12 +37,12 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// The certificate that the bottle has to trust, PEM.
+    /// The certificate that the bottle must trust, PEM.
     pub(crate) fn certificate(&self) -> String {
         self.issuer.pem()
     }
 
-    /// Signs what `params` say for `key`.
+    /// Signs a certificate with `params` for `key`.
     pub(super) fn sign(
         &self,
         params: &CertificateParams,
@@ -52,13 +52,13 @@ impl Authority {
     }
 }
 
-/// Makes `params` valid from a day ago for `lives` from now, under a random serial number.
+/// Makes `params` valid from a day ago until `lives` from now, with a random serial number.
 pub(super) fn valid(params: &mut CertificateParams, lives: Duration) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(CLOCK_SKEW);
     params.not_after = epoch + (now + lives);
-    // Positive and never zero, as RFC 5280 asks: the first byte is 1..=127.
+    // Positive and never zero, as RFC 5280 requires: the first byte is 1..=127.
     let mut serial: [u8; 16] = rand::random();
     serial[0] = serial[0] & 0x7f | 1;
     params.serial_number = Some(SerialNumber::from_slice(&serial));

@@ -1,8 +1,8 @@
-//! The first bytes of a connection: TLS, HTTP, or neither.
+//! Detects a connection's protocol from its first bytes: TLS, HTTP, or neither.
 //!
-//! A hello is read whole before anything is decided, however it is split over records and packets, by
-//! the TLS library's own parser: a decision from a part of it is how such proxies are walked around.
-//! What cannot be read within its bounds is closed, never passed on.
+//! The TLS library's parser reads the whole `ClientHello`, however it is split over records and packets, before any
+//! decision: proxies that decide from a part of it can be bypassed. A `ClientHello` that exceeds its bounds closes the
+//! connection and is never forwarded.
 
 use std::io;
 
@@ -17,37 +17,37 @@ use crate::listener::io::ClientIo;
 /// The content type of a TLS handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// What a connection turned out to speak.
-pub(crate) enum Opening {
-    /// TLS, and its hello.
+/// The protocol of a connection.
+pub(crate) enum Protocol {
+    /// TLS, with its `ClientHello`.
     Tls(Box<Hello>),
-    /// Something that starts like an HTTP/1 request; every byte is still to be read.
+    /// Probably HTTP/1; no byte is consumed.
     Http(ClientIo),
 }
 
-/// A TLS hello, read whole.
+/// A complete TLS `ClientHello`.
 pub(crate) struct Hello {
-    /// The (outer) server name it asks for, as received.
+    /// The (outer) server name, as received.
     pub(crate) sni: Option<String>,
     start: StartHandshake<ClientIo>,
     bytes: Bytes,
 }
 
-/// Reads as much as it takes to know what `io` speaks.
+/// Reads as many bytes as the detection needs.
 ///
 /// # Errors
-/// Whatever is neither TLS nor HTTP, too slow, too long or cut short: the caller closes it.
-pub(crate) async fn read(mut io: ClientIo) -> io::Result<Opening> {
-    let opening = async {
+/// The bytes are neither TLS nor HTTP, too slow, too long or truncated. The caller closes the connection.
+pub(crate) async fn read(mut io: ClientIo) -> io::Result<Protocol> {
+    let detected = async {
         match io.peek().await? {
-            Some(TLS_HANDSHAKE) => Ok(Opening::Tls(Box::new(Hello::read(io).await?))),
+            Some(TLS_HANDSHAKE) => Ok(Protocol::Tls(Box::new(Hello::read(io).await?))),
             // Every method is a word of capital letters.
-            Some(first) if first.is_ascii_uppercase() => Ok(Opening::Http(io)),
+            Some(first) if first.is_ascii_uppercase() => Ok(Protocol::Http(io)),
             Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "neither TLS nor HTTP")),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     };
-    timeout(bounds::HELLO_WITHIN, opening).await?
+    timeout(bounds::HELLO_WITHIN, detected).await?
 }
 
 impl Hello {
@@ -59,19 +59,19 @@ impl Hello {
         Ok(Self { sni, start, bytes })
     }
 
-    /// Opens the TLS: finishes the handshake, presenting `config`.
+    /// Terminates the TLS: completes the handshake with `config`.
     ///
     /// # Errors
-    /// The handshake's own, and a deadline.
-    pub(crate) async fn open(
+    /// Handshake errors, and [`bounds::HANDSHAKE_WITHIN`].
+    pub(crate) async fn terminate(
         self,
         config: std::sync::Arc<rustls::ServerConfig>,
     ) -> io::Result<tokio_rustls::server::TlsStream<ClientIo>> {
         timeout(bounds::HANDSHAKE_WITHIN, self.start.into_stream(config)).await?
     }
 
-    /// Leaves the TLS closed: the connection with the hello's bytes still to be read.
-    pub(crate) fn unopened(self) -> ClientIo {
+    /// Does not terminate the TLS: returns the connection with the `ClientHello` unread.
+    pub(crate) fn into_passthrough(self) -> ClientIo {
         let mut io = self.start.io;
         io.put_back(self.bytes);
         io

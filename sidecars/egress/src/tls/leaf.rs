@@ -1,8 +1,7 @@
-//! Certificates for the names that the bottle asks for.
+//! Mints leaf certificates for the names that the bottle connects to.
 //!
-//! One key serves every leaf (the bottle trusts the authority for all names anyway), so minting is one
-//! signature. The cache is bounded by number and by age; the names in it are chosen by the bottle, and
-//! nothing but the certificate depends on them.
+//! All leaves share one key (the bottle trusts the authority for every name anyway), so minting is one signature. The
+//! cache is bounded by number and age. The bottle chooses the names in it, and only the certificate depends on them.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,17 +17,16 @@ use rustls::sign::CertifiedKey;
 use super::authority::{Authority, valid};
 use crate::bounds;
 
-/// Well below the limits clients set (398 days), far above the cache's age.
+/// Well below the limits of clients (398 days), far above the cache's age.
 const LEAF_LIVES: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// A certificate is minted again after this time, so that a bottle that runs for months never sees an
-/// expired one.
+/// A cached certificate is minted again after this time, so a bottle that runs for months never sees an expired one.
 const LEAF_KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// ALPN protocols offered to the bottle, best first.
+/// ALPN protocols offered to the bottle, preferred first.
 const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Mints and keeps server configurations, one for each name.
+/// Mints and caches TLS server configurations, one for each name.
 pub struct Leaves {
     authority: Authority,
     key: KeyPair,
@@ -37,30 +35,30 @@ pub struct Leaves {
     cache: moka::sync::Cache<String, Arc<ServerConfig>>,
 }
 
-/// A certificate could not be made.
+/// A certificate or TLS configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LeafError {
-    /// The name cannot stand in a certificate.
+    /// The name is not valid in a certificate.
     #[error("certificate for {name:?}: {source}")]
     Mint {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// What rcgen says.
+        /// rcgen's error.
         source: rcgen::Error,
     },
-    /// Key or protocol versions were refused by rustls.
+    /// rustls rejected the key or the protocol versions.
     #[error("TLS towards the bottle: {0}")]
     Tls(#[from] rustls::Error),
-    /// The authority or the leaves' key could not be made.
+    /// The authority or the leaves' key could not be generated.
     #[error("bottle authority: {0}")]
     Authority(#[from] rcgen::Error),
 }
 
 impl Leaves {
-    /// Makes an authority for the bottle `name` and a key for its leaves.
+    /// Generates an authority for the bottle `name` and a key for its leaves.
     ///
     /// # Errors
-    /// [`LeafError`] when the system gives no randomness.
+    /// [`LeafError`] when the system has no randomness.
     pub fn make(name: &str) -> Result<Self, LeafError> {
         let authority = Authority::make(name)?;
         let key = KeyPair::generate()?;
@@ -80,7 +78,7 @@ impl Leaves {
     /// The configuration that presents `name` (a canonical host name or address).
     ///
     /// # Errors
-    /// [`LeafError::Mint`] when `name` cannot stand in a certificate.
+    /// [`LeafError::Mint`] when `name` is not valid in a certificate.
     pub fn config_for(&self, name: &str) -> Result<Arc<ServerConfig>, LeafError> {
         if let Some(config) = self.cache.get(name) {
             return Ok(config);
@@ -107,7 +105,7 @@ impl Leaves {
             Err(_) => SanType::DnsName(name.try_into()?),
         }];
         params.distinguished_name = DistinguishedName::new();
-        // A common name holds at most 64 characters; clients read the alternative name.
+        // A common name has at most 64 characters; clients read the alternative name.
         if name.len() <= 64 {
             params.distinguished_name.push(DnType::CommonName, name);
         }
@@ -119,7 +117,7 @@ impl Leaves {
     }
 }
 
-/// What all configurations share: protocol versions, ALPN, one key for session tickets.
+/// The shared configuration: protocol versions, ALPN, one key for session tickets.
 fn base_config() -> Result<ServerConfig, LeafError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -127,13 +125,13 @@ fn base_config() -> Result<ServerConfig, LeafError> {
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(Nothing));
     config.alpn_protocols = ALPN.iter().map(|protocol| protocol.to_vec()).collect();
-    // Stateless tickets: resumption costs the proxy no memory for each client.
+    // Stateless tickets: resumption costs the proxy no memory per client.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// Presents one certificate, whatever the hello says: the name was agreed on before.
+/// Presents one certificate, whatever the `ClientHello` contains: the name is settled before.
 #[derive(Debug)]
 struct Presents(Arc<CertifiedKey>);
 
@@ -143,7 +141,7 @@ impl ResolvesServerCert for Presents {
     }
 }
 
-/// The base configuration presents nothing; it is never used as it is.
+/// Presents nothing: the base configuration is only a template.
 #[derive(Debug)]
 struct Nothing;
 
@@ -158,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_minted_once_and_strange_names_are_refused() {
+    fn mints_each_name_once_and_rejects_invalid_names() {
         let leaves = Leaves::make("test").expect("leaves");
         let first = leaves.config_for("api.example.com").expect("first");
         let again = leaves.config_for("api.example.com").expect("again");

@@ -1,9 +1,9 @@
-//! TLS towards the bottle: the hello, the bottle's own authority, the certificates it signs.
+//! TLS towards the bottle: `ClientHello` parsing, the bottle's certificate authority, leaf certificates.
 //!
 //! ```text
 //! hello      first bytes → TLS with SNI and ALPN | HTTP | neither
-//! authority  the bottle's CA: made in this process, its key never leaves it
-//! leaf       a certificate for each name, signed on demand, kept in a bounded cache
+//! authority  the bottle's CA: generated in this process, which its key never leaves
+//! leaf       a certificate for each name, signed on demand, in a bounded cache
 //! ```
 
 pub(crate) mod authority;

@@ -1,7 +1,6 @@
-//! `egress.upstream_proxy`: a company's own proxy between the proxy and the world.
+//! `egress.upstream_proxy`: a corporate HTTP proxy between this proxy and the internet.
 //!
-//! Everything goes through it by CONNECT. Names are then resolved by the proxy, so that only literal
-//! addresses can be refused here.
+//! All traffic goes through it by CONNECT. It resolves the names, so this proxy can deny literal addresses only.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,26 +11,26 @@ use tokio::time::timeout;
 
 use crate::bounds;
 
-/// Where the proxy is and what it wants to see.
+/// The corporate proxy's address and credentials.
 pub(crate) struct CorporateProxy {
     /// Name or address.
     pub(crate) host: String,
-    /// Its port.
+    /// Port, 80 unless the URL names one.
     pub(crate) port: u16,
     /// `user:password` in Basic's encoding.
     authorization: Option<Secret>,
 }
 
-/// The URL of the proxy cannot be used. The URL may hold a password, so it is not repeated.
+/// The URL of the corporate proxy is not usable. The error omits the URL, which may contain a password.
 #[derive(Debug, thiserror::Error)]
 #[error("egress.upstream_proxy is not an http:// URL of a proxy: {0}")]
 pub(crate) struct BadProxyUrl(&'static str);
 
 impl CorporateProxy {
-    /// Reads `http://[user:password@]host[:port]`.
+    /// Parses `http://[user:password@]host[:port]`.
     ///
     /// # Errors
-    /// [`BadProxyUrl`], naming the part that is wrong.
+    /// [`BadProxyUrl`] naming the invalid part.
     pub(crate) fn parse(url: &Secret) -> Result<Self, BadProxyUrl> {
         let uri: http::Uri = url.expose().parse().map_err(|_| BadProxyUrl("it does not parse"))?;
         if uri.scheme_str() != Some("http") {
@@ -46,22 +45,22 @@ impl CorporateProxy {
         Ok(Self { host: host.to_owned(), port: uri.port_u16().unwrap_or(80), authorization })
     }
 
-    /// Asks the proxy behind `stream` for a connection to `host:port`.
+    /// Sends CONNECT for `host:port` over `stream`, a connection to the corporate proxy.
     ///
     /// # Errors
-    /// A fragment saying what the proxy answered, or that it did not.
+    /// A message with the proxy's status, or why there is none.
     pub(crate) async fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), String> {
-        let mut ask = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
+        let mut request = format!("CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n");
         if let Some(authorization) = &self.authorization {
-            ask.push_str("Proxy-Authorization: Basic ");
-            ask.push_str(authorization.expose());
-            ask.push_str("\r\n");
+            request.push_str("Proxy-Authorization: Basic ");
+            request.push_str(authorization.expose());
+            request.push_str("\r\n");
         }
-        ask.push_str("\r\n");
-        let ask = Secret::new(ask);
+        request.push_str("\r\n");
+        let request = Secret::new(request);
         let exchange = async {
-            stream.write_all(ask.expose().as_bytes()).await?;
-            answer_head(stream).await
+            stream.write_all(request.expose().as_bytes()).await?;
+            read_head(stream).await
         };
         let head = timeout(bounds::CONNECT_WITHIN, exchange)
             .await
@@ -70,7 +69,7 @@ impl CorporateProxy {
         match status(&head) {
             Some(200..=299) => Ok(()),
             Some(code) => Err(format!("the upstream proxy answered {code}")),
-            None => Err("the upstream proxy does not speak HTTP".to_owned()),
+            None => Err("the upstream proxy did not answer with HTTP".to_owned()),
         }
     }
 }
@@ -80,8 +79,8 @@ fn basic(userinfo: &str) -> Secret {
     Secret::new(STANDARD.encode(decoded))
 }
 
-/// Reads up to the blank line and not a byte further: what follows belongs to the tunnel.
-async fn answer_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+/// Reads up to the blank line and no byte further: the bytes after it belong to the tunnel.
+async fn read_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == bounds::PROXY_ANSWER_BYTES {
@@ -102,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read_and_errors_hold_no_password() {
+    fn parses_urls_and_omits_passwords_from_errors() {
         let parse = |url: &str| CorporateProxy::parse(&Secret::new(url.to_owned()));
         let proxy = parse("http://u%40x:p@proxy.corp:3128/").expect("proxy");
         assert_eq!((proxy.host.as_str(), proxy.port), ("proxy.corp", 3128));
@@ -116,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_line_is_read() {
+    fn parses_status_lines() {
         assert_eq!(status(b"HTTP/1.1 200 OK\r\n\r\n"), Some(200));
         assert_eq!(status(b"HTTP/1.0 407 No\r\n\r\n"), Some(407));
         assert_eq!(status(b"SSH-2.0-x\r\n\r\n"), None);

@@ -1,7 +1,6 @@
-//! One new connection to a target: address, TCP, TLS.
+//! Opens upstream connections: address, TCP, TLS.
 //!
-//! The address is decided here and pinned: what was checked is what is dialled, the name is not asked
-//! for again.
+//! The address that was checked is the address that is dialled; the name is not resolved a second time.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,36 +16,36 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::corporate_proxy::CorporateProxy;
-use super::names::Names;
+use super::resolver::HostResolver;
 use super::{Target, UpstreamError};
 use crate::bounds;
 
-/// A connection to upstream, plain or TLS.
+/// An upstream connection, plain or TLS.
 pub(crate) type UpstreamIo = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// Makes connections.
+/// Opens connections to targets.
 pub(crate) struct Dialer {
-    /// How names become addresses.
-    pub(crate) names: Names,
-    /// Every address the host owns.
+    /// Resolves names.
+    pub(crate) resolver: HostResolver,
+    /// Every address of the host.
     pub(crate) host_addresses: Vec<IpAddr>,
-    /// Where the user's machine is, seen from here; none: this is it.
+    /// The address of the user's machine as seen from this process; `None` means loopback.
     pub(crate) machine: Option<IpAddr>,
     /// `egress.upstream_proxy`.
     pub(crate) proxy: Option<CorporateProxy>,
 }
 
 impl Dialer {
-    /// Connects to `target`, and opens TLS with `tls` where the target is TLS.
+    /// Connects to `target` and opens TLS if the target requires it.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
+    /// [`UpstreamError`] naming the failed step.
     pub(crate) async fn dial(
         &self,
         target: &Target,
         tls: &Arc<ClientConfig>,
     ) -> Result<UpstreamIo, UpstreamError> {
-        let tcp = self.tcp(target).await?;
+        let tcp = self.connect_tcp(target).await?;
         if !target.tls {
             return Ok(Either::Left(tcp));
         }
@@ -63,56 +62,59 @@ impl Dialer {
         }
     }
 
-    /// Connects to `target` without TLS: for plain HTTP, and for TLS that is passed through unopened.
+    /// Connects to `target` without TLS, for plain HTTP and for TLS passthrough.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
-    pub(crate) async fn tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
+    /// [`UpstreamError`] naming the failed step.
+    pub(crate) async fn connect_tcp(&self, target: &Target) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
-        if let Some((place, port)) = &target.connect_to {
-            let addresses = self.explicit(place).await;
+        if let Some((connect_host, port)) = &target.connect_to {
+            let addresses = self.resolve_explicit(connect_host).await;
             let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
             return connect(host, &addresses, *port).await;
         }
         if let Some(proxy) = &self.proxy {
-            return self.through(proxy, target).await;
+            return self.dial_through_proxy(proxy, target).await;
         }
         let addresses = match literal(host) {
             Some(address) => vec![address],
-            None => self.names.look_up(host).await.map_err(|why| UpstreamError::unreachable(host, why))?,
+            None => self.resolver.look_up(host).await.map_err(|why| UpstreamError::unreachable(host, why))?,
         };
-        self.permit(target, &addresses)?;
+        self.check_addresses(target, &addresses)?;
         connect(host, &addresses, target.port).await
     }
 
-    async fn through(&self, proxy: &CorporateProxy, target: &Target) -> Result<TcpStream, UpstreamError> {
+    async fn dial_through_proxy(
+        &self,
+        proxy: &CorporateProxy,
+        target: &Target,
+    ) -> Result<TcpStream, UpstreamError> {
         let host = &target.host;
         if let Some(address) = literal(host) {
-            self.permit(target, &[address])?;
+            self.check_addresses(target, &[address])?;
         }
-        let addresses = self.explicit(&proxy.host).await;
+        let addresses = self.resolve_explicit(&proxy.host).await;
         let addresses = addresses.map_err(|why| UpstreamError::unreachable(host, why))?;
         let mut tcp = connect(host, &addresses, proxy.port).await?;
-        let asked = proxy.connect(&mut tcp, host, target.port).await;
-        asked.map_err(|why| UpstreamError::unreachable(host, why))?;
+        let connected = proxy.connect(&mut tcp, host, target.port).await;
+        connected.map_err(|why| UpstreamError::unreachable(host, why))?;
         Ok(tcp)
     }
 
-    /// The addresses of a place that a user named on purpose: nothing is forbidden there.
-    async fn explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+    /// Resolves a host that the user configured as a destination: no address is forbidden.
+    async fn resolve_explicit(&self, host: &str) -> Result<Vec<IpAddr>, String> {
         if host == OWN_MACHINE {
             let here = || vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
             return Ok(self.machine.map_or_else(here, |address| vec![address]));
         }
         match literal(host) {
             Some(address) => Ok(vec![address]),
-            None => self.names.look_up(host).await,
+            None => self.resolver.look_up(host).await,
         }
     }
 
-    /// Refuses when any of the addresses is forbidden: a name that leads to both a public and a private
-    /// place is up to something.
-    fn permit(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
+    /// Denies the target if any address is forbidden: a name with a public and a private address is suspicious.
+    fn check_addresses(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), UpstreamError> {
         if target.private {
             return Ok(());
         }
@@ -127,7 +129,7 @@ impl Dialer {
     }
 }
 
-/// The address that a canonical host is, where it is one; IPv6 stands in brackets.
+/// Parses a canonical host as an address; IPv6 has brackets.
 fn literal(host: &str) -> Option<IpAddr> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     bare.parse().ok()
@@ -139,7 +141,7 @@ async fn connect(host: &str, addresses: &[IpAddr], port: u16) -> Result<TcpStrea
         let dialled = TcpStream::connect(SocketAddr::new(*address, port));
         match timeout(bounds::CONNECT_WITHIN, dialled).await {
             Ok(Ok(tcp)) => {
-                // A failure costs latency, nothing else.
+                // Without it the connection is only slower.
                 let _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }
@@ -166,7 +168,7 @@ mod tests {
 
     fn dialer() -> Dialer {
         let own = "192.0.2.77".parse().expect("address");
-        Dialer { names: Names::of_this_host(), host_addresses: vec![own], machine: None, proxy: None }
+        Dialer { resolver: HostResolver::from_host(), host_addresses: vec![own], machine: None, proxy: None }
     }
 
     fn target(private: bool) -> Target {
@@ -174,26 +176,26 @@ mod tests {
     }
 
     #[test]
-    fn one_forbidden_address_among_good_ones_is_enough() {
+    fn denies_a_name_with_one_forbidden_address() {
         let addresses: Vec<IpAddr> =
             ["9.9.9.9", "10.0.0.1"].map(|text| text.parse().expect("address")).to_vec();
-        let refused = dialer().permit(&target(false), &addresses).expect_err("a private address");
-        assert!(matches!(refused, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
-        assert!(dialer().permit(&target(false), &addresses[..1]).is_ok());
-        assert!(dialer().permit(&target(true), &addresses).is_ok());
+        let error = dialer().check_addresses(&target(false), &addresses).expect_err("a private address");
+        assert!(matches!(error, UpstreamError::Forbidden { address, .. } if address == addresses[1]));
+        assert!(dialer().check_addresses(&target(false), &addresses[..1]).is_ok());
+        assert!(dialer().check_addresses(&target(true), &addresses).is_ok());
     }
 
     #[tokio::test]
-    async fn the_users_machine_is_where_it_is_seen_from_the_bundle() {
-        let here = dialer().explicit(OWN_MACHINE).await.expect("addresses");
+    async fn resolves_the_users_machine_as_seen_from_the_bundle() {
+        let here = dialer().resolve_explicit(OWN_MACHINE).await.expect("addresses");
         assert!(here.iter().all(IpAddr::is_loopback), "{here:?}");
         let machine: IpAddr = "192.0.2.1".parse().expect("address");
         let contained = Dialer { machine: Some(machine), ..dialer() };
-        assert_eq!(contained.explicit(OWN_MACHINE).await, Ok(vec![machine]));
+        assert_eq!(contained.resolve_explicit(OWN_MACHINE).await, Ok(vec![machine]));
     }
 
     #[test]
-    fn a_canonical_host_is_an_address_or_a_name() {
+    fn parses_literal_addresses() {
         assert_eq!(literal("[2001:db8::1]"), "2001:db8::1".parse().ok());
         assert_eq!(literal("203.0.113.7"), "203.0.113.7".parse().ok());
         assert_eq!(literal("name.example.com"), None);

@@ -1,4 +1,4 @@
-//! One request over one connection: the form that each version of HTTP wants, and a deadline.
+//! Sends one request over one connection, in the form that the HTTP version requires, with a deadline.
 
 use http::{HeaderValue, Request, Response, Uri, Version, header};
 use hyper::body::Incoming;
@@ -11,17 +11,17 @@ use super::dial::UpstreamIo;
 use crate::bounds;
 use crate::request::body::Body;
 
-/// What hyper says of a request that was handed to it.
+/// The outcome of hyper's `try_send_request`.
 type Sent<B> = Result<Response<Incoming>, TrySendError<Request<B>>>;
 
-/// Waits for the head of an answer, for at most [`bounds::RESPONSE_WITHIN`].
+/// Waits for the head of a response, for at most [`bounds::RESPONSE_WITHIN`].
 ///
 /// # Errors
-/// A fragment for a user, with the request when nothing of it was sent.
-pub(super) async fn in_time<B>(
-    sent: impl Future<Output = Sent<B>>,
+/// A message for the user, with the request if none of it was sent.
+pub(super) async fn within_deadline<B>(
+    response: impl Future<Output = Sent<B>>,
 ) -> Result<Response<Incoming>, (String, Option<Request<B>>)> {
-    match timeout(bounds::RESPONSE_WITHIN, sent).await {
+    match timeout(bounds::RESPONSE_WITHIN, response).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(mut error)) => {
             let unsent = error.take_message();
@@ -31,12 +31,12 @@ pub(super) async fn in_time<B>(
     }
 }
 
-/// The error about a request that cannot be written, in [`in_time`]'s form.
+/// The error about a request that cannot be built, in [`within_deadline`]'s form.
 pub(super) fn unsendable(error: http::Error) -> (String, Option<Request<Body>>) {
     (error.to_string(), None)
 }
 
-/// hyper's errors say the kind and hide the cause; a user wants both.
+/// hyper's errors display the kind and hide the cause; a user needs both.
 fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -44,7 +44,7 @@ fn describe(error: &hyper::Error) -> String {
     }
 }
 
-/// HTTP/1.1 wants the path in the request line and the authority in the Host header.
+/// HTTP/1.1 puts the path in the request line and the authority in the Host header.
 pub(super) fn for_http1(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
     let mut uri = Uri::builder();
     if let Some(path) = request.uri().path_and_query() {
@@ -57,7 +57,7 @@ pub(super) fn for_http1(mut request: Request<Body>, target: &Target) -> Result<R
     Ok(request)
 }
 
-/// HTTP/2 wants both in the URI and no Host header.
+/// HTTP/2 puts both in the URI and has no Host header.
 pub(super) fn for_http2(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, http::Error> {
     let mut uri = Uri::builder().scheme("https").authority(target.authority());
     if let Some(path) = request.uri().path_and_query() {
@@ -69,7 +69,7 @@ pub(super) fn for_http2(mut request: Request<Body>, target: &Target) -> Result<R
     Ok(request)
 }
 
-/// Speaks HTTP/1.1 on `io`, driven by a task of its own.
+/// Starts HTTP/1.1 on `io`; a spawned task drives the connection.
 pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendRequest<Body>> {
     let (sender, connection) = http1::Builder::new()
         .max_headers(bounds::HEADERS)
@@ -78,13 +78,13 @@ pub(super) async fn http1_over(io: UpstreamIo) -> hyper::Result<http1::SendReque
         .handshake(TokioIo::new(io))
         .await?;
     tokio::spawn(async move {
-        // What was asked on it fails by itself.
+        // Requests on the connection fail by themselves.
         let _ = connection.with_upgrades().await;
     });
     Ok(sender)
 }
 
-/// Speaks HTTP/2 on `io`, driven by a task of its own.
+/// Starts HTTP/2 on `io`; a spawned task drives the connection.
 pub(super) async fn http2_over(io: UpstreamIo) -> hyper::Result<http2::SendRequest<Body>> {
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())

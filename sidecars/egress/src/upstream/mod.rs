@@ -1,40 +1,40 @@
-//! The world's side of the proxy: one verified connection for each request, kept while it lasts.
+//! Upstream connections: one verified connection for each request, pooled for the next ones.
 //!
 //! ```text
-//! Target ─► pool ──(nothing kept)──► dial ─► names ─► forbidden? ─► TCP ─► trust (TLS) ─► HTTP
-//!              └─(kept)─► the same connection again
+//! Target ─► pool ──(none pooled)──► dial ─► names ─► forbidden? ─► TCP ─► trust (TLS) ─► HTTP
+//!              └─(pooled)─► the same connection again
 //! ```
-//! Owns name look-up, the refusal of forbidden addresses, `connect_to`, the company's proxy and the
-//! verification of certificates. Knows nothing of routes beyond what a [`Target`] says.
+//! Owns name look-up, the check for forbidden addresses, `connect_to`, the corporate proxy and certificate
+//! verification. Sees nothing of the routes but the [`Target`].
 
 pub(crate) mod corporate_proxy;
 pub(crate) mod dial;
 mod exchange;
-pub(crate) mod names;
 pub(crate) mod pool;
+pub(crate) mod resolver;
 pub(crate) mod trust;
 
 use std::net::IpAddr;
 
 use bottle_contract::decide::{Reason, Refusal};
 
-/// Where a request goes. Two requests share a connection only when all of this is equal.
+/// The destination of a request. Two requests share a connection only if all of it is equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
-    /// The host that was decided on, canonical (IPv6 in brackets); also the name in TLS.
+    /// The host that was decided on, canonical (IPv6 in brackets); also the server name in TLS.
     pub(crate) host: String,
-    /// Its port.
+    /// Port.
     pub(crate) port: u16,
-    /// TLS, or plain.
+    /// TLS, or plain HTTP.
     pub(crate) tls: bool,
     /// The route allows forbidden addresses.
     pub(crate) private: bool,
-    /// The route says to dial this instead.
+    /// The address to dial instead, from the route.
     pub(crate) connect_to: Option<(String, u16)>,
 }
 
 impl Target {
-    /// Host and port as they stand in a request: the default port is left out.
+    /// Host and port as a request spells them, without the default port.
     pub(crate) fn authority(&self) -> String {
         let Self { host, port, tls, .. } = self;
         match (tls, port) {
@@ -44,39 +44,39 @@ impl Target {
     }
 }
 
-/// Upstream could not be reached as the route asks.
+/// The upstream connection or response failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    /// The name leads to an address that no route but a `private` one may reach.
-    #[error("{host} leads to {address}, {why}")]
+    /// The name resolves to an address that only a `private` route may reach.
+    #[error("cannot connect to {host}: it resolves to {address}, {why}")]
     Forbidden {
-        /// The host asked for.
+        /// The requested host.
         host: String,
-        /// The address it led to.
+        /// The address it resolves to.
         address: IpAddr,
-        /// What the address is.
+        /// The kind of address.
         why: &'static str,
     },
-    /// No connection, no answer, or a broken one.
-    #[error("{host} cannot be reached: {why}")]
+    /// No connection, no response, or a broken one.
+    #[error("cannot reach {host}: {why}")]
     Unreachable {
-        /// The host asked for.
+        /// The requested host.
         host: String,
-        /// What went wrong.
+        /// The cause.
         why: String,
     },
-    /// Its certificate does not hold.
-    #[error("the certificate of {host} does not hold: {why}")]
+    /// The certificate is not trusted.
+    #[error("cannot verify the certificate of {host}: {why}")]
     Untrusted {
-        /// The host asked for.
+        /// The requested host.
         host: String,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
 }
 
 impl UpstreamError {
-    /// The answer that says so.
+    /// The denial that the client receives.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
             Self::Forbidden { host, address, why } => {

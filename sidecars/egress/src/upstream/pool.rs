@@ -1,9 +1,8 @@
-//! Upstream connections, kept while they last.
+//! Pools upstream connections.
 //!
-//! A connection is found again only by an equal [`Target`], so that a route that changes `connect_to` or
-//! `private` never meets a connection made under the old one. HTTP/2 connections are shared by all
-//! requests of their target; HTTP/1.1 ones serve one request at a time and come back when its answer was
-//! read to the end.
+//! Connections are pooled by [`Target`], so a route that changes `connect_to` or `private` never reuses a connection
+//! opened under the old one. All requests of a target share one HTTP/2 connection. An HTTP/1.1 connection serves one
+//! request at a time and returns to the pool when its response body was read to the end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,90 +16,88 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use super::dial::Dialer;
-use super::exchange::{for_http1, for_http2, http1_over, http2_over, in_time, unsendable};
+use super::exchange::{for_http1, for_http2, http1_over, http2_over, unsendable, within_deadline};
 use super::trust::Trust;
 use super::{Target, UpstreamError};
 use crate::bounds;
-use crate::request::body::{Body, Returned, Returning};
+use crate::request::body::{Body, PooledBody, ReturnToPool};
 
-/// Connections that may turn out to be closed before one request fails.
-const TRIES: usize = 8;
+/// Attempts of one request, each on a pooled connection that turns out to be closed.
+const MAX_ATTEMPTS: usize = 8;
 
-/// The way to the world: dials, verifies, sends, keeps.
+/// Sends requests upstream: dials, verifies, sends, pools.
 pub(crate) struct Upstream {
     dialer: Dialer,
     trust: Trust,
-    kept: Mutex<HashMap<Target, Kept>>,
+    pooled: Mutex<HashMap<Target, Pooled>>,
 }
 
-/// What is kept for one target.
+/// The pooled connections of one target.
 #[derive(Default)]
-struct Kept {
+struct Pooled {
     /// Idle HTTP/1.1 connections and since when, the latest last.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
-    /// The shared HTTP/2 connection, dialled once however many requests wait for it.
+    /// The shared HTTP/2 connection, dialled once for all waiting requests.
     shared: Option<Arc<Shared>>,
 }
 
-/// An HTTP/2 connection in the making or made; `None` inside: the target does not speak HTTP/2.
+/// A pending or open HTTP/2 connection; `None` inside: the target has no HTTP/2.
 struct Shared {
     dialled: OnceCell<Option<http2::SendRequest<Body>>>,
     used: Mutex<Instant>,
 }
 
-/// A connection that can take one request, as ALPN left it.
+/// A connection that is ready for a request, by its ALPN protocol.
 enum Sender {
-    Alone(http1::SendRequest<Body>),
+    Exclusive(http1::SendRequest<Body>),
     Shared(http2::SendRequest<Body>),
 }
 
 impl Upstream {
-    /// Nothing is dialled before it is needed.
+    /// Connects lazily.
     pub(crate) fn new(dialer: Dialer, trust: Trust) -> Arc<Self> {
-        Arc::new(Self { dialer, trust, kept: Mutex::default() })
+        Arc::new(Self { dialer, trust, pooled: Mutex::default() })
     }
 
-    /// The dialer, for connections that carry no HTTP of ours.
+    /// The dialer, for connections that carry something other than HTTP.
     pub(crate) fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    /// Has another name server asked.
+    /// Replaces the resolver.
     #[cfg(test)]
-    pub(crate) fn set_names(&mut self, names: super::names::Names) {
-        self.dialer.names = names;
+    pub(crate) fn set_resolver(&mut self, resolver: super::resolver::HostResolver) {
+        self.dialer.resolver = resolver;
     }
 
-    /// Sends `request` to `target` and returns when the head of its answer is there.
+    /// Sends `request` to `target` and returns the head of the response.
     ///
-    /// A kept connection that turns out to be closed before anything was sent costs another try, never
-    /// an error.
+    /// A pooled connection that was closed before anything was sent costs another attempt, never an error.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
+    /// [`UpstreamError`] naming the failed step.
     pub(crate) async fn send(
         self: &Arc<Self>,
         target: &Target,
         mut request: Request<Body>,
-    ) -> Result<Response<Returned>, UpstreamError> {
-        for _ in 0..TRIES {
-            let (sender, kept) = self.sender(target).await?;
+    ) -> Result<Response<PooledBody>, UpstreamError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let (sender, pooled) = self.sender(target).await?;
             match self.send_on(target, sender, request).await {
                 Ok(response) => return Ok(response),
-                // A kept connection that was closed meanwhile.
-                Err((_, Some(unsent))) if kept => request = unsent,
+                // The server closed a pooled connection meanwhile.
+                Err((_, Some(unsent))) if pooled => request = unsent,
                 Err((error, _)) => return Err(UpstreamError::unreachable(&target.host, error)),
             }
         }
         Err(UpstreamError::unreachable(&target.host, "it closes every connection"))
     }
 
-    /// Sends `request` over a connection of its own that speaks HTTP/1.1, which an answer of 101 turns
-    /// into a tunnel.
+    /// Sends `request` over a new HTTP/1.1 connection, which a 101 response turns into a tunnel.
     ///
     /// # Errors
-    /// [`UpstreamError`], saying which step failed.
-    pub(crate) async fn send_alone(
+    /// [`UpstreamError`] naming the failed step.
+    pub(crate) async fn send_exclusive(
         self: &Arc<Self>,
         target: &Target,
         request: Request<Body>,
@@ -118,55 +115,56 @@ impl Upstream {
         }
     }
 
-    /// Drops what has been idle for too long; called now and then.
+    /// Drops connections that were idle for too long; a timer calls it.
     pub(crate) fn sweep(&self) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|_, kept| {
-            kept.idle
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        pooled.retain(|_, pooled| {
+            pooled
+                .idle
                 .retain(|(sender, since)| !sender.is_closed() && since.elapsed() < bounds::UPSTREAM_IDLE);
-            if kept.shared.as_ref().is_some_and(|shared| shared.is_idle()) {
-                kept.shared = None;
+            if pooled.shared.as_ref().is_some_and(|shared| shared.is_idle()) {
+                pooled.shared = None;
             }
-            !kept.idle.is_empty() || kept.shared.is_some()
+            !pooled.idle.is_empty() || pooled.shared.is_some()
         });
     }
 
-    /// A way to send, and whether it was kept from before.
+    /// A connection for a request, and whether it was pooled.
     async fn sender(self: &Arc<Self>, target: &Target) -> Result<(Sender, bool), UpstreamError> {
         loop {
             let shared = {
-                let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let kept = kept.entry(target.clone()).or_default();
-                while let Some((sender, since)) = kept.idle.pop() {
+                let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+                let pooled = pooled.entry(target.clone()).or_default();
+                while let Some((sender, since)) = pooled.idle.pop() {
                     if sender.is_ready() && since.elapsed() < bounds::UPSTREAM_IDLE {
-                        return Ok((Sender::Alone(sender), true));
+                        return Ok((Sender::Exclusive(sender), true));
                     }
                 }
-                Arc::clone(kept.shared.get_or_insert_with(Shared::undialled))
+                Arc::clone(pooled.shared.get_or_insert_with(Shared::undialled))
             };
-            // Everyone who comes while the first connection is made waits for what it speaks.
-            let mut own = None;
+            // Concurrent requests wait for the first connection's ALPN protocol.
+            let mut exclusive = None;
             let dialled = shared
                 .dialled
                 .get_or_try_init(|| async {
                     Ok(match self.dial(target).await? {
                         Sender::Shared(sender) => Some(sender),
-                        Sender::Alone(sender) => {
-                            own = Some(sender);
+                        Sender::Exclusive(sender) => {
+                            exclusive = Some(sender);
                             None
                         }
                     })
                 })
                 .await?;
-            if let Some(sender) = own {
-                return Ok((Sender::Alone(sender), false));
+            if let Some(sender) = exclusive {
+                return Ok((Sender::Exclusive(sender), false));
             }
             match dialled {
                 Some(sender) if !sender.is_closed() => {
                     *shared.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                     return Ok((Sender::Shared(sender.clone()), true));
                 }
-                Some(_) => self.forget(target, &shared),
+                Some(_) => self.evict(target, &shared),
                 None => return Ok((self.dial(target).await?, false)),
             }
         }
@@ -182,7 +180,7 @@ impl Upstream {
         if http2 {
             http2_over(io).await.map(Sender::Shared).map_err(failed)
         } else {
-            http1_over(io).await.map(Sender::Alone).map_err(failed)
+            http1_over(io).await.map(Sender::Exclusive).map_err(failed)
         }
     }
 
@@ -191,36 +189,37 @@ impl Upstream {
         target: &Target,
         sender: Sender,
         request: Request<Body>,
-    ) -> Result<Response<Returned>, (String, Option<Request<Body>>)> {
+    ) -> Result<Response<PooledBody>, (String, Option<Request<Body>>)> {
         match sender {
-            Sender::Alone(mut sender) => {
+            Sender::Exclusive(mut sender) => {
                 let request = for_http1(request, target).map_err(unsendable)?;
-                let response = in_time(sender.try_send_request(request)).await?;
-                let back = Back { upstream: Arc::clone(self), target: target.clone(), sender };
-                Ok(response.map(|body| Returned::new(body, Returning(Some(back)))))
+                let response = within_deadline(sender.try_send_request(request)).await?;
+                let connection =
+                    PooledConnection { upstream: Arc::clone(self), target: target.clone(), sender };
+                Ok(response.map(|body| PooledBody::new(body, ReturnToPool(Some(connection)))))
             }
             Sender::Shared(mut sender) => {
                 let request = for_http2(request, target).map_err(unsendable)?;
-                let response = in_time(sender.try_send_request(request)).await;
-                Ok(response?.map(|body| Returned::new(body, Returning(None))))
+                let response = within_deadline(sender.try_send_request(request)).await;
+                Ok(response?.map(|body| PooledBody::new(body, ReturnToPool(None))))
             }
         }
     }
 
-    fn keep(&self, target: Target, sender: http1::SendRequest<Body>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle = &mut kept.entry(target).or_default().idle;
+    fn put(&self, target: Target, sender: http1::SendRequest<Body>) {
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = &mut pooled.entry(target).or_default().idle;
         if idle.len() < bounds::UPSTREAM_IDLE_CONNECTIONS {
             idle.push((sender, Instant::now()));
         }
     }
 
-    fn forget(&self, target: &Target, closed: &Arc<Shared>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.get_mut(target)
-            && kept.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, closed))
+    fn evict(&self, target: &Target, closed: &Arc<Shared>) {
+        let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pooled) = pooled.get_mut(target)
+            && pooled.shared.as_ref().is_some_and(|shared| Arc::ptr_eq(shared, closed))
         {
-            kept.shared = None;
+            pooled.shared = None;
         }
     }
 }
@@ -230,31 +229,31 @@ impl Shared {
         Arc::new(Self { dialled: OnceCell::new(), used: Mutex::new(Instant::now()) })
     }
 
-    /// Dialled, and unused for long; what it speaks is asked again after that, too.
+    /// Whether it was unused for so long that the ALPN protocol must be negotiated again.
     fn is_idle(self: &Arc<Self>) -> bool {
         let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::strong_count(self) == 1 && used.elapsed() >= bounds::UPSTREAM_IDLE
     }
 }
 
-/// Brings an HTTP/1.1 connection back when its answer was read to the end.
-pub(crate) struct Back {
+/// An HTTP/1.1 connection in use, which returns to the pool when its response was read to the end.
+pub(crate) struct PooledConnection {
     upstream: Arc<Upstream>,
     target: Target,
     sender: http1::SendRequest<Body>,
 }
 
-impl Back {
-    /// Keeps the connection for the next request.
-    pub(crate) fn give(mut self) {
+impl PooledConnection {
+    /// Returns the connection to the pool.
+    pub(crate) fn release(mut self) {
         if self.sender.is_ready() {
-            self.upstream.keep(self.target, self.sender);
+            self.upstream.put(self.target, self.sender);
             return;
         }
-        // The connection's task has the last word on whether another request may follow.
+        // The connection's task decides whether another request may follow.
         tokio::spawn(async move {
             if self.sender.ready().await.is_ok() {
-                self.upstream.keep(self.target, self.sender);
+                self.upstream.put(self.target, self.sender);
             }
         });
     }

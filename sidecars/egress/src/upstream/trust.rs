@@ -1,7 +1,6 @@
-//! Which certificates are believed upstream.
+//! The root certificates that upstream servers are verified with.
 //!
-//! The roots that were provisioned (the host's own and `ca_bundle`), else the ones compiled in. There is
-//! no way to switch verification off.
+//! The provisioned roots (the host's own and `ca_bundle`), else the compiled-in ones. Verification cannot be disabled.
 
 use std::sync::Arc;
 
@@ -9,35 +8,35 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// TLS towards upstream.
+/// TLS client configurations for upstream.
 #[derive(Clone)]
 pub(crate) struct Trust {
     /// Offers HTTP/2 and HTTP/1.1.
     pub(crate) any: Arc<ClientConfig>,
-    /// Offers HTTP/1.1 alone, for WebSockets.
+    /// Offers HTTP/1.1 only, for WebSockets.
     pub(crate) http1: Arc<ClientConfig>,
 }
 
-/// The roots cannot be used.
+/// The root certificates are not usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     /// The text is not PEM.
     #[error("upstream roots are not PEM: {0}")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    /// Text was given, and no certificate in it is a usable root.
-    #[error("upstream roots hold no usable certificate")]
+    /// The text contains no usable root certificate.
+    #[error("upstream roots contain no usable certificate")]
     Empty,
-    /// rustls refuses its own defaults.
+    /// rustls rejects its own defaults.
     #[error("TLS towards upstream: {0}")]
     Tls(#[from] rustls::Error),
 }
 
 impl Trust {
-    /// Believes the roots in `pem`, or the compiled-in ones when it is blank.
+    /// Trusts the roots in `pem`, or the compiled-in ones when it is blank.
     ///
     /// # Errors
-    /// [`TrustError`]; a bundle in which some certificates are unusable is fine, as system stores are.
-    pub(crate) fn in_roots(pem: &str) -> Result<Self, TrustError> {
+    /// [`TrustError`]; some unusable certificates in a bundle are accepted, as system stores have them.
+    pub(crate) fn from_roots(pem: &str) -> Result<Self, TrustError> {
         let mut roots = RootCertStore::empty();
         if pem.trim().is_empty() {
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -49,7 +48,7 @@ impl Trust {
                 return Err(TrustError::Empty);
             }
             if ignored > 0 {
-                tracing::info!(ignored, "some upstream roots cannot be used");
+                tracing::info!(ignored, "some upstream roots are not usable");
             }
         }
         let http1 = config(roots, &[b"http/1.1"])?;
@@ -74,10 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blank_roots_mean_the_compiled_in_ones_and_broken_ones_are_refused() {
-        assert!(Trust::in_roots(" \n").is_ok());
+    fn uses_compiled_in_roots_for_blank_and_rejects_broken_ones() {
+        assert!(Trust::from_roots(" \n").is_ok());
         let truncated = "-----BEGIN CERTIFICATE-----\nAAAA\n";
-        assert!(matches!(Trust::in_roots(truncated), Err(TrustError::Pem(_))));
-        assert!(matches!(Trust::in_roots("no certificate here"), Err(TrustError::Empty)));
+        assert!(matches!(Trust::from_roots(truncated), Err(TrustError::Pem(_))));
+        assert!(matches!(Trust::from_roots("no certificate here"), Err(TrustError::Empty)));
     }
 }

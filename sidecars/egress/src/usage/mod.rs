@@ -1,15 +1,15 @@
-//! What answers of models cost: counted as they pass, kept until the keeper has it on disk.
+//! Counts the token usage of model responses and stores the records until the keeper has them on disk.
 //!
 //! ```text
-//! upstream ─► counted ─► judged ─► bottle
+//! upstream ─► tracker ─► inbound scan ─► bottle
 //!                └─ decoded ─► meter ─► record ─► outbox ─► bundle ─► keeper ─► usage/<slug>.jsonl
-//!                                                   └─ a file, until the keeper says that it is written
+//!                                                   └─ a file, until the keeper acknowledges the record
 //! ```
-//! An answer makes one record: when its last event is read and before the bottle has it, or when it breaks off,
-//! or when the proxy ends. Nothing waits for any of this.
+//! A response makes one record: when its last event is read and before the bottle receives it, or when it breaks off,
+//! or when the proxy shuts down. Nothing waits for any of this.
 
-mod counted;
 mod outbox;
+mod tracker;
 
-pub(crate) use counted::Counting;
 pub(crate) use outbox::Outbox;
+pub(crate) use tracker::UsageTracker;

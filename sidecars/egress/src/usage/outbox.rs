@@ -1,8 +1,8 @@
-//! Records on their way to the keeper.
+//! Queues usage records for the keeper.
 //!
-//! A record leaves when the keeper says that it is written. Until then it stands in a file too, in the folder of
-//! the logs: should this process be killed, whoever looks after the bottle's folder finds it there. The file is
-//! emptied when nothing waits.
+//! A record stays queued until the keeper acknowledges that it is written. Until then it is also in a file in the log
+//! folder, where the bottle's cleanup finds it if this process is killed. The file is truncated when the queue is
+//! empty.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -17,27 +17,27 @@ use bottle_contract::usage::{Usage, WAITING_FILE};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::counted::Open;
+use super::tracker::PendingUsage;
 use crate::bounds;
 use crate::report::backlog::Backlog;
 
-/// See the module.
+/// The pending usage records, in memory and on disk.
 pub(crate) struct Outbox {
     path: PathBuf,
-    waiting: Mutex<Waiting>,
-    /// How many wait.
+    pending: Mutex<Pending>,
+    /// Number of pending records.
     count: watch::Sender<usize>,
-    /// Keepers that listen now.
-    listeners: watch::Sender<usize>,
-    /// Answers under way.
-    open: Mutex<Vec<Weak<Open>>>,
-    /// Is told what could not be kept.
+    /// Number of connected keepers.
+    keepers: watch::Sender<usize>,
+    /// Responses in flight.
+    in_flight: Mutex<Vec<Weak<PendingUsage>>>,
+    /// Receives the count of dropped records.
     backlog: Arc<Backlog>,
 }
 
 #[derive(Default)]
-struct Waiting {
-    /// Each with its number, which counts up.
+struct Pending {
+    /// Records with their numbers, which count up.
     records: VecDeque<(u64, Usage)>,
     next: u64,
     file: Option<File>,
@@ -46,53 +46,52 @@ struct Waiting {
 }
 
 impl Outbox {
-    /// Keeps what waits in a file in `folder`, which is made with the first record.
+    /// Stores pending records in a file in `folder`, which the first record creates.
     pub(crate) fn new(folder: &Path, backlog: Arc<Backlog>) -> Self {
         Self {
             path: folder.join(WAITING_FILE),
-            waiting: Mutex::default(),
+            pending: Mutex::default(),
             count: watch::Sender::new(0),
-            listeners: watch::Sender::new(0),
-            open: Mutex::default(),
+            keepers: watch::Sender::new(0),
+            in_flight: Mutex::default(),
             backlog,
         }
     }
 
-    /// An answer of which there will be a record, when the proxy ends at the latest.
-    pub(super) fn watch(&self, answer: &Arc<Open>) {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|answer| answer.strong_count() > 0);
-        open.push(Arc::downgrade(answer));
+    /// Registers a response that will make a record, at shutdown at the latest.
+    pub(super) fn register(&self, response: &Arc<PendingUsage>) {
+        let mut in_flight = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner);
+        in_flight.retain(|response| response.strong_count() > 0);
+        in_flight.push(Arc::downgrade(response));
     }
 
-    /// Keeps a record until it is handed over. Writes to a file, and waits for nothing else.
+    /// Queues a record. Writes to a file, and blocks on nothing else.
     pub(super) fn put(&self, usage: Usage) {
-        let mut waiting = self.waiting();
-        if waiting.records.len() >= bounds::USAGE_RECORDS {
-            drop(waiting);
+        let mut pending = self.pending();
+        if pending.records.len() >= bounds::USAGE_RECORDS {
+            drop(pending);
             self.backlog.push(BundleEvent::Lost { count: 1 });
             return;
         }
-        if let Err(error) = waiting.note(&self.path, &usage) {
-            // It still waits in memory.
-            tracing::warn!(%error, "a record of usage could not be noted");
+        if let Err(error) = pending.append(&self.path, &usage) {
+            // It is still in memory.
+            tracing::warn!(%error, "cannot write a usage record to its file");
         }
-        let number = waiting.next;
-        waiting.next += 1;
-        waiting.records.push_back((number, usage));
-        self.count.send_replace(waiting.records.len());
+        let number = pending.next;
+        pending.next += 1;
+        pending.records.push_back((number, usage));
+        self.count.send_replace(pending.records.len());
     }
 
-    /// Hands records over for as long as the stream lasts. Several at a time may: a record that goes twice is
-    /// known by its id.
+    /// Sends records until the stream breaks. Streams may overlap: the keeper recognizes a duplicate by its id.
     pub(crate) async fn serve(&self, mut stream: Stream) {
-        let _listening = Listening::new(&self.listeners);
+        let _connected = ConnectedKeeper::new(&self.keepers);
         let mut count = self.count.subscribe();
         loop {
-            let Some((last, records)) = self.first() else {
+            let Some((last, records)) = self.next_batch() else {
                 tokio::select! {
                     more = count.wait_for(|count| *count > 0) => if more.is_err() { return },
-                    // Nothing is said while nothing waits.
+                    // Nothing is sent while the queue is empty.
                     _ = stream.next() => return,
                 }
                 continue;
@@ -101,61 +100,61 @@ impl Outbox {
                 return;
             }
             match stream.receive::<Written>().await {
-                Ok(Written {}) => self.written(last),
+                Ok(Written {}) => self.acknowledge(last),
                 Err(_) => return,
             }
         }
     }
 
-    /// The proxy ends: answers under way have broken off, and a keeper that listens gets what waits.
+    /// Shuts down: ends the responses in flight and waits for a connected keeper to receive the pending records.
     pub(crate) async fn settle(&self) {
-        let open = std::mem::take(&mut *self.open.lock().unwrap_or_else(PoisonError::into_inner));
-        open.iter().filter_map(Weak::upgrade).for_each(|answer| answer.end(false));
+        let in_flight = std::mem::take(&mut *self.in_flight.lock().unwrap_or_else(PoisonError::into_inner));
+        in_flight.iter().filter_map(Weak::upgrade).for_each(|response| response.end(false));
         let mut count = self.count.subscribe();
-        let mut listeners = self.listeners.subscribe();
+        let mut keepers = self.keepers.subscribe();
         let settled = async {
             tokio::select! {
                 _ = count.wait_for(|count| *count == 0) => {}
-                _ = listeners.wait_for(|listeners| *listeners == 0) => {}
+                _ = keepers.wait_for(|keepers| *keepers == 0) => {}
             }
         };
-        // What is not taken by then stands in the file.
+        // The file contains the rest.
         let _ = timeout(bounds::USAGE_TAKEN_WITHIN, settled).await;
     }
 
-    /// The first records and the last one's number.
-    fn first(&self) -> Option<(u64, Vec<Usage>)> {
-        let waiting = self.waiting();
-        let batch = waiting.records.iter().take(bounds::USAGE_BATCH);
+    /// The first batch of records, and the number of its last one.
+    fn next_batch(&self) -> Option<(u64, Vec<Usage>)> {
+        let pending = self.pending();
+        let batch = pending.records.iter().take(bounds::USAGE_BATCH);
         let (last, _) = batch.clone().next_back()?;
         Some((*last, batch.map(|(_, usage)| usage.clone()).collect()))
     }
 
-    /// All up to this number are on the keeper's disk.
-    fn written(&self, last: u64) {
-        let mut waiting = self.waiting();
-        while waiting.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
-        if let Err(error) = waiting.forget(&self.path) {
-            tracing::warn!(%error, "the file of waiting records could not be shortened");
+    /// Removes all records up to number `last`, which the keeper has on disk.
+    fn acknowledge(&self, last: u64) {
+        let mut pending = self.pending();
+        while pending.records.pop_front_if(|(number, _)| *number <= last).is_some() {}
+        if let Err(error) = pending.compact(&self.path) {
+            tracing::warn!(%error, "cannot shorten the file of pending usage records");
         }
-        self.count.send_replace(waiting.records.len());
+        self.count.send_replace(pending.records.len());
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
-    /// Adds a line to the file. It survives this process at once and a loss of power in a moment.
-    fn note(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
+impl Pending {
+    /// Appends a line to the file. It survives a crash of this process at once and a power failure after the sync.
+    fn append(&mut self, path: &Path, usage: &Usage) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             none => none.insert(create(path)?),
         };
         let line = line(usage)?;
         if let Err(error) = file.write_all(&line) {
-            // A line that was begun would spoil the next one.
+            // A partial line would corrupt the next one.
             file.set_len(self.written)?;
             return Err(error);
         }
@@ -167,29 +166,29 @@ impl Waiting {
         Ok(())
     }
 
-    /// Empties the file when nothing waits, and shortens it when most of it waits no more.
-    fn forget(&mut self, path: &Path) -> io::Result<()> {
+    /// Truncates the file when nothing is pending, and rewrites it when most of it was delivered.
+    fn compact(&mut self, path: &Path) -> io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.records.is_empty() {
             file.set_len(0)?;
             self.written = 0;
         } else if self.written > bounds::USAGE_FILE {
-            let aside = path.with_extension("new");
+            let temporary = path.with_extension("new");
             let mut text = Vec::new();
             for (_, usage) in &self.records {
                 text.extend(line(usage)?);
             }
-            let mut shorter = create(&aside)?;
+            let mut shorter = create(&temporary)?;
             shorter.write_all(&text)?;
             shorter.sync_data()?;
-            std::fs::rename(&aside, path)?;
+            std::fs::rename(&temporary, path)?;
             (self.written, self.file) = (text.len() as u64, Some(shorter));
         }
         Ok(())
     }
 }
 
-/// An empty file: what was in it was fetched before this process began.
+/// Creates an empty file: the old content was collected before this process started.
 fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -204,17 +203,17 @@ fn line(usage: &Usage) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Counts a keeper while it listens.
-struct Listening<'l>(&'l watch::Sender<usize>);
+/// Counts a keeper while it is connected.
+struct ConnectedKeeper<'l>(&'l watch::Sender<usize>);
 
-impl<'l> Listening<'l> {
-    fn new(listeners: &'l watch::Sender<usize>) -> Self {
-        listeners.send_modify(|count| *count += 1);
-        Self(listeners)
+impl<'l> ConnectedKeeper<'l> {
+    fn new(keepers: &'l watch::Sender<usize>) -> Self {
+        keepers.send_modify(|count| *count += 1);
+        Self(keepers)
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for ConnectedKeeper<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count = count.saturating_sub(1));
     }

@@ -1,4 +1,4 @@
-//! Answers in parts and in other forms: an honest server that repeats the credential, asked for it a few bytes at a time.
+//! Partial and alternative responses: a site that echoes the credential, asked for it a few bytes at a time.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use hyper::body::Incoming;
 
 use super::fixture::{AUTH, ProxyFixture, REAL, SITE};
 
-/// A site that repeats the credential, gives out any part of that, and says what it was asked with.
+/// A site that echoes the credential, serves any range of that, and lists the request's header names.
 fn answer(request: &Request<Incoming>) -> Response<Body> {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let text = format!("you are {}, welcome", header("authorization").unwrap_or("nobody"));
-    let asked = ["range", "request-range", "x-range", "x-ms-range"].iter().find_map(|name| header(name));
+    let range = ["range", "request-range", "x-range", "x-ms-range"].iter().find_map(|name| header(name));
     let ranges: Vec<&str> =
-        asked.and_then(|asked| asked.strip_prefix("bytes=")).unwrap_or_default().split(',').collect();
+        range.and_then(|range| range.strip_prefix("bytes=")).unwrap_or_default().split(',').collect();
     let slice = |range: &&str| -> Option<String> {
         let (start, end) = range.trim().split_once('-')?;
         let (start, end): (usize, usize) = (start.parse().ok()?, end.parse().ok()?);
@@ -38,30 +38,30 @@ fn answer(request: &Request<Incoming>) -> Response<Body> {
     response
 }
 
-async fn stand(route: &str) -> (ProxyFixture, Server) {
+async fn setup(route: &str) -> (ProxyFixture, Server) {
     let authority = Authority::new("parts").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move { Some(answer(&request)) });
     let site = Server::start(0, Some(tls), answer).expect("server");
     let proxy = ProxyFixture::open().await;
-    (ProxyFixture::watched(proxy, authority.pem(), site.address().port(), route).await, site)
+    (ProxyFixture::reopened_with_log(proxy, authority.pem(), site.address().port(), route).await, site)
 }
 
 const URL: &str = "https://api.example.com/whoami";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeated_credential_is_not_to_be_had_in_slices() {
-    let (proxy, _site) = stand(AUTH).await;
+async fn serves_no_slices_of_an_echoed_credential() {
+    let (proxy, _site) = setup(AUTH).await;
     for version in ["--http1.1", "--http2"] {
         for name in ["Range", "Request-Range", "X-Range", "x-ms-range", "RANGE"] {
-            let mut had = String::new();
+            let mut received = String::new();
             for start in (0..60).step_by(5) {
                 let range = format!("{name}: bytes={start}-{}", start + 4);
                 let answer = proxy.curl(&[version, "-H", &range, "-H", "If-Range: \"x\"", URL]).await;
                 assert_eq!(answer.status(), 200, "{range}");
-                had.push_str(answer.text().rsplit("\r\n\r\n").next().expect("a body"));
+                received.push_str(answer.text().rsplit("\r\n\r\n").next().expect("a body"));
             }
-            assert!(!had.contains(REAL) && !had.contains(&REAL[5..17]), "{name}: {had}");
+            assert!(!received.contains(REAL) && !received.contains(&REAL[5..17]), "{name}: {received}");
         }
         let several = "Range: bytes=0-9,10-19,20-29,30-39,40-49";
         let answer = proxy.curl(&[version, "-H", several, URL]).await;
@@ -74,8 +74,8 @@ async fn a_repeated_credential_is_not_to_be_had_in_slices() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_as_a_digest_a_difference_or_in_another_form() {
-    let asking = [
+async fn strips_requests_for_digests_deltas_and_other_encodings() {
+    let headers = [
         "a-im: vcdiff",
         "accept-charset: utf-16",
         "available-dictionary: :abc:",
@@ -83,26 +83,26 @@ async fn nor_as_a_digest_a_difference_or_in_another_form() {
         "want-digest: sha-256",
         "want-repr-digest: sha-256=1",
     ];
-    let mut arguments: Vec<&str> = asking.iter().flat_map(|header| ["-H", header]).collect();
+    let mut arguments: Vec<&str> = headers.iter().flat_map(|header| ["-H", header]).collect();
     arguments.push(URL);
-    let (proxy, _site) = stand(AUTH).await;
+    let (proxy, _site) = setup(AUTH).await;
     let with = proxy.curl(&arguments).await;
-    let (asked, stripped) = (with.header("x-asked-with"), with.header("x-bottle-stripped"));
-    let (asked, stripped) = (asked.expect("names"), stripped.expect("names"));
-    for header in asking {
+    let (sent_names, stripped) = (with.header("x-asked-with"), with.header("x-bottle-stripped"));
+    let (sent_names, stripped) = (sent_names.expect("names"), stripped.expect("names"));
+    for header in headers {
         let name = header.split(':').next().expect("a name");
-        assert!(!asked.split(' ').any(|sent| sent == name), "{name}: {asked}");
-        assert!(stripped.split(", ").any(|taken| taken == name), "{name}: {stripped}");
+        assert!(!sent_names.split(' ').any(|sent| sent == name), "{name}: {sent_names}");
+        assert!(stripped.split(", ").any(|listed| listed == name), "{name}: {stripped}");
     }
-    // Without a credential there is nothing to come back in slices: downloads go on where they stopped.
-    let (proxy, _site) = stand("websocket: allow").await;
+    // Without a credential nothing can leak in slices: downloads can resume.
+    let (proxy, _site) = setup("websocket: allow").await;
     let answer = proxy.curl(&["-H", "Range: bytes=0-6", URL]).await;
     assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (206, None));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_taken_out_of_a_request_is_said_by_its_name() {
-    let (proxy, _site) = stand(AUTH).await;
+async fn lists_stripped_names_in_the_response() {
+    let (proxy, _site) = setup(AUTH).await;
     for version in ["--http1.1", "--http2"] {
         let sent =
             ["-H", "Cookie: a=secret-of-mine", "-H", "X-Figma-Token: b", "-H", "Authorization: Bearer mine"];
@@ -113,14 +113,14 @@ async fn what_is_taken_out_of_a_request_is_said_by_its_name() {
         names.sort();
         assert_eq!(names, ["?api_key", "cookie", "x-figma-token"]);
         assert!(!answer.text().contains("secret-of-mine"));
-        // The placeholder of the credential that the proxy puts in is no loss to anybody.
+        // Stripping the placeholder of the injected credential loses nothing.
         let answer = proxy.curl(&[version, "-H", "Authorization: Bearer placeholder", URL]).await;
         assert_eq!((answer.status(), answer.header("x-bottle-stripped")), (200, None));
     }
-    // However much there is.
+    // The header is bounded.
     let many: Vec<String> = (0..80).map(|n| format!("x-{}-{n}-token: 1", "a".repeat(40))).collect();
     let arguments: Vec<&str> = many.iter().flat_map(|header| ["-H", header.as_str()]).chain([URL]).collect();
     let answer = proxy.curl(&arguments).await;
-    assert!(answer.header("x-bottle-stripped").is_some_and(|said| (900..=1024).contains(&said.len())));
+    assert!(answer.header("x-bottle-stripped").is_some_and(|names| (900..=1024).contains(&names.len())));
     assert!(!answer.header("x-asked-with").expect("names").contains("token"));
 }

@@ -1,5 +1,5 @@
-//! Ways around the decision: requests that two readers take for different ones, other methods, other names, other
-//! hosts' certificates. What must not arrive is looked for at the site.
+//! Attempts to bypass the policy: requests that two parsers read differently, other methods, other names, other hosts'
+//! certificates. The tests check what arrives at the site.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr};
@@ -23,14 +23,14 @@ use tokio::net::UdpSocket;
 use tokio::time::timeout;
 
 use super::client::tunnel;
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 use crate::upstream::dial::Dialer;
-use crate::upstream::names::Names;
+use crate::upstream::resolver::HostResolver;
 use crate::upstream::{Target, UpstreamError};
 
 const URL: &str = "https://api.example.com/ok";
 
-/// The one request that is allowed.
+/// The only allowed request.
 const ONE: &str = "matches: [{paths: [{type: exact, value: /ok}]}]";
 
 fn assert_untouched(proxy: &ProxyFixture, what: &str) {
@@ -42,10 +42,10 @@ fn assert_untouched(proxy: &ProxyFixture, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_is_smuggled_in_another() {
+async fn forwards_no_smuggled_http1_request() {
     let site = Site { tls: false, ..Site::named(&[SITE]) };
     let route = "ports: [80]\n  matches: [{paths: [{type: exact, value: /ok}]}]";
-    let proxy = ProxyFixture::with(Wanted { site, route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { site, route, ..FixtureOptions::default() }).await;
     let smuggled = "GET /evil HTTP/1.1\r\nHost: api.example.com\r\nX-Evil: 1\r\n\r\n";
     let post = "POST /ok HTTP/1.1\r\nHost: api.example.com\r\n";
     let heads = [
@@ -82,7 +82,7 @@ async fn no_request_is_smuggled_in_another() {
     for port in [80, 9099] {
         for head in &heads {
             let mut socket = proxy.connect(port).await;
-            // The proxy may close before it has taken everything.
+            // The proxy may close before it has read everything.
             let _ = socket.write_all(format!("{head}{smuggled}").as_bytes()).await;
             let _ = socket.shutdown().await;
             let mut answer = Vec::new();
@@ -102,17 +102,17 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// Headers as they stand, none of them in a table.
+/// Literal header fields (HPACK), not indexed.
 fn literal(headers: &[(&str, &str)]) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
     headers.iter().flat_map(|(name, value)| [vec![0], text(name), text(value)].concat()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_by_what_http2_can_say_and_http1_cannot() {
-    // What the site is told is HTTP/1.1, where a line break would begin something.
+async fn forwards_no_request_smuggled_through_http2_headers() {
+    // Upstream has HTTP/1.1, where a line break would start a new header or request.
     let site = Site { alpn: Alpn::Http1, ..Site::named(&[SITE]) };
-    let proxy = ProxyFixture::with(Wanted { site, route: ONE, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { site, route: ONE, ..FixtureOptions::default() }).await;
     let get: [(&str, &str); 4] =
         [(":method", "GET"), (":scheme", "https"), (":authority", SITE), (":path", "/ok")];
     let with = |more: &[(&'static str, &'static str)]| [&get[..], more].concat();
@@ -148,7 +148,7 @@ async fn nor_by_what_http2_can_say_and_http1_cannot() {
         let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b"")].concat();
         // END_HEADERS and END_STREAM.
         tls.write_all(&[hello, frame(1, 5, 1, &literal(&headers))].concat()).await.expect("write");
-        // To an answer's headers, the stream's reset or the connection's end.
+        // Until the response headers, the stream's reset or the end of the connection.
         let answered = async {
             loop {
                 let mut head = [0; 9];
@@ -173,10 +173,11 @@ async fn nor_by_what_http2_can_say_and_http1_cannot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_method_or_protocol_leads_around_the_decision() {
+async fn denies_bypasses_by_method_or_protocol() {
     let more = "- host: plain.example.com\n  ports: [80]\n  connect_to: '127.0.0.1:{site}'\n";
     let site = Site { tls: false, ..Site::named(&["plain.example.com"]) };
-    let proxy = ProxyFixture::with(Wanted { site, more_routes: more, ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { site, more_routes: more, ..FixtureOptions::default() }).await;
     for arguments in [
         &["-X", "TRACE", URL][..],
         &["-X", "TRACK", URL],
@@ -189,24 +190,24 @@ async fn no_method_or_protocol_leads_around_the_decision() {
         assert_eq!((answer.status(), reason.as_deref()), (403, Some("method-refused")), "{arguments:?}");
     }
     assert!(proxy.site.visits().is_empty());
-    // An upgrade to HTTP/2 in plain is not made, and nothing of it goes on.
+    // An h2c upgrade is not made, and its headers are not forwarded.
     let answer = proxy.curl(&["--http2", "http://plain.example.com/ok"]).await;
     assert_eq!(answer.status(), 200);
     assert!(!answer.text().contains("101 Switching"), "{}", answer.text());
     let visit = proxy.site.visits().pop().expect("a visit");
     assert_eq!((visit.header("upgrade"), visit.header("http2-settings")), (None, None));
-    // Nor begun at once.
+    // Nor HTTP/2 with prior knowledge.
     let headers =
         [(":method", "GET"), (":scheme", "http"), (":authority", "plain.example.com"), (":path", "/evil")];
     let ask =
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, b""), &frame(1, 5, 1, &literal(&headers))];
     let mut socket = proxy.connect(80).await;
-    // The proxy may close before it has taken everything.
+    // The proxy may close before it has read everything.
     let _ = socket.write_all(&ask.concat()).await;
     let closed = timeout(Duration::from_secs(10), socket.read_to_end(&mut Vec::new())).await;
     assert!(closed.is_ok(), "it is still open");
     assert!(!proxy.site.visits().iter().any(|visit| visit.path == "/evil"));
-    // The agent's own credential goes over port 80 no more than anywhere, and a route's cannot be asked for.
+    // The agent's own credential is stripped on port 80 too, and no route can inject one there.
     assert_eq!(
         proxy.curl(&["-H", "Authorization: Bearer evil", "http://plain.example.com/ok"]).await.status(),
         200
@@ -218,7 +219,7 @@ async fn no_method_or_protocol_leads_around_the_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_is_no_way_to_a_host() {
+async fn denies_literal_addresses() {
     let proxy = ProxyFixture::open().await;
     for (url, reasons) in [
         ("https://192.0.2.1/", &["host-not-allowed"][..]),
@@ -231,7 +232,7 @@ async fn an_address_is_no_way_to_a_host() {
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert!(answer.status() == 403 && reasons.contains(&reason.as_str()), "{url}: {reason}");
     }
-    // Written in ways that some readers take for an address.
+    // Spellings that some parsers read as an address.
     for host in ["3221225985", "0x7f000001", "0177.0.0.1", "127.1", "2130706433"] {
         let ask = format!("CONNECT {host}:443 HTTP/1.1\r\nHost: {host}:443\r\n\r\n");
         let mut socket = proxy.connect(9099).await;
@@ -247,8 +248,8 @@ async fn an_address_is_no_way_to_a_host() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_attackers_own_key_does_not_leave_with_a_request() {
-    let proxy = ProxyFixture::with(Wanted::default()).await;
+async fn strips_credentials_of_the_agent() {
+    let proxy = ProxyFixture::with(FixtureOptions::default()).await;
     for header in [
         "Authorization: Bearer evil-key",
         "authorization: Basic ZXZpbDprZXk=",
@@ -272,7 +273,7 @@ async fn the_attackers_own_key_does_not_leave_with_a_request() {
             assert_untouched(&proxy, header);
         }
     }
-    // By `key` alone go Google's, which have a shape.
+    // Of parameters named `key`, only those with the shape of a Google key are stripped.
     for key in ["api_key=", "access_token=", "key=AIza", "token=", "API_KEY=", "api%5Fkey="] {
         let answer = proxy.curl(&[&format!("{URL}?{key}evil-key&a=1")]).await;
         assert_eq!(answer.status(), 200, "{key}");
@@ -282,42 +283,43 @@ async fn the_attackers_own_key_does_not_leave_with_a_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redirect_is_the_clients_to_follow() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let answer = handler(Arc::clone(&asked), |asked: Arc<AtomicUsize>, _: Request<Incoming>| async move {
-        asked.fetch_add(1, Ordering::SeqCst);
-        let to = "http://169.254.169.254/latest/meta-data/";
-        let body = bottle_test_support::body::whole("elsewhere");
-        Response::builder().status(302).header("location", to).body(body).ok()
-    });
+async fn forwards_redirects_without_following_them() {
+    let query_count = Arc::new(AtomicUsize::new(0));
+    let answer =
+        handler(Arc::clone(&query_count), |query_count: Arc<AtomicUsize>, _: Request<Incoming>| async move {
+            query_count.fetch_add(1, Ordering::SeqCst);
+            let to = "http://169.254.169.254/latest/meta-data/";
+            let body = bottle_test_support::body::whole("elsewhere");
+            Response::builder().status(302).header("location", to).body(body).ok()
+        });
     let site = Server::start(0, None, answer).expect("a server");
     let proxy = ProxyFixture::open().await;
     let more = format!("- host: plain.example.com\n  ports: [80]\n  connect_to: '{}'\n", site.address());
     proxy.reload(2, AUTH, &more).expect("routes");
     let url = "http://plain.example.com/ok";
     assert_eq!(proxy.curl(&[url]).await.status(), 302);
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
-    // The client that does follow is refused there.
+    assert_eq!(query_count.load(Ordering::SeqCst), 1);
+    // A client that follows the redirect is denied there.
     let followed = proxy.curl(&["--location", url]).await;
-    assert_eq!((followed.status(), asked.load(Ordering::SeqCst)), (403, 2));
+    assert_eq!((followed.status(), query_count.load(Ordering::SeqCst)), (403, 2));
     assert_eq!(followed.header("x-bottle-reason").as_deref(), Some("host-not-allowed"));
 }
 
-/// `{"a":"CANARY","filler":"some words, …"}` in brotli: not one of its bytes stands there as it is.
+/// `{"a":"CANARY","filler":"some words, …"}` in brotli: no byte of it is stored as it is.
 const BROTLI: &str = "G30AIIzTpTZUuVgjVPrUulK92XxyVKIagGeIgENOwO8nitsC4cLTi4pq5f/NxHTjtFKg7vhZfXKS+LdX0XrLuDVuFs5DqDvpv6mgowHMyGoH4rFM1WxEyULhPKdl14A/";
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_secret_in_brotli_does_not_leave() {
+async fn finds_a_secret_in_a_brotli_body() {
     let change = |provision: &mut Provision| provision.canary = Some(CANARY.into());
     let route = "dlp: {outbound_on_match: block}";
-    let proxy = ProxyFixture::with(Wanted { route, change, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, change, ..FixtureOptions::default() }).await;
     let file = proxy.folder.path().join("body");
     std::fs::write(&file, STANDARD.decode(BROTLI).expect("base64")).expect("file");
     let data = format!("@{}", file.display());
     let answer = proxy.curl(&["-H", "Content-Encoding: br", "--data-binary", &data, URL]).await;
     assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("secret-found"), "{}", answer.text());
-    // Cut short, or called something else, it cannot be read and does not pass either.
+    // Truncated, or declared as another coding, it cannot be decoded and is denied.
     std::fs::write(&file, &STANDARD.decode(BROTLI).expect("base64")[..60]).expect("file");
     for coding in ["br", "gzip", "br, br"] {
         let coding = format!("Content-Encoding: {coding}");
@@ -328,10 +330,10 @@ async fn a_secret_in_brotli_does_not_leave() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_that_are_put_together_wrongly_are_502() {
+async fn answers_malformed_certificate_chains_with_502() {
     for leaf in [Leaf::SelfSigned, Leaf::WrongOrder] {
         let site = Site { leaf, ..Site::named(&[SITE]) };
-        let proxy = ProxyFixture::with(Wanted { site, ..Wanted::default() }).await;
+        let proxy = ProxyFixture::with(FixtureOptions { site, ..FixtureOptions::default() }).await;
         let answer = proxy.curl(&[URL]).await;
         let reason = answer.header("x-bottle-reason").unwrap_or_default();
         assert_eq!((answer.status(), reason.as_str()), (502, "upstream-untrusted"), "{leaf:?}");
@@ -339,17 +341,17 @@ async fn certificates_that_are_put_together_wrongly_are_502() {
     }
 }
 
-/// A name server: every question is answered with the next of `answers`, the last one again and again.
+/// A name server that answers each query with the next of `answers`, then repeats the last one.
 async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
     let address = socket.local_addr().expect("address");
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let query_count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&query_count);
     tokio::spawn(async move {
         let mut question = [0; 512];
         while let Ok((length, peer)) = socket.recv_from(&mut question).await {
             let end = 12 + question[12..length].iter().position(|byte| *byte == 0).expect("a name") + 5;
-            // IPv6: there is none.
+            // No AAAA record.
             let records = if question[end - 3] == 28 {
                 Vec::new()
             } else {
@@ -362,16 +364,16 @@ async fn name_server(answers: Vec<Vec<u8>>) -> (SocketAddr, Arc<AtomicUsize>) {
             let _ = socket.send_to(&answer, peer).await;
         }
     });
-    (address, asked)
+    (address, query_count)
 }
 
-/// How many records, then they: an address for the name that was asked for.
-fn leads_to(address: [u8; 4]) -> Vec<u8> {
+/// The number of records, then the records: an address for the queried name.
+fn a_record(address: [u8; 4]) -> Vec<u8> {
     [&[1, 0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4][..], &address].concat()
 }
 
-/// Another name for it, and that one's address.
-fn is_called(name: &str, address: [u8; 4]) -> Vec<u8> {
+/// A CNAME for the queried name, and its address.
+fn cname_record(name: &str, address: [u8; 4]) -> Vec<u8> {
     let short = |length: usize| u8::try_from(length).expect("short");
     let label = |label: &str| [&[short(label.len())], label.as_bytes()].concat();
     let labels: Vec<u8> = name.split('.').flat_map(label).chain([0]).collect();
@@ -382,7 +384,7 @@ fn is_called(name: &str, address: [u8; 4]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_that_lead_inside_are_refused_whenever_they_do() {
+async fn denies_names_that_resolve_to_internal_addresses() {
     let own: IpAddr = "192.0.2.77".parse().expect("address");
     let target = Target {
         host: "rebinding.example.com".into(),
@@ -391,35 +393,35 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
         private: false,
         connect_to: None,
     };
-    for (what, answers, inside) in [
-        ("loopback", vec![leads_to([127, 0, 0, 1])], "127.0.0.1"),
-        ("private", vec![leads_to([10, 0, 0, 1])], "10.0.0.1"),
-        ("metadata", vec![leads_to([169, 254, 169, 254])], "169.254.169.254"),
-        ("a range for benchmarks", vec![leads_to([198, 18, 0, 1])], "198.18.0.1"),
-        ("a range for protocols", vec![leads_to([192, 0, 0, 8])], "192.0.0.8"),
-        ("the host's own", vec![leads_to([192, 0, 2, 77])], "192.0.2.77"),
-        ("an alias", vec![is_called("inside.corp.example", [10, 1, 2, 3])], "10.1.2.3"),
+    for (what, answers, expected) in [
+        ("loopback", vec![a_record([127, 0, 0, 1])], "127.0.0.1"),
+        ("private", vec![a_record([10, 0, 0, 1])], "10.0.0.1"),
+        ("metadata", vec![a_record([169, 254, 169, 254])], "169.254.169.254"),
+        ("a range for benchmarks", vec![a_record([198, 18, 0, 1])], "198.18.0.1"),
+        ("a range for protocols", vec![a_record([192, 0, 0, 8])], "192.0.0.8"),
+        ("the host's own", vec![a_record([192, 0, 2, 77])], "192.0.2.77"),
+        ("an alias", vec![cname_record("inside.corp.example", [10, 1, 2, 3])], "10.1.2.3"),
         (
             "first outside, then inside",
-            vec![leads_to([203, 0, 113, 7]), leads_to([127, 0, 0, 1])],
+            vec![a_record([203, 0, 113, 7]), a_record([127, 0, 0, 1])],
             "127.0.0.1",
         ),
     ] {
         let rebinds = answers.len() > 1;
-        let (server, asked) = name_server(answers).await;
-        let names = Names::asking(server);
-        let dialer = Dialer { names, host_addresses: vec![own], machine: None, proxy: None };
+        let (server, query_count) = name_server(answers).await;
+        let resolver = HostResolver::with_server(server);
+        let dialer = Dialer { resolver, host_addresses: vec![own], machine: None, proxy: None };
         if rebinds {
-            // What was looked up is what is dialled: the second answer is not asked for on the way.
-            let addresses = dialer.names.look_up(&target.host).await.expect("addresses");
+            // The resolved address is the one that is dialled: there is no second query in between.
+            let addresses = dialer.resolver.look_up(&target.host).await.expect("addresses");
             assert_eq!(
-                (addresses, asked.load(Ordering::SeqCst)),
+                (addresses, query_count.load(Ordering::SeqCst)),
                 (vec!["203.0.113.7".parse().expect("address")], 1)
             );
         }
-        match dialer.tcp(&target).await {
+        match dialer.connect_tcp(&target).await {
             Err(UpstreamError::Forbidden { address, .. }) => {
-                assert_eq!(address.to_string(), inside, "{what}")
+                assert_eq!(address.to_string(), expected, "{what}")
             }
             other => panic!("{what}: {other:?}"),
         }
@@ -427,36 +429,40 @@ async fn names_that_lead_inside_are_refused_whenever_they_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listed_name_that_leads_inside_is_refused_at_the_proxy() {
+async fn denies_a_listed_name_that_resolves_to_an_internal_address() {
     const NAME: &str = "rebinding.example.com";
     for answer in [
-        leads_to([127, 0, 0, 1]),
-        leads_to([10, 0, 0, 1]),
-        leads_to([169, 254, 169, 254]),
-        leads_to([192, 0, 2, 77]),
-        is_called("inside.corp.example", [10, 1, 2, 3]),
+        a_record([127, 0, 0, 1]),
+        a_record([10, 0, 0, 1]),
+        a_record([169, 254, 169, 254]),
+        a_record([192, 0, 2, 77]),
+        cname_record("inside.corp.example", [10, 1, 2, 3]),
     ] {
-        let (server, asked) = name_server(vec![answer.clone()]).await;
+        let (server, query_count) = name_server(vec![answer.clone()]).await;
         let yaml = format!("routes:\n- host: {NAME}\n  ports: [80, 443]\n");
         let own: fn(&mut Provision) =
             |provision| provision.host_addresses = vec!["192.0.2.77".parse().expect("address")];
-        let proxy = ProxyFixture::resolving(yaml, server, own).await;
+        let proxy = ProxyFixture::with_name_server(yaml, server, own).await;
         for scheme in ["http", "https"] {
-            let said = proxy.curl(&[&format!("{scheme}://{NAME}/")]).await;
-            let reason = said.header("x-bottle-reason").unwrap_or_default();
-            assert_eq!((said.status(), reason.as_str()), (403, "address-forbidden"), "{scheme} {answer:?}");
+            let response = proxy.curl(&[&format!("{scheme}://{NAME}/")]).await;
+            let reason = response.header("x-bottle-reason").unwrap_or_default();
+            assert_eq!(
+                (response.status(), reason.as_str()),
+                (403, "address-forbidden"),
+                "{scheme} {answer:?}"
+            );
         }
-        assert!(asked.load(Ordering::SeqCst) > 0, "the name server was asked");
+        assert!(query_count.load(Ordering::SeqCst) > 0, "the name server was asked");
     }
 }
 
-/// Has OpenSSL make what this program's own libraries refuse to make.
+/// Runs OpenSSL for certificates that this program's own libraries do not make.
 fn openssl(folder: &Path, arguments: &[&str]) {
-    let made = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
-    assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+    let output = Command::new("openssl").args(arguments).current_dir(folder).output().expect("openssl");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The files of a certificate: a key of so many bits, signed by the folder's authority with this digest.
+/// Writes a certificate: a key of `bits` bits, signed by the folder's authority with `digest`.
 fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
     let (key, request, certificate) = (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
     let subject = format!("/CN={SITE}");
@@ -468,7 +474,7 @@ fn certificate(folder: &Path, name: &str, bits: &str, digest: &str) {
     openssl(folder, &signed);
 }
 
-/// OpenSSL's own server with that certificate, and its port.
+/// Starts OpenSSL's own server with that certificate; returns its port.
 fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
     let mut server = Command::new("openssl")
@@ -487,7 +493,7 @@ fn served_by_openssl(folder: &Path, name: &str) -> (Child, u16) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn weak_certificates_are_502() {
+async fn answers_weak_certificates_with_502() {
     if Command::new("openssl").arg("version").output().is_err() {
         skip::aloud(
             "weak certificates",
@@ -500,7 +506,7 @@ async fn weak_certificates_are_502() {
     openssl(folder.path(), &[&root[..], &["-subj", "/CN=weak", "-days", "2"]].concat());
     let roots = std::fs::read_to_string(folder.path().join("ca.pem")).expect("root");
     for (name, bits, digest, holds) in [
-        // The control: the same server, and nothing weak.
+        // The control: the same server with a sound certificate.
         ("sound", "2048", "-sha256", true),
         ("short-key", "1024", "-sha256", false),
         ("sha1", "2048", "-sha1", false),
@@ -509,7 +515,7 @@ async fn weak_certificates_are_502() {
         certificate(folder.path(), name, bits, digest);
         let (mut server, port) = served_by_openssl(folder.path(), name);
         let yaml = format!("routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n");
-        let proxy = ProxyFixture::of_routes(&roots, yaml, |_| {}).await;
+        let proxy = ProxyFixture::with_routes(&roots, yaml, |_| {}).await;
         let answer = proxy.curl(&[URL]).await;
         let (status, reason) = (answer.status(), answer.header("x-bottle-reason"));
         server.kill().expect("killed");

@@ -1,4 +1,4 @@
-//! Answers that the proxy gives by itself: refusals, and what it says about itself.
+//! Builds responses that the proxy itself sends: denials, and descriptions of its routes.
 
 use bottle_contract::decide::Refusal;
 use bottle_contract::route::shown;
@@ -8,60 +8,60 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::body::{self, Body};
-use crate::live::Current;
+use crate::live::CurrentRoutes;
 use crate::report::Reporter;
-use crate::report::record::Asked;
+use crate::report::record::RequestInfo;
 
-/// Carries the reason code, for programs that do not read bodies.
+/// The reason code, for programs that do not parse bodies.
 const REASON: HeaderName = HeaderName::from_static("x-bottle-reason");
 
-/// Tells of a refusal and makes the answer that says so. Both carry the same id.
-pub(crate) fn refused(reporter: &Reporter, asked: &Asked, refusal: &Refusal) -> Response<Body> {
-    let id = reporter.refused(asked, refusal);
+/// Reports a denial and builds its response. Both have the same id.
+pub(crate) fn denied(reporter: &Reporter, info: &RequestInfo, refusal: &Refusal) -> Response<Body> {
+    let id = reporter.report_denial(info, refusal);
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::FORBIDDEN);
     let mut response = json(status, &refusal.body(&id));
     let headers = response.headers_mut();
     headers.insert(REASON, HeaderValue::from_static(refusal.reason.as_str()));
     if status == StatusCode::UPGRADE_REQUIRED {
-        // RFC 9110 wants to hear which protocol would do.
+        // RFC 9110 requires the protocol to upgrade to.
         headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
     }
     response
 }
 
-/// Carries the names of what was taken out of the request.
+/// The names of what was stripped from the request.
 const STRIPPED: HeaderName = HeaderName::from_static("x-bottle-stripped");
 
-/// The longest that [`STRIPPED`] gets; what is more is left out.
+/// Maximum length of [`STRIPPED`]; further names are omitted.
 const STRIPPED_BYTES: usize = 1024;
 
-/// Says in an answer's headers what was taken out of its request: `authorization, cookie, ?token`.
-pub(super) fn say_stripped(headers: &mut HeaderMap, names: &[String]) {
-    let mut said = String::new();
+/// Lists in a response header what was stripped from its request: `authorization, cookie, ?token`.
+pub(super) fn add_stripped_header(headers: &mut HeaderMap, names: &[String]) {
+    let mut listed = String::new();
     for name in names {
-        let more = if said.is_empty() { 0 } else { 2 };
-        if said.len() + more + name.len() > STRIPPED_BYTES {
+        let separator = if listed.is_empty() { 0 } else { 2 };
+        if listed.len() + separator + name.len() > STRIPPED_BYTES {
             break;
         }
-        if more > 0 {
-            said.push_str(", ");
+        if separator > 0 {
+            listed.push_str(", ");
         }
-        said.push_str(name);
+        listed.push_str(name);
     }
-    match HeaderValue::try_from(said) {
-        Ok(said) if !said.is_empty() => drop(headers.insert(STRIPPED, said)),
+    match HeaderValue::try_from(listed) {
+        Ok(listed) if !listed.is_empty() => drop(headers.insert(STRIPPED, listed)),
         _ => {}
     }
 }
 
-/// `/allowlist`: the routes that requests are decided by right now.
-pub(super) fn allowlist(current: &Current) -> Response<Body> {
+/// `/allowlist`: the current routes.
+pub(super) fn allowlist(current: &CurrentRoutes) -> Response<Body> {
     let routes = current.table.routes().iter().map(shown).collect();
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 
-/// Anything else that is asked of the proxy itself.
-pub(super) fn unknown() -> Response<Body> {
+/// Any other request to the proxy itself.
+pub(super) fn not_found() -> Response<Body> {
     let mut response = Response::new(body::full("the proxy answers GET /allowlist\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response

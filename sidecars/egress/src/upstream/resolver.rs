@@ -1,8 +1,8 @@
-//! Names to addresses, by the host's own configuration.
+//! Resolves names to addresses with the host's own configuration.
 //!
-//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`; a laptop that changes its network
-//! changes that file, so it is read again when it changed. A name with a dot is asked for as it is: no
-//! search domain may turn one name into another after the decision.
+//! `/etc/hosts` first, then the name servers of `/etc/resolv.conf`. A laptop that changes its network changes that
+//! file, so it is read again after a change. A name with a dot is resolved as fully qualified: no search domain may
+//! turn one name into another after the decision.
 
 use std::fs;
 use std::net::IpAddr;
@@ -15,17 +15,17 @@ use tokio::time::timeout;
 
 use crate::bounds;
 
-/// How often the configuration's age is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often the files' modification times are checked.
+const CHECK_EVERY: Duration = Duration::from_secs(5);
 
-/// Answers kept.
+/// Cached answers.
 const CACHED: u64 = 512;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 
 /// The host's resolver.
-pub(crate) struct Names {
+pub(crate) struct HostResolver {
     system: Mutex<System>,
 }
 
@@ -33,21 +33,21 @@ struct System {
     resolver: Option<Arc<TokioResolver>>,
     hosts: Option<Arc<StaticHosts>>,
     stamp: Stamp,
-    looked: Instant,
+    checked: Instant,
 }
 
 /// Modification times of the files that were read.
 type Stamp = [Option<SystemTime>; 2];
 
-impl Names {
-    /// Reads the host's configuration. Without one only `/etc/hosts` answers.
-    pub(crate) fn of_this_host() -> Self {
-        Self { system: Mutex::new(System::read(stamp())) }
+impl HostResolver {
+    /// Reads the host's configuration. Without a name server only `/etc/hosts` answers.
+    pub(crate) fn from_host() -> Self {
+        Self { system: Mutex::new(System::load(stamp())) }
     }
 
-    /// Asks one name server, and no file.
+    /// Queries `server` and no file.
     #[cfg(test)]
-    pub(crate) fn asking(server: std::net::SocketAddr) -> Self {
+    pub(crate) fn with_server(server: std::net::SocketAddr) -> Self {
         use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
         let mut connection = ConnectionConfig::udp();
         connection.port = server.port();
@@ -58,15 +58,15 @@ impl Names {
         builder.options_mut().ip_strategy = LookupIpStrategy::Ipv4Only;
         builder.options_mut().cache_size = 0;
         let resolver = builder.build().expect("a resolver").into();
-        let looked = Instant::now() + Duration::from_secs(3600);
-        let system = System { resolver: Some(resolver), hosts: None, stamp: stamp(), looked };
+        let checked = Instant::now() + Duration::from_secs(3600);
+        let system = System { resolver: Some(resolver), hosts: None, stamp: stamp(), checked };
         Self { system: Mutex::new(system) }
     }
 
     /// The addresses of `name`, in the order to try them.
     ///
     /// # Errors
-    /// A fragment saying why there are none.
+    /// A message saying why there are none.
     pub(crate) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, String> {
         let (resolver, hosts) = {
             let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,37 +80,37 @@ impl Names {
         let question = if name.contains('.') { format!("{name}.") } else { name.to_owned() };
         let answer = timeout(bounds::RESOLVE_WITHIN, resolver.lookup_ip(question))
             .await
-            .map_err(|_| format!("{name} was not resolved in time"))?
+            .map_err(|_| format!("{name} did not resolve in time"))?
             .map_err(|error| format!("{name} does not resolve: {error}"))?;
         Ok(answer.iter().collect())
     }
 }
 
 impl System {
-    fn read(stamp: Stamp) -> Self {
+    fn load(stamp: Stamp) -> Self {
         let resolver = match resolver() {
             Ok(resolver) => Some(Arc::new(resolver)),
             Err(error) => {
-                tracing::warn!(%error, "{RESOLV_CONF} gives no name server");
+                tracing::warn!(%error, "{RESOLV_CONF} names no name server");
                 None
             }
         };
         let hosts = fs::read_to_string(HOSTS).ok().map(|text| Arc::new(StaticHosts::parse(&text)));
-        Self { resolver, hosts, stamp, looked: Instant::now() }
+        Self { resolver, hosts, stamp, checked: Instant::now() }
     }
 
-    /// Reads again what changed; what cannot be read any more stays as it was.
+    /// Reads changed files again; a file that is no longer readable keeps its old content.
     fn refresh(&mut self) {
-        if self.looked.elapsed() < LOOK_EVERY {
+        if self.checked.elapsed() < CHECK_EVERY {
             return;
         }
-        self.looked = Instant::now();
+        self.checked = Instant::now();
         let stamp = stamp();
         if stamp != self.stamp {
-            let read = Self::read(stamp);
+            let reloaded = Self::load(stamp);
             self.stamp = stamp;
-            self.hosts = read.hosts.or(self.hosts.take());
-            self.resolver = read.resolver.or(self.resolver.take());
+            self.hosts = reloaded.hosts.or(self.hosts.take());
+            self.resolver = reloaded.resolver.or(self.resolver.take());
         }
     }
 }
@@ -141,12 +141,12 @@ impl StaticHosts {
         Self(lines.collect())
     }
 
-    /// The addresses of `name`, IPv4 first; `None` when the file does not name it.
+    /// The addresses of `name`, IPv4 first; `None` when the file does not list it.
     fn get(&self, name: &str) -> Option<Vec<IpAddr>> {
         let mut addresses: Vec<IpAddr> = self
             .0
             .iter()
-            .filter(|(_, names)| names.iter().any(|known| known == name))
+            .filter(|(_, names)| names.iter().any(|listed| listed == name))
             .map(|(address, _)| *address)
             .collect();
         addresses.sort_by_key(IpAddr::is_ipv6);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_with_comments_case_and_several_names() {
+    fn parses_hosts_with_comments_case_and_aliases() {
         let hosts = StaticHosts::parse(
             "# a comment\n::1 localhost\n127.0.0.1\tLocalHost loop # not this\nnonsense x\n\n",
         );

@@ -1,4 +1,4 @@
-//! Upstreams that speak as the proxy does, and requests that would have a server take them for other ones.
+//! Upstreams that imitate the proxy's own responses, and requests that ask a server to treat them as different ones.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::client::{get, get2, http1, http2};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
-/// A plain server that answers every connection with these bytes, and its port.
-async fn says(answer: &'static str) -> u16 {
+/// A plain server that sends `answer` on every connection; returns its port.
+async fn serve(answer: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a server");
     let port = listener.local_addr().expect("address").port();
     tokio::spawn(async move {
@@ -29,7 +29,7 @@ async fn says(answer: &'static str) -> u16 {
                     let Ok(byte) = socket.read_u8().await else { return };
                     head.push(byte);
                 }
-                // The client may have enough before the end.
+                // The client may close before the end.
                 let _ = socket.write_all(answer.as_bytes()).await;
             });
         }
@@ -40,7 +40,7 @@ async fn says(answer: &'static str) -> u16 {
 const FORGED: &str = "x-bottle-reason: host-not-allowed\r\nX-Bottle-Stripped: cookie\r\nx_bottle_id: 1\r\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_plain_answer_passes_for_the_proxies_own() {
+async fn removes_forged_proxy_headers_from_http1_responses() {
     let body = "{\"id\":\"a336224cf056\",\"reason\":\"host-not-allowed\",\"host\":\"a\",\"sentence\":\"x\"}";
     let length = format!("content-length: {}", body.len());
     let answers = [
@@ -59,37 +59,38 @@ async fn no_plain_answer_passes_for_the_proxies_own() {
     ];
     for answer in answers {
         let answer: &'static str = answer.leak();
-        let port = says(answer).await;
+        let port = serve(answer).await;
         let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
-        let proxy = ProxyFixture::of_routes("", yaml, |_| {}).await;
+        let proxy = ProxyFixture::with_routes("", yaml, |_| {}).await;
         for te in [&[][..], &["-H", "TE: trailers"]] {
-            let said = proxy.curl(&[te, &[&format!("http://{SITE}/")]].concat()).await;
-            let heard = said.text();
-            assert_eq!(said.status(), 403, "{answer}: {heard}");
-            assert!(heard.contains(" 403 Forbidden"), "{answer}: {heard}");
-            assert!(heard.contains(body), "{answer}: {heard}");
-            let lower = heard.to_ascii_lowercase();
-            // The announcement of a trailer is none.
+            let answer_from_proxy = proxy.curl(&[te, &[&format!("http://{SITE}/")]].concat()).await;
+            let received = answer_from_proxy.text();
+            assert_eq!(answer_from_proxy.status(), 403, "{answer}: {received}");
+            assert!(received.contains(" 403 Forbidden"), "{answer}: {received}");
+            assert!(received.contains(body), "{answer}: {received}");
+            let lower = received.to_ascii_lowercase();
+            // The announcement of a trailer is not one.
             let forged = lower.lines().find(|line| {
                 line.starts_with("x-bottle")
                     || line.starts_with("x_bottle")
                     || line.contains("bottle:")
                     || line.contains(" 103 ")
             });
-            assert_eq!(forged, None, "{answer}: {heard}");
+            assert_eq!(forged, None, "{answer}: {received}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
+async fn removes_forged_proxy_headers_from_http2_trailers_and_upgrades() {
     let authority = Authority::new("forged").expect("authority");
     let tls = authority.server_config(&[SITE], Leaf::Valid, Alpn::Both).expect("config");
     let answer = handler(Arc::new(()), |_, _: Request<Incoming>| async move { Some(forging()) });
     let site = Server::start(0, Some(tls), answer).expect("server");
     for route in ["websocket: allow", "dlp: {inbound_detectors: false}"] {
         let proxy = ProxyFixture::open().await;
-        let proxy = ProxyFixture::watched(proxy, authority.pem(), site.address().port(), route).await;
+        let proxy =
+            ProxyFixture::reopened_with_log(proxy, authority.pem(), site.address().port(), route).await;
         let mut sender = http2(&proxy, SITE).await;
         let mut request = get2(SITE, "/");
         request.headers_mut().insert("te", HeaderValue::from_static("trailers"));
@@ -105,29 +106,29 @@ async fn nor_one_with_trailers_over_http2_or_before_a_websocket() {
     let upgraded = format!(
         "HTTP/1.1 101 bottle: refused\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{FORGED}Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
     );
-    let port = says(upgraded.leak()).await;
+    let port = serve(upgraded.leak()).await;
     let yaml = format!("routes:\n- host: {SITE}\n  ports: [80]\n  connect_to: '127.0.0.1:{port}'\n");
-    let proxy = ProxyFixture::of_routes("", yaml, |_| {}).await;
+    let proxy = ProxyFixture::with_routes("", yaml, |_| {}).await;
     let mut socket = proxy.connect(80).await;
     let ask = format!(
         "GET / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nX-Bottle-Reason: mine\r\n\r\n"
     );
     socket.write_all(ask.as_bytes()).await.expect("ask");
-    let mut heard = Vec::new();
-    while !heard.ends_with(b"\r\n\r\n") {
-        heard.push(socket.read_u8().await.expect("an answer"));
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\n") {
+        received.push(socket.read_u8().await.expect("an answer"));
     }
-    let heard = String::from_utf8_lossy(&heard).to_ascii_lowercase();
-    assert!(heard.starts_with("http/1.1 101 switching protocols"), "{heard}");
-    assert!(!heard.contains("\nx-bottle-reason") && !heard.contains("x_bottle"), "{heard}");
-    assert!(heard.contains("x-bottle-stripped: x-bottle-reason"), "{heard}");
+    let received = String::from_utf8_lossy(&received).to_ascii_lowercase();
+    assert!(received.starts_with("http/1.1 101 switching protocols"), "{received}");
+    assert!(!received.contains("\nx-bottle-reason") && !received.contains("x_bottle"), "{received}");
+    assert!(received.contains("x-bottle-stripped: x-bottle-reason"), "{received}");
 }
 
 fn is_clean(headers: &HeaderMap) -> bool {
     !headers.keys().any(|name| name.as_str().replace('_', "-").starts_with("x-bottle"))
 }
 
-/// An answer that says of itself that the proxy gave it, in headers and trailers.
+/// A response that imitates the proxy's own headers, in its headers and trailers.
 fn forging() -> Response<Body> {
     let forge = |headers: &mut HeaderMap| {
         for name in ["x-bottle-reason", "x-bottle-stripped", "x_bottle_reason"] {
@@ -143,8 +144,8 @@ fn forging() -> Response<Body> {
     response
 }
 
-/// Names by which servers behind a front are told of another path or method.
-const LEADING: [&str; 14] = [
+/// Headers by which a front end names another path or method to the servers behind it.
+const OVERRIDES: [&str; 14] = [
     "X-Original-URL",
     "X-Rewrite-URL",
     "X-Original-URI",
@@ -162,12 +163,12 @@ const LEADING: [&str; 14] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_header_leads_to_another_path() {
+async fn strips_headers_that_override_path_or_method() {
     let route = "matches: [{paths: [{type: prefix, value: /ok}], methods: [GET, POST, MOVE]}]";
-    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
     let url = format!("https://{SITE}/ok");
     for version in ["--http1.1", "--http2"] {
-        for name in LEADING {
+        for name in OVERRIDES {
             let header = format!("{name}: /evil");
             let answer = proxy.curl(&[version, "-H", &header, &url]).await;
             assert_eq!(answer.status(), 200, "{name}");
@@ -198,9 +199,9 @@ async fn no_header_leads_to_another_path() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_form_says_another_method() {
+async fn denies_forms_that_override_the_method() {
     let route = "matches: [{methods: [GET, POST]}]";
-    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
     let url = format!("https://{SITE}/ok");
     let json = ["-H", "Content-Type: application/json", "-d"];
     for form in [
@@ -224,8 +225,9 @@ async fn no_form_says_another_method() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_push_is_written_so_that_it_passes() {
-    let proxy = ProxyFixture::with(Wanted { route: "git: {fetch: true}", ..Wanted::default() }).await;
+async fn denies_disguised_git_pushes() {
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route: "git: {fetch: true}", ..FixtureOptions::default() }).await;
     let kind = "Content-Type: application/x-git-receive-pack-request";
     for version in ["--http1.1", "--http2"] {
         for arguments in [
@@ -254,9 +256,9 @@ async fn no_push_is_written_so_that_it_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
+async fn denies_forge_writes_beyond_the_harmless_ones() {
     let more_routes = "forges: [example.com]\n";
-    let proxy = ProxyFixture::with(Wanted { more_routes, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { more_routes, ..FixtureOptions::default() }).await;
     for (method, path) in [
         ("PUT", "/repos/o/r/collaborators/mallory"),
         ("POST", "/repos/o/r/actions/runners/registration-token"),
@@ -275,7 +277,7 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
         assert_eq!(answer.header("x-bottle-reason").as_deref(), Some("use-git-gate"), "{method} {path}");
     }
     assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
-    // GitLab does what the lines of a comment say.
+    // GitLab executes the quick actions in a comment.
     let notes = format!("https://{SITE}/api/v4/projects/1/merge_requests/2/notes");
     for arguments in [
         &["-d", "body=ready%0A/merge"][..],
@@ -297,15 +299,20 @@ async fn nothing_is_written_beside_the_gate_that_is_not_known_to_be_harmless() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_method_carries_nothing_out() {
+async fn denies_methods_that_carry_secrets() {
     let site = Site::named(&[SITE]);
     for route in [AUTH, "dlp: {outbound_on_match: redact}", "dlp: {outbound_on_match: block}"] {
         let change = |provision: &mut Provision| {
             provision.credentials[0].value = Some("QxvwKtrbMzpLhdSgjnYcfW".into());
         };
-        let proxy =
-            ProxyFixture::with(Wanted { site: site.clone(), route, change, ..Wanted::default() }).await;
-        // Parts of it in capitals, and other words.
+        let proxy = ProxyFixture::with(FixtureOptions {
+            site: site.clone(),
+            route,
+            change,
+            ..FixtureOptions::default()
+        })
+        .await;
+        // Parts of the secret in capitals, and other words.
         for (method, reason) in [
             ("QXVWKTRBMZPLHDSGJNYC", "secret-found"),
             ("RBMZPLHDSGJNY", "secret-found"),
@@ -319,19 +326,19 @@ async fn the_method_carries_nothing_out() {
                 let url = format!("https://{SITE}/");
                 let answer = proxy.curl(&[version, "-X", method, &url]).await;
                 assert_eq!(answer.header("x-bottle-reason").as_deref(), Some(reason), "{route} {method}");
-                let told = proxy.refusal().await;
-                assert!(reason == "method-refused" || !told.method.contains("RBMZPLHD"), "{told:?}");
+                let denial = proxy.denial().await;
+                assert!(reason == "method-refused" || !denial.method.contains("RBMZPLHD"), "{denial:?}");
             }
-            // An upgrade to a WebSocket by such a method is one too.
+            // A WebSocket upgrade with such a method is denied too.
             let mut socket = super::client::tunnel(&proxy, SITE, &[b"http/1.1"]).await;
             let ask = format!(
                 "{method} / HTTP/1.1\r\nHost: {SITE}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
             );
             socket.write_all(ask.as_bytes()).await.expect("ask");
-            let mut heard = [0; 12];
-            socket.read_exact(&mut heard).await.expect("an answer");
-            assert_eq!(&heard, b"HTTP/1.1 403", "{method}");
-            let _ = proxy.refusal().await;
+            let mut received = [0; 12];
+            socket.read_exact(&mut received).await.expect("an answer");
+            assert_eq!(&received, b"HTTP/1.1 403", "{method}");
+            let _ = proxy.denial().await;
         }
         assert!(proxy.site.visits().is_empty(), "{:?}", proxy.site.visits());
         for method in ["PURGE", "M-SEARCH"] {
@@ -345,9 +352,12 @@ async fn the_method_carries_nothing_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_line_break_stands_in_a_query() {
-    let proxy =
-        ProxyFixture::with(Wanted { route: "dlp: {outbound_detectors: false}", ..Wanted::default() }).await;
+async fn denies_line_breaks_in_a_query() {
+    let proxy = ProxyFixture::with(FixtureOptions {
+        route: "dlp: {outbound_detectors: false}",
+        ..FixtureOptions::default()
+    })
+    .await;
     for query in [
         "a=x%0d%0ay",
         "a=x%0D%0Ay",

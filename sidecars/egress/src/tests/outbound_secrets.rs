@@ -1,4 +1,4 @@
-//! A secret on its way out, in every place of a request and every spelling: none of it arrives.
+//! Secrets in requests, in every location and encoding: none arrives upstream.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -12,9 +12,9 @@ use hyper::body::Frame;
 use hyper::client::conn::http1::SendRequest;
 
 use super::client::{TestBody, get, http1, http2, read};
-use super::fixture::{AUTH, ProxyFixture, REAL, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, REAL, SITE};
 
-/// A secret that opens nothing, as each launch has one.
+/// A secret that grants no access, as each launch has one.
 const CANARY: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0NcQw1Er2Ty3Ui4";
 
 fn with_canary(provision: &mut Provision) {
@@ -22,13 +22,13 @@ fn with_canary(provision: &mut Provision) {
 }
 
 async fn proxy(route: &'static str) -> ProxyFixture {
-    ProxyFixture::with(Wanted { route, change: with_canary, ..Wanted::default() }).await
+    ProxyFixture::with(FixtureOptions { route, change: with_canary, ..FixtureOptions::default() }).await
 }
 
-/// `text` as who hides it writes it.
+/// `text` in the encodings that hide it.
 fn spellings(text: &str) -> Vec<(&'static str, String)> {
     let each = |write: fn(u8) -> String| text.bytes().map(write).collect::<String>();
-    // A phrase of words counts as a whole only.
+    // A phrase of words counts only as a whole.
     let halves = text.split_at(text.len() * 2 / 3);
     vec![
         ("plain", text.to_owned()),
@@ -67,11 +67,11 @@ fn post(path: &str, kind: &str, body: TestBody) -> Request<TestBody> {
     Request::post(path).header("host", SITE).header("content-type", kind).body(body).expect("request")
 }
 
-/// A request for each place of it that can hold `said`.
-fn requests(said: &str) -> Vec<(&'static str, Request<TestBody>)> {
-    let percent = percent_encoding::utf8_percent_encode(said, percent_encoding::NON_ALPHANUMERIC).to_string();
+/// A request for each location that can contain `text`.
+fn requests(text: &str) -> Vec<(&'static str, Request<TestBody>)> {
+    let percent = percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string();
     let form = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\r\n";
-    let json = format!("{{\"a\":\"{said}\"}}");
+    let json = format!("{{\"a\":\"{text}\"}}");
     let mut requests = vec![
         ("path", get(SITE, &format!("/v1/{percent}/x"))),
         ("query", get(SITE, &format!("/v1?q={percent}"))),
@@ -79,11 +79,11 @@ fn requests(said: &str) -> Vec<(&'static str, Request<TestBody>)> {
         ("form", post("/v1", "application/x-www-form-urlencoded", full(format!("a=1&b={percent}")))),
         (
             "multipart",
-            post("/v1", "multipart/form-data; boundary=b", full(format!("{form}{said}\r\n--b--\r\n"))),
+            post("/v1", "multipart/form-data; boundary=b", full(format!("{form}{text}\r\n--b--\r\n"))),
         ),
-        ("text of no kind", post("/v1", "x/y", full(said.to_owned()))),
+        ("text of no kind", post("/v1", "x/y", full(text.to_owned()))),
     ];
-    if let Ok(value) = HeaderValue::from_bytes(said.as_bytes()) {
+    if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
         for name in ["x-note", "user-agent", "referer", "accept-language", "traceparent"] {
             let mut request = get(SITE, "/v1");
             request.headers_mut().insert(name, value.clone());
@@ -132,21 +132,21 @@ async fn refused(sender: &mut SendRequest<TestBody>, request: Request<TestBody>,
     let answer = sender.send_request(request).await.expect("answer");
     let reason = answer.headers().get("x-bottle-reason").cloned();
     let (status, body) = read(answer).await;
-    let told = String::from_utf8_lossy(&body);
-    assert_eq!(reason, Some(HeaderValue::from_static("secret-found")), "{what}: {status} {told}");
+    let text = String::from_utf8_lossy(&body);
+    assert_eq!(reason, Some(HeaderValue::from_static("secret-found")), "{what}: {status} {text}");
     for secret in [REAL, CANARY] {
-        assert!(!told.contains(secret), "{what}: {told}");
+        assert!(!text.contains(secret), "{what}: {text}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_spelling_leaves_from_any_place() {
+async fn finds_every_encoding_in_every_location() {
     let proxy = proxy("dlp: {outbound_on_match: block}").await;
     let mut sender = http1(&proxy, SITE).await;
     for secret in [CANARY, REAL] {
-        for (spelling, said) in spellings(secret) {
-            for (place, request) in requests(&said) {
-                // A path in which it must be written twice over has lost what was between.
+        for (spelling, text) in spellings(secret) {
+            for (place, request) in requests(&text) {
+                // In a path, double percent-encoding would drop characters.
                 refused(&mut sender, request, &format!("{spelling} in {place}")).await;
             }
         }
@@ -155,16 +155,16 @@ async fn no_spelling_leaves_from_any_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_from_a_host_label_trailers_split_frames_or_tokens_of_others() {
+async fn finds_secrets_in_host_labels_trailers_and_split_frames() {
     let more = "- host: '*.wild.example.com'\n  connect_to: '127.0.0.1:{site}'\n  dlp: {outbound_on_match: redact}\n";
     let site = Site::named(&[SITE, "*.wild.example.com"]);
     let route = "dlp: {outbound_on_match: block}";
-    let proxy = ProxyFixture::with(Wanted {
+    let proxy = ProxyFixture::with(FixtureOptions {
         site,
         route,
         more_routes: more,
         change: with_canary,
-        ..Wanted::default()
+        ..FixtureOptions::default()
     })
     .await;
     let host = format!("{}.wild.example.com", CANARY.to_lowercase());
@@ -178,8 +178,8 @@ async fn nor_from_a_host_label_trailers_split_frames_or_tokens_of_others() {
     let mut sender = http2(&proxy, SITE).await;
     let answer = sender.send_request(request.expect("request")).await.expect("answer");
     assert_eq!(answer.headers()["x-bottle-reason"], "secret-found", "trailers");
-    let said = format!("{{\"key\":\"{CANARY}\"}}").into_bytes();
-    let request = Request::post(format!("https://{SITE}/v1")).body(bytewise(said)).expect("request");
+    let text = format!("{{\"key\":\"{CANARY}\"}}").into_bytes();
+    let request = Request::post(format!("https://{SITE}/v1")).body(bytewise(text)).expect("request");
     let answer = sender.send_request(request).await.expect("answer");
     assert_eq!(answer.headers()["x-bottle-reason"], "secret-found", "split frames");
     let mut sender = http1(&proxy, SITE).await;
@@ -187,15 +187,15 @@ async fn nor_from_a_host_label_trailers_split_frames_or_tokens_of_others() {
     refused(&mut sender, post("/v1", "text/plain", full(format!("token = {token}"))), "a token").await;
     assert!(proxy.site.visits().is_empty());
     let answer = proxy.curl(&["-H", &format!("X-Note: {token}"), "https://api.example.com/a"]).await;
-    let told = answer.json();
-    assert_eq!(told["reason"], "secret-found");
-    let sentence = told["sentence"].as_str().expect("sentence");
+    let text = answer.json();
+    assert_eq!(text["reason"], "secret-found");
+    let sentence = text["sentence"].as_str().expect("sentence");
     assert!(sentence.contains("GitLab") && sentence.contains("the header `x-note`"), "{sentence}");
     assert!(!sentence.contains(token));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn line_breaks_in_the_head_do_not_pass() {
+async fn denies_line_breaks_in_the_head() {
     let proxy = proxy("dlp: {outbound_on_match: block, outbound_detectors: false}").await;
     let mut sender = http1(&proxy, SITE).await;
     for path in ["/a%0d%0aX-Evil:%201", "/a?b=c%0d%0aX-Evil:%201", "/%E5%98%8A%E5%98%8DX"] {
@@ -210,7 +210,7 @@ async fn line_breaks_in_the_head_do_not_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redacted_requests_go_on_without_it() {
+async fn forwards_redacted_requests() {
     let proxy = proxy("dlp: {outbound_on_match: redact}").await;
     let mut sender = http1(&proxy, SITE).await;
     let json = format!("{{\"a\":\"keep {CANARY} this\",\"n\":[1,2]}}");
@@ -239,30 +239,30 @@ async fn redacted_requests_go_on_without_it() {
         (visit.path.as_str(), visit.header("x-note")),
         ("/x/redacted?q=redacted&r=1", Some("a [redacted] b"))
     );
-    // In a packed file it cannot be taken out.
+    // A packed file cannot be redacted.
     let packed = post("/v1", "application/gzip", full(packed("gzip", json.as_bytes())));
     refused(&mut sender, packed, "a packed file").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_to_ask_means_no() {
+async fn denies_when_no_user_can_be_asked() {
     let proxy = proxy(AUTH).await;
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
     let answer = proxy.curl(&["-d", token, "https://api.example.com/v1"]).await;
-    let told = answer.json();
-    assert_eq!(told["reason"], "secret-found");
-    assert!(told["sentence"].as_str().expect("sentence").contains("dlp.outbound_on_match"), "{told}");
-    assert_eq!(proxy.refusal().await.reason, Reason::SecretFound);
+    let text = answer.json();
+    assert_eq!(text["reason"], "secret-found");
+    assert!(text["sentence"].as_str().expect("sentence").contains("dlp.outbound_on_match"), "{text}");
+    assert_eq!(proxy.denial().await.reason, Reason::SecretFound);
     assert!(proxy.site.visits().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_bodies_pass_whole_up_to_the_limit_and_no_further() {
+async fn forwards_long_bodies_up_to_the_limit() {
     let change = |provision: &mut Provision| {
         provision.limits = Limits { body: 4 << 20, spool: 64 << 20 };
         with_canary(provision);
     };
-    let proxy = ProxyFixture::with(Wanted { change, ..Wanted::default() }).await;
+    let proxy = ProxyFixture::with(FixtureOptions { change, ..FixtureOptions::default() }).await;
     let mut sender = http1(&proxy, SITE).await;
     let chunk = Bytes::from((0..64_u32 << 10).map(|n| b"abcdefghij"[n as usize % 10]).collect::<Vec<u8>>());
     let body = |chunks: usize, last: &'static [u8]| {
@@ -293,20 +293,20 @@ async fn long_bodies_pass_whole_up_to_the_limit_and_no_further() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_log_says_what_was_found_and_never_its_value() {
-    let wanted = Wanted {
+async fn logs_findings_without_values() {
+    let wanted = FixtureOptions {
         route: "dlp: {outbound_on_match: redact}",
         more_routes: "- host: strict.example.com\n  dlp: {outbound_on_match: block}\n",
         log: LogLevel::Blocks,
         change: with_canary,
-        ..Wanted::default()
+        ..FixtureOptions::default()
     };
     let proxy = ProxyFixture::with(wanted).await;
     assert_eq!(proxy.curl(&["-d", CANARY, "https://api.example.com/a"]).await.status(), 200);
     let token = "glpat-Xk3Vw9QzR7tYp2LmNb5c";
     let url = format!("https://strict.example.com/{token}");
     assert_eq!(proxy.curl(&[&url]).await.status(), 403);
-    let refusal = proxy.refusal().await;
+    let refusal = proxy.denial().await;
     assert_eq!(refusal.path, "/redacted");
     assert!(refusal.sentence.contains("GitLab") && !refusal.sentence.contains(token));
     let path = proxy.folder.path().join("egress.jsonl");

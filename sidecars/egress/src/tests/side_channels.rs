@@ -1,10 +1,9 @@
-//! What a bottle and a listed host together could learn of a credential from when bytes arrive, from which requests
-//! pass, and from how long they take: nothing.
+//! Side channels: a bottle and a listed host together must learn nothing about a credential from arrival times, from
+//! which requests pass, or from their durations.
 //!
-//! Each attack makes one guess a request: a known beginning of the secret with the right next character, or with
-//! a wrong one. What is observed must not say which it was: the mutual information of the two is estimated, and
-//! stays below [`SIGNAL`]. `BOTTLE_ORACLE_REQUESTS` makes more guesses than the [`GUESSES`] of an ordinary run;
-//! `--nocapture` shows the estimates.
+//! Each attack makes one guess per request: a known prefix of the secret with the right next character, or a wrong one.
+//! The tests estimate the mutual information between the observation and the guess, which must stay below [`SIGNAL`].
+//! `BOTTLE_ORACLE_REQUESTS` sets the number of guesses (default [`GUESSES`]); `--nocapture` prints the estimates.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -24,31 +23,31 @@ use hyper::body::Incoming;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::{get, http1, tunnel};
-use super::fixture::{AUTH, ProxyFixture, SITE, Wanted};
+use super::fixture::{AUTH, FixtureOptions, ProxyFixture, SITE};
 
 /// Guesses of an ordinary run, for each attack.
 const GUESSES: usize = 240;
-/// Bits of a guess that an observation may seem to give: chance alone gives 0.05 in an ordinary run.
+/// Bits per guess that an observation may seem to reveal: chance alone yields 0.05 in an ordinary run.
 const SIGNAL: f64 = 0.15;
-/// Guesses that are made at one time.
+/// Concurrent guesses.
 const AT_ONCE: usize = 24;
-/// Between two pieces of a streamed answer: longer than anything is held.
+/// The pause between two chunks of a streamed response: longer than the proxy withholds anything.
 const PAUSE: Duration = Duration::from_millis(60);
 
 /// A listed host without a credential.
 const LISTED: &str = "listed.example.org";
 /// The credential of [`SITE`].
 const SECRET: &str = "Zq7Kd93vXwpT2mB8ySe4Lh5Rf0Nc";
-/// Characters of it that the attacker knows already: more than anybody learns, fewer than are looked for.
+/// Characters that the attacker knows: more than can be learned, fewer than the scanner searches for.
 const KNOWN: usize = 7;
-/// The same where time is measured: eight in a row are a piece of the search.
+/// The same for timing: eight in a row are a unit of the search.
 const KNOWN_IN_TIME: usize = 6;
 
 fn guesses() -> usize {
     std::env::var("BOTTLE_ORACLE_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(GUESSES)
 }
 
-/// The first `known` characters of the secret, with the next one or another one.
+/// The first `known` characters of the secret, with the right next one or a wrong one.
 fn guess_after(known: usize, right: bool) -> String {
     let next = SECRET.as_bytes()[known];
     let next = if right { next } else { b'a' + (next.wrapping_sub(b'a').wrapping_add(7)) % 26 };
@@ -59,7 +58,7 @@ fn guess(right: bool) -> String {
     guess_after(KNOWN, right)
 }
 
-/// How a host writes its stream.
+/// How a host encodes its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -81,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// A first line, a piece that ends with the guess, and what comes after it.
+    /// A first line, a chunk that ends with the guess, and the rest.
     fn pieces(self, guess: &str) -> Vec<Bytes> {
         let text = ["data: begins\n\n".to_owned(), format!("data: {guess}"), "\n\ndata: ends\n\n".to_owned()];
         let pieces = text.iter().map(String::as_bytes);
@@ -89,13 +88,13 @@ impl Kind {
             Self::Plain | Self::Events => pieces.map(Bytes::copy_from_slice).collect(),
             Self::Gzip => gzip(pieces),
             Self::Brotli => stored(pieces, &[], brotli_block, &[0x03]),
-            // The magic number, a frame without its size, a window of 1 KiB; at the end an empty raw block.
+            // The magic number, a frame without its content size, a window of 1 KiB; at the end an empty raw block.
             Self::Zstd => stored(pieces, &[0x28, 0xb5, 0x2f, 0xfd, 0, 0], zstd_block, &[1, 0, 0]),
         }
     }
 }
 
-/// Each piece flushed, so that it can be decoded when it arrives.
+/// Flushes after each chunk, so that it can be decoded on arrival.
 fn gzip<'t>(pieces: impl Iterator<Item = &'t [u8]>) -> Vec<Bytes> {
     let mut writer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     let mut coded: Vec<Vec<u8>> = Vec::new();
@@ -109,7 +108,7 @@ fn gzip<'t>(pieces: impl Iterator<Item = &'t [u8]>) -> Vec<Bytes> {
     coded.into_iter().map(Bytes::from).collect()
 }
 
-/// Pieces in blocks that are stored as they are.
+/// Puts chunks into stored blocks.
 fn stored<'t>(
     pieces: impl Iterator<Item = &'t [u8]>,
     head: &[u8],
@@ -137,7 +136,7 @@ fn zstd_block(_: usize, piece: &[u8]) -> Vec<u8> {
     [&bits.to_le_bytes()[..3], piece].concat()
 }
 
-/// The host: streams what its path names, repeats a body.
+/// The host: streams what its path names, echoes a body.
 fn site(authority: &Authority) -> Server {
     let tls = authority.server_config(&[SITE, LISTED], Leaf::Valid, Alpn::Http1).expect("config");
     let answer = handler(Arc::new(()), |_, request: Request<Incoming>| async move {
@@ -167,23 +166,23 @@ fn streamed(kind: Kind, guess: &str) -> Response<Body> {
     response
 }
 
-struct Stand {
+struct Setup {
     proxy: Arc<ProxyFixture>,
     _site: Server,
 }
 
-async fn stand() -> Stand {
+async fn setup() -> Setup {
     let authority = Authority::new("oracle").expect("authority");
     let site = site(&authority);
     let to = format!("connect_to: '127.0.0.1:{}'", site.address().port());
     let yaml = format!("routes:\n- host: {SITE}\n  {to}\n  {AUTH}\n- host: {LISTED}\n  {to}\n");
-    let proxy = ProxyFixture::of_routes(authority.pem(), yaml, |provision| {
-        hold(provision, "key", Scheme::Bearer, SECRET);
+    let proxy = ProxyFixture::with_routes(authority.pem(), yaml, |provision| {
+        set_credential(provision, "key", Scheme::Bearer, SECRET);
     });
-    Stand { proxy: Arc::new(proxy.await), _site: site }
+    Setup { proxy: Arc::new(proxy.await), _site: site }
 }
 
-fn hold(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
+fn set_credential(provision: &mut Provision, slot: &str, scheme: Scheme, value: &str) {
     let binding = Binding { slot: slot.into(), host: SITE.into(), scheme, header: "authorization".into() };
     provision.credentials = vec![Credential { binding, value: Some(value.into()) }];
 }
@@ -194,18 +193,18 @@ async fn arrival(proxy: &ProxyFixture, host: &str, kind: Kind, guess: &str) -> f
     let (first, second) = (pieces[0].len(), pieces[0].len() + pieces[1].len());
     let request = get(host, &format!("/{kind:?}/{guess}"));
     let mut body = http1(proxy, host).await.send_request(request).await.expect("answer").into_body();
-    let (mut came, mut began, mut ended) = (0, None, None);
+    let (mut received_bytes, mut began, mut ended) = (0, None, None);
     while let Some(frame) = body.frame().await {
-        came += frame.expect("frame").data_ref().map_or(0, Bytes::len);
+        received_bytes += frame.expect("frame").data_ref().map_or(0, Bytes::len);
         let now = Instant::now();
-        began = began.or((came >= first).then_some(now));
-        ended = ended.or((came >= second).then_some(now));
+        began = began.or((received_bytes >= first).then_some(now));
+        ended = ended.or((received_bytes >= second).then_some(now));
     }
     let (began, ended) = (began.expect("a first piece"), ended.expect("the guess"));
     (ended - began).as_secs_f64() * 1000.0
 }
 
-/// Makes guesses, right and wrong ones in random order, and collects what each showed.
+/// Makes right and wrong guesses in random order and collects the observation of each.
 async fn observe<F, R>(attack: F) -> Vec<(bool, f64)>
 where
     F: Fn(bool) -> R,
@@ -222,8 +221,8 @@ where
         .await
 }
 
-/// Bits that an observation gives of a guess, estimated over eight classes of observations (equal ones are in
-/// one class), less what chance gives (Miller and Madow's correction).
+/// Bits per guess that an observation reveals, estimated over eight classes of observations (equal ones are in one
+/// class), less the bias (Miller-Madow correction).
 fn information(observed: &[(bool, f64)]) -> f64 {
     const CLASSES: usize = 8;
     let mut sorted: Vec<f64> = observed.iter().map(|(_, value)| *value).collect();
@@ -248,7 +247,7 @@ fn information(observed: &[(bool, f64)]) -> f64 {
 }
 
 #[expect(clippy::print_stderr, reason = "the figures are for who runs it with --nocapture")]
-fn silent(attack: &str, observed: &[(bool, f64)]) {
+fn assert_reveals_nothing(attack: &str, observed: &[(bool, f64)]) {
     let bits = information(observed);
     let mean = |side: bool| {
         let values: Vec<f64> = observed.iter().filter(|(right, _)| *right == side).map(|(_, v)| *v).collect();
@@ -264,31 +263,34 @@ fn silent(attack: &str, observed: &[(bool, f64)]) {
 }
 
 #[test]
-fn information_is_what_tells_guesses_apart() {
-    let told: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from(n % 2) * 20.0)).collect();
-    assert!(information(&told) > 0.9);
-    let untold: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from((n / 2) % 50))).collect();
-    assert!(information(&untold) < SIGNAL / 2.0);
+fn estimates_the_information_in_distinguishable_guesses() {
+    let distinguishable: Vec<(bool, f64)> = (0..400).map(|n| (n % 2 == 0, f64::from(n % 2) * 20.0)).collect();
+    assert!(information(&distinguishable) > 0.9);
+    let indistinguishable: Vec<(bool, f64)> =
+        (0..400).map(|n| (n % 2 == 0, f64::from((n / 2) % 50))).collect();
+    assert!(information(&indistinguishable) < SIGNAL / 2.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_streamed_answer_arrives_tells_nothing_of_a_credential() {
-    let stand = stand().await;
+async fn arrival_times_of_streams_reveal_no_credential() {
+    let setup = setup().await;
     for host in [LISTED, SITE] {
         for kind in Kind::ALL {
             let observed = observe(|right| {
-                let proxy = Arc::clone(&stand.proxy);
+                let proxy = Arc::clone(&setup.proxy);
                 async move { arrival(&proxy, host, kind, &guess(right)).await }
             });
-            silent(&format!("{kind:?} from {host}"), &observed.await);
+            assert_reveals_nothing(&format!("{kind:?} from {host}"), &observed.await);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
-    let change: fn(&mut Provision) = |provision| hold(provision, "key", Scheme::Bearer, SECRET);
-    let proxy = Arc::new(ProxyFixture::with(Wanted { route: AUTH, change, ..Wanted::default() }).await);
+async fn arrival_times_of_websocket_messages_reveal_no_credential() {
+    let change: fn(&mut Provision) = |provision| set_credential(provision, "key", Scheme::Bearer, SECRET);
+    let proxy = Arc::new(
+        ProxyFixture::with(FixtureOptions { route: AUTH, change, ..FixtureOptions::default() }).await,
+    );
     let observed = observe(|right| {
         let proxy = Arc::clone(&proxy);
         async move {
@@ -297,24 +299,24 @@ async fn when_a_websocket_message_arrives_tells_nothing_of_a_credential() {
                 tokio_tungstenite::client_async(format!("wss://{SITE}/ws"), tls).await.expect("101");
             let started = Instant::now();
             socket.send(Message::text(guess(right))).await.expect("send");
-            let heard = socket.next().await.expect("echo").expect("message");
-            assert_eq!(heard, Message::text(guess(right)));
+            let received = socket.next().await.expect("echo").expect("message");
+            assert_eq!(received, Message::text(guess(right)));
             started.elapsed().as_secs_f64() * 1000.0
         }
     });
-    silent("WebSocket", &observed.await);
+    assert_reveals_nothing("WebSocket", &observed.await);
 }
 
-/// What passes and what is denied when the end of what is public of a value stands before the guess: together they
-/// are as long as a piece of a secret that is found.
+/// Which requests are denied when the public end of a value precedes the guess: together they are as long as a part of
+/// a secret that the scanner finds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn which_requests_pass_tells_nothing_of_a_credential() {
+async fn verdicts_reveal_no_credential() {
     const LOGIN: &str = "deployment-robot:";
     const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJkZXBsb3llciIsImFkbWluIjp0cnVlfQ.";
     let basic: fn(&mut Provision) =
-        |provision| hold(provision, "key", Scheme::Basic, &format!("{LOGIN}{SECRET}"));
+        |provision| set_credential(provision, "key", Scheme::Basic, &format!("{LOGIN}{SECRET}"));
     let bearer: fn(&mut Provision) =
-        |provision| hold(provision, "key", Scheme::Bearer, &format!("{TOKEN}{SECRET}"));
+        |provision| set_credential(provision, "key", Scheme::Bearer, &format!("{TOKEN}{SECRET}"));
     let values = [("basic", LOGIN, basic), ("Bearer", TOKEN, bearer)];
     let locks = [None, Some(bottle_contract::lock_out::HITS)];
     for ((scheme, public, change), lock) in
@@ -326,7 +328,7 @@ async fn which_requests_pass_tells_nothing_of_a_credential() {
         let yaml = format!(
             "routes:\n- host: {SITE}\n  connect_to: '127.0.0.1:{port}'\n  auth: {{scheme: {scheme}, slot: key}}\n"
         );
-        let proxy = ProxyFixture::of_routes_locking(authority.pem(), yaml, change, lock).await;
+        let proxy = ProxyFixture::with_routes_locking(authority.pem(), yaml, change, lock).await;
         let status = async |body: String| {
             let request = Request::post("/echo").header("host", SITE);
             let request = request.body(Full::from(body).map_err(|never| match never {}).boxed_unsync());
@@ -335,23 +337,23 @@ async fn which_requests_pass_tells_nothing_of_a_credential() {
             f64::from(answer.status().as_u16())
         };
         assert!(status(format!("{public}{SECRET}")).await > 400.0, "the whole of it does not leave");
-        // Four letters and what separates them from the secret.
+        // Four letters and the separator before the secret.
         let end = &public[public.len() - 5..];
         let observed = observe(|right| status(format!("{end}{}", guess(right))));
-        silent(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
+        assert_reveals_nothing(&format!("verdict on {scheme}, locks: {lock:?}"), &observed.await);
     }
 }
 
-/// How long a request takes whose body repeats the guess, so that whatever a right one costs adds up.
+/// How long a request takes whose body repeats the guess, so that the cost of a right one adds up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn how_long_a_request_takes_tells_nothing_of_a_credential() {
+async fn request_durations_reveal_no_credential() {
     const REPEATS: usize = 8 << 10;
-    /// Of so many requests the fastest counts.
+    /// The fastest of so many requests counts.
     const TRIES: usize = 4;
-    let stand = stand().await;
-    // One request at a time: what runs beside it takes more than what is looked for.
-    let sender = tokio::sync::Mutex::new(http1(&stand.proxy, LISTED).await);
-    let took = async |right: bool| {
+    let setup = setup().await;
+    // One request at a time: concurrent work takes longer than the measured difference.
+    let sender = tokio::sync::Mutex::new(http1(&setup.proxy, LISTED).await);
+    let duration = async |right: bool| {
         let mut sender = sender.lock().await;
         let body = format!("{} ", guess_after(KNOWN_IN_TIME, right)).repeat(REPEATS);
         let mut fastest = f64::MAX;
@@ -366,5 +368,5 @@ async fn how_long_a_request_takes_tells_nothing_of_a_credential() {
         }
         fastest
     };
-    silent("time of a request", &observe(took).await);
+    assert_reveals_nothing("time of a request", &observe(duration).await);
 }

@@ -1,4 +1,4 @@
-//! What a user describes does not leave either, and what stands in place of credentials may.
+//! A user's own scan rules are applied, and placeholders of credentials pass.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use bottle_contract::session::bundle::{Provision, RuleFile};
 use bottle_queue::Questions;
 
-use super::fixture::{ProxyFixture, SITE, Wanted};
+use super::fixture::{FixtureOptions, ProxyFixture, SITE};
 use crate::report::backlog::Backlog;
 use crate::test_proxy;
 
@@ -31,61 +31,63 @@ async fn sent(proxy: &ProxyFixture, body: &str) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_of_a_users_own_hold_at_the_proxy() {
+async fn applies_the_users_own_rules() {
     let route = "dlp: {outbound_on_match: block}";
-    let proxy = ProxyFixture::with(Wanted { route, change: rules, ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route, change: rules, ..FixtureOptions::default() }).await;
     let packed = STANDARD.encode("this is for acme-12345678 and nobody else");
     for body in ["acme-12345678", "{\"a\":\"see CASE-1234\"}", &packed, "a=%61cme-12345678"] {
-        let (status, said) = sent(&proxy, body).await;
-        assert_eq!(status, 403, "{body}: {said}");
-        assert!(said.contains("secret-found") && said.contains("your rule"), "{body}: {said}");
-        assert!(!said.contains("12345678"), "{said}");
+        let (status, text) = sent(&proxy, body).await;
+        assert_eq!(status, 403, "{body}: {text}");
+        assert!(text.contains("secret-found") && text.contains("your rule"), "{body}: {text}");
+        assert!(!text.contains("12345678"), "{text}");
     }
-    // What the agent holds in place of a credential is none, by whatever rule it looks like one.
+    // A placeholder that the agent has instead of a credential passes, whichever rule it matches.
     for body in ["acme-1234", "acme-00000000", TOKEN, &STANDARD.encode(format!("somebody:{TOKEN}"))] {
-        let (status, said) = sent(&proxy, body).await;
-        assert_eq!(status, 200, "{body}: {said}");
+        let (status, text) = sent(&proxy, body).await;
+        assert_eq!(status, 200, "{body}: {text}");
     }
     let off = "dlp: {outbound_on_match: block, outbound_detectors: [known_secrets]}";
-    let proxy = ProxyFixture::with(Wanted { route: off, change: rules, ..Wanted::default() }).await;
+    let proxy =
+        ProxyFixture::with(FixtureOptions { route: off, change: rules, ..FixtureOptions::default() }).await;
     assert_eq!(sent(&proxy, "acme-12345678").await.0, 200, "they go with the shapes of tokens");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_in_base64_does_not_leave() {
+async fn finds_a_token_in_base64() {
     let route = "dlp: {outbound_on_match: block}";
-    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
-    let said = STANDARD.encode(format!("token for somebody: {TOKEN}"));
-    let form = said.replace('=', "%3D").replace('+', "%2B");
-    for body in [format!("{{\"file\":\"{said}\"}}"), format!("a=1&file={form}"), said.clone()] {
-        let (status, said) = sent(&proxy, &body).await;
-        assert_eq!(status, 403, "{body}: {said}");
-        assert!(said.contains("in base64"), "{said}");
+    let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
+    let text = STANDARD.encode(format!("token for somebody: {TOKEN}"));
+    let form = text.replace('=', "%3D").replace('+', "%2B");
+    for body in [format!("{{\"file\":\"{text}\"}}"), format!("a=1&file={form}"), text.clone()] {
+        let (status, text) = sent(&proxy, &body).await;
+        assert_eq!(status, 403, "{body}: {text}");
+        assert!(text.contains("in base64"), "{text}");
     }
     let answer = proxy.curl(&[&format!("https://{SITE}/v1?q={form}")]).await;
     assert_eq!(answer.status(), 403);
-    let answer = proxy.curl(&["--header", &format!("X-Note: {said}"), &format!("https://{SITE}/v1")]).await;
+    let answer = proxy.curl(&["--header", &format!("X-Note: {text}"), &format!("https://{SITE}/v1")]).await;
     assert_eq!(answer.status(), 403);
-    // Redacted where the route says so; what stands around it arrives.
+    // Redacted where the route says so; the text around it arrives.
     let route = "dlp: {outbound_on_match: redact}";
-    let proxy = ProxyFixture::with(Wanted { route, ..Wanted::default() }).await;
-    let body = format!("{{\"before\":1,\"file\":\"{said}\",\"after\":2}}");
+    let proxy = ProxyFixture::with(FixtureOptions { route, ..FixtureOptions::default() }).await;
+    let body = format!("{{\"before\":1,\"file\":\"{text}\",\"after\":2}}");
     let answer = proxy.curl(&["--json", &body, &format!("https://{SITE}/v1")]).await;
     assert_eq!(answer.status(), 200, "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_proxy_takes_no_rules_that_it_cannot_read() {
+async fn rejects_rules_that_do_not_parse() {
     let rules = vec![file("a.toml", "[[rules]]\nid = 'a'\nregex = '(['\n")];
     let provision = Provision { rules, ..test_proxy::provision("routes: []\n") };
     let folder = tempfile::tempdir().expect("folder");
-    let refused = test_proxy::provisioned(
+    let refused = test_proxy::provision_egress(
         provision,
         folder.path(),
         &Arc::new(Backlog::new(8)),
         &Questions::default(),
         None,
     );
-    let said = refused.err().expect("refused").to_string();
-    assert!(said.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{said}");
+    let text = refused.err().expect("refused").to_string();
+    assert!(text.starts_with("rules: a.toml: line 3: the expression of rule \"a\""), "{text}");
 }

@@ -1,0 +1,123 @@
+//! Counts the tokens of a response body as it streams.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bottle_contract::usage::{Api, Usage, provider_of};
+use bottle_meter::Meter;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Response};
+use http_body_util::BodyExt;
+
+use super::Outbox;
+use crate::egress::Egress;
+use crate::inspect::{Decoding, codings};
+use crate::report::Reporter;
+use crate::report::record::RequestInfo;
+use crate::request::body::{Body, Observe, Observed};
+
+/// A request to a model, whose response may report token usage.
+pub(crate) struct UsageTracker {
+    api: Api,
+    host: String,
+}
+
+impl UsageTracker {
+    /// `None` for a request to anything but a model.
+    pub(crate) fn for_request(info: &RequestInfo) -> Option<Self> {
+        let api = Api::of(&info.method, &info.path)?;
+        Some(Self { api, host: info.host.clone() })
+    }
+
+    /// Observes the response without changing it. Responses without a success status are not counted.
+    pub(crate) fn observe(self, egress: &Egress, response: Response<Body>) -> Response<Body> {
+        if !response.status().is_success() {
+            return response;
+        }
+        let (parts, body) = response.into_parts();
+        // The proxy does not forward codings that it cannot decode.
+        let Ok(codings) = codings(&parts.headers) else { return Response::from_parts(parts, body) };
+        let pending = Arc::new(PendingUsage {
+            meter: Mutex::new(Some(Meter::new(self.api, streams(&parts.headers)))),
+            tracker: self,
+            reporter: Arc::clone(&egress.reporter),
+            outbox: Arc::clone(&egress.outbox),
+        });
+        egress.outbox.register(&pending);
+        let decoding = (!codings.is_empty()).then(|| Decoding::new(&codings));
+        Response::from_parts(parts, Observed::new(body, UsageObserver { decoding, pending }).boxed_unsync())
+    }
+}
+
+fn streams(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
+}
+
+/// A response without a usage record so far.
+pub(super) struct PendingUsage {
+    /// Taken when the record is made.
+    meter: Mutex<Option<Meter>>,
+    tracker: UsageTracker,
+    reporter: Arc<Reporter>,
+    outbox: Arc<Outbox>,
+}
+
+impl PendingUsage {
+    /// Reads the next chunk; makes the record as soon as nothing can change it.
+    fn feed(&self, text: &[u8]) {
+        let mut meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(active) = meter.as_mut() else { return };
+        active.feed(text);
+        if active.has_ended() {
+            self.record(meter.take(), true);
+        }
+    }
+
+    /// Makes the record if there is none yet. `whole`: the response was complete.
+    pub(super) fn end(&self, whole: bool) {
+        let meter = self.meter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.record(meter, whole);
+    }
+
+    fn record(&self, meter: Option<Meter>, whole: bool) {
+        let Some(reading) = meter.and_then(|meter| meter.finish(whole)) else { return };
+        let UsageTracker { api, host } = &self.tracker;
+        let redact = |text: &str| self.reporter.redact(text).into_owned();
+        self.outbox.put(Usage {
+            id: format!("{:032x}", rand::random::<u128>()),
+            time: jiff::Timestamp::now(),
+            provider: redact(provider_of(host)),
+            host: redact(host),
+            api: *api,
+            model: reading.model.as_deref().map(redact),
+            tokens: reading.tokens,
+            interrupted: reading.interrupted,
+        });
+    }
+}
+
+/// Feeds a response body to the meter.
+struct UsageObserver {
+    /// `None` for a body without content coding.
+    decoding: Option<Decoding>,
+    pending: Arc<PendingUsage>,
+}
+
+impl Observe for UsageObserver {
+    fn on_data(&mut self, data: &Bytes) {
+        let pending = &self.pending;
+        match &mut self.decoding {
+            None => pending.feed(data),
+            // After a decoding error counting ends; the inbound scan cuts the response.
+            Some(decoding) => drop(decoding.feed(data, &mut |text| {
+                pending.feed(text);
+                true
+            })),
+        }
+    }
+
+    fn on_end(&mut self, whole: bool) {
+        self.pending.end(whole);
+    }
+}
