@@ -93,7 +93,7 @@ impl Request {
         match (self.reason, &self.found, self.status) {
             // A sentence of the reason and what was found.
             (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),
-            (Some(reason), None, _) => reason.words().to_owned(),
+            (Some(reason), None, _) => reason.description().to_owned(),
             (None, None, Some(status)) => {
                 format!("{status}, {} in {} ms", HumanBytes(self.bytes), self.milliseconds)
             }

@@ -56,7 +56,7 @@ impl Opens {
     pub(super) fn of(now: &Routes, text: &str) -> Option<Result<Self, String>> {
         let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
         let merged = proposal::parse(text)
-            .and_then(|asked| proposal::merge(&table, &asked).map(|merged| (asked.disguised(), merged)));
+            .and_then(|asked| proposal::merge(&table, &asked).map(|merged| (asked.international_hosts(), merged)));
         let opens = merged.map(|(disguised, merged)| Self {
             disguised,
             gains: decisions::gains(&table, &merged),

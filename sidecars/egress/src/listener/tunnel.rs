@@ -74,7 +74,7 @@ pub(super) async fn tls(egress: Arc<Egress>, hello: Hello, mut way: ConnectionCo
     let current = egress.live.current();
     match decide_hello(&current.table, way.way_in(), way.sni.as_deref()) {
         Tunnel::Inspect => opened(egress, hello, way).await,
-        Tunnel::Pass(passed) => {
+        Tunnel::Passthrough(passed) => {
             let target = live::target(passed.route, &passed.host, passed.port, true);
             unopened(&egress, hello, &target).await
         }

@@ -1,7 +1,7 @@
 //! Answers that the proxy gives by itself: refusals, and what it says about itself.
 
 use bottle_contract::decide::Refusal;
-use bottle_contract::route::shown;
+use bottle_contract::route::display_value;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -56,7 +56,7 @@ pub(super) fn say_stripped(headers: &mut HeaderMap, names: &[String]) {
 
 /// `/allowlist`: the routes that requests are decided by right now.
 pub(super) fn allowlist(current: &Current) -> Response<Body> {
-    let routes = current.table.routes().iter().map(shown).collect();
+    let routes = current.table.routes().iter().map(display_value).collect();
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 

@@ -1,6 +1,6 @@
 //! Step 7, the credentials: what the agent sent goes, what the route adds comes.
 
-use bottle_contract::credential::strip::{self, Taken};
+use bottle_contract::credential::strip::{self, StrippedHeaders};
 use bottle_contract::route::Route;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use crate::vault::Vault;
 /// What happens to the headers of one request that its route decides about.
 #[derive(Clone)]
 pub(crate) struct Exchange {
-    taken: Taken,
+    taken: StrippedHeaders,
     inject: Option<(HeaderName, HeaderValue)>,
 }
 
@@ -22,7 +22,7 @@ impl Exchange {
             Some(_) => Some(vault.header_for(route)?),
             None => None,
         };
-        Some(Self { taken: Taken::on(route), inject })
+        Some(Self { taken: StrippedHeaders::for_route(route), inject })
     }
 
     /// The query as it is sent.
@@ -46,7 +46,7 @@ impl Exchange {
 
     /// Whether a header is taken out, and nothing put in its place.
     fn takes(&self, name: &HeaderName) -> bool {
-        self.taken.takes(name.as_str())
+        self.taken.strips(name.as_str())
     }
 
     /// The names of what [`Self::headers`] takes out.
@@ -119,7 +119,7 @@ mod tests {
 
     fn exchange(strip: bool, inject: bool) -> Exchange {
         let header = (HeaderName::from_static("x-api-key"), HeaderValue::from_static("real"));
-        Exchange { taken: Taken::on(&route(strip, inject, "")), inject: inject.then_some(header) }
+        Exchange { taken: StrippedHeaders::for_route(&route(strip, inject, "")), inject: inject.then_some(header) }
     }
 
     fn sent() -> HeaderMap {
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(of(&exchange(false, false)), ["x-rewrite-url", "x-bottle-reason"]);
         assert_eq!(of(&exchange(true, true)), ["range", "x-rewrite-url", "x-bottle-reason"]);
         let matches = "  matches: [{methods: [GET]}]\n";
-        let bounded = Exchange { taken: Taken::on(&route(true, false, matches)), ..exchange(true, false) };
+        let bounded = Exchange { taken: StrippedHeaders::for_route(&route(true, false, matches)), ..exchange(true, false) };
         assert_eq!(of(&bounded), ["x-rewrite-url", "x-bottle-reason", "destination"]);
         assert_eq!(
             exchange(true, true).stripped(&sent()),

@@ -10,7 +10,7 @@ use crate::listener::ConnectionContext;
 /// The facts of a request that came in by `way`, as received.
 pub(super) fn of<'f>(way: &'f ConnectionContext, parts: &'f Parts) -> RequestFacts<'f> {
     RequestFacts {
-        way: way.way_in(),
+        ingress: way.way_in(),
         scheme: scheme(way, parts),
         sni: way.sni.as_deref(),
         authority: parts.uri.authority().map(http::uri::Authority::as_str),

@@ -41,12 +41,12 @@ async fn one_request_passes_and_what_the_routes_allow_costs_nothing_of_it() {
     assert_eq!(proxy.curl(&["https://api.example.com/v1/models"]).await.status(), 200);
     assert_eq!(proxy.curl(&[URL]).await.status(), 403, "another method");
     assert_eq!(post(&proxy, "x").await, 200);
-    assert_eq!(spent(&proxy).await, Id::of([7; 16]));
+    assert_eq!(spent(&proxy).await, Id::from_random([7; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
     // Sent again beside another one, it is still used up; the other one counts for itself.
     proxy.allow_once(3, READS, &[(7, JOBS), (8, JOBS)]).expect("live");
     assert_eq!(post(&proxy, "x").await, 200);
-    assert_eq!(spent(&proxy).await, Id::of([8; 16]));
+    assert_eq!(spent(&proxy).await, Id::from_random([8; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
     assert_eq!(proxy.site.visits().iter().filter(|visit| visit.path == "/jobs").count(), 2);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bottle_contract::usage::{Api, Usage, provider_of};
+use bottle_contract::usage::{Api, Usage, provider_for};
 use bottle_meter::Meter;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -25,7 +25,7 @@ pub(crate) struct Counting {
 impl Counting {
     /// None when it is no request to a model.
     pub(crate) fn of(asked: &Asked) -> Option<Self> {
-        let api = Api::of(&asked.method, &asked.path)?;
+        let api = Api::from_request(&asked.method, &asked.path)?;
         Some(Self { api, host: asked.host.clone() })
     }
 
@@ -87,7 +87,7 @@ impl Open {
         self.outbox.put(Usage {
             id: format!("{:032x}", rand::random::<u128>()),
             time: jiff::Timestamp::now(),
-            provider: masked(provider_of(host)),
+            provider: masked(provider_for(host)),
             host: masked(host),
             api: *api,
             model: reading.model.as_deref().map(masked),
