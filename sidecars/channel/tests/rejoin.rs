@@ -121,7 +121,7 @@ async fn recorded() -> (Vec<u8>, Vec<u8>) {
         tokio::join!(towards, back);
     });
     let channel = connect(near).await.unwrap();
-    echoes(&channel, b"what was said before").await;
+    echoes(&channel, b"earlier content").await;
     relay.abort();
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.0[..RUN], [0; RUN]);
@@ -254,8 +254,8 @@ async fn times_out_without_an_answer() {
     let (near, mut far) = duplex(PIPE);
     let mute = tokio::spawn(async move {
         // Sends constantly, but never an answer.
-        let mut heard = vec![0; PIPE];
-        while far.read(&mut heard).await.is_ok_and(|read| read > 0) {
+        let mut received = vec![0; PIPE];
+        while far.read(&mut received).await.is_ok_and(|read| read > 0) {
             let _ = far.write_all(b"\x7fbottle-rejoin\n\xfe0123456789abcdef").await;
         }
     });
@@ -295,8 +295,10 @@ async fn leftover_bytes_within_the_opening_cost_one_retry() {
 #[tokio::test(start_paused = true)]
 async fn leftover_bytes_after_the_answer_cost_one_connection() {
     let (before, _) = recorded().await;
-    let said = &before[RUN + 32..];
-    for late in [said.to_vec(), said[..said.len() / 2].to_vec(), said[5..].to_vec(), vec![0xff; 100]] {
+    let earlier = &before[RUN + 32..];
+    for late in
+        [earlier.to_vec(), earlier[..earlier.len() / 2].to_vec(), earlier[5..].to_vec(), vec![0xff; 100]]
+    {
         let (engine, attach) = attached(stream());
         let mut attachment = engine.lock().await;
         let Stream { to_inside, from_inside, .. } = &mut *attachment;

@@ -130,14 +130,14 @@ async fn a_sender_detects_a_lost_stream_after_the_peers_end() {
         here.end().await.unwrap();
         assert_eq!(there.next().await, Some(Event::End));
         let (answers, _questions) = there.split();
-        let mut gone = tokio::spawn(async move { answers.closed().await });
-        assert!(timeout(NOT_YET, &mut gone).await.is_err());
+        let mut closed = tokio::spawn(async move { answers.closed().await });
+        assert!(timeout(NOT_YET, &mut closed).await.is_err());
         if lose {
             near.0.close();
         } else {
             here.reset("not interested any more").await;
         }
-        timeout(SOON, gone).await.unwrap().unwrap();
+        timeout(SOON, closed).await.unwrap().unwrap();
     }
 }
 

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The longest accepted line, in bytes. An entry holds a diff of routes at most.
+/// The longest accepted line, in bytes. The largest entry is a diff of routes.
 pub const MAX_LINE: usize = 2 << 20;
 
 /// The end of a line: the key, 64 digits, a quote and the brace.

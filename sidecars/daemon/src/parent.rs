@@ -27,7 +27,7 @@ pub trait Serve {
     ///
     /// # Errors
     /// The message with which the request is rejected.
-    fn answer(&self, asked: BundleRequest) -> impl Future<Output = Result<BundleEvent, String>>;
+    fn answer(&self, request: BundleRequest) -> impl Future<Output = Result<BundleEvent, String>>;
 
     /// Sends events until the subscriber disconnects.
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static;
@@ -93,8 +93,8 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
                 answer(request, BundleEvent::Locked).await;
             }
             Ok(BundleRequest::Health) => answer(request, health(&daemon, &memory, &weaker)).await,
-            Ok(asked) => {
-                let event = daemon.answer(asked).await;
+            Ok(specific) => {
+                let event = daemon.answer(specific).await;
                 answer(request, event.unwrap_or_else(|message| BundleEvent::Rejected { message })).await;
             }
             Err(error) => request.refuse(&error.to_string()).await,

@@ -79,33 +79,33 @@ fn request() -> impl Strategy<Value = (String, String)> {
 
 /// A change of one route.
 #[derive(Debug, Clone)]
-enum Fate {
-    Stays,
-    Goes,
+enum RouteChange {
+    Keep,
+    Remove,
     /// Replaces all but the host.
-    Becomes(Box<Route>),
+    Replace(Box<Route>),
     /// Changes one condition alone, so that no other gain masks it.
-    Asks(Vec<RequestMatch>),
-    Opens(bool),
+    SetMatches(Vec<RequestMatch>),
+    SetInspect(bool),
 }
 
 /// A table and a changed version of it.
 fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
-    let fate = prop_oneof![
-        Just(Fate::Stays),
-        Just(Fate::Goes),
-        arbitrary::route(Form::Runtime).prop_map(|route| Fate::Becomes(Box::new(route))),
-        arbitrary::matches().prop_map(Fate::Asks),
-        any::<bool>().prop_map(Fate::Opens),
+    let route_change = prop_oneof![
+        Just(RouteChange::Keep),
+        Just(RouteChange::Remove),
+        arbitrary::route(Form::Runtime).prop_map(|route| RouteChange::Replace(Box::new(route))),
+        arbitrary::matches().prop_map(RouteChange::SetMatches),
+        any::<bool>().prop_map(RouteChange::SetInspect),
     ];
-    (arbitrary::table(Form::Runtime), prop::collection::vec(fate, 6)).prop_map(|(old, fates)| {
-        let routes = old.routes().iter().zip(fates).filter_map(|(route, fate)| {
-            let changed = match fate {
-                Fate::Stays => route.clone(),
-                Fate::Goes => return None,
-                Fate::Becomes(other) => Route { host: route.host.clone(), ..*other },
-                Fate::Asks(matches) => Route { matches, ..route.clone() },
-                Fate::Opens(inspect) => Route { inspect, ..route.clone() },
+    (arbitrary::table(Form::Runtime), prop::collection::vec(route_change, 6)).prop_map(|(old, changes)| {
+        let routes = old.routes().iter().zip(changes).filter_map(|(route, change)| {
+            let changed = match change {
+                RouteChange::Keep => route.clone(),
+                RouteChange::Remove => return None,
+                RouteChange::Replace(other) => Route { host: route.host.clone(), ..*other },
+                RouteChange::SetMatches(matches) => Route { matches, ..route.clone() },
+                RouteChange::SetInspect(inspect) => Route { inspect, ..route.clone() },
             };
             // Skip a change that breaks a rule.
             Some(if RouteTable::new(vec![changed.clone()]).is_ok() { changed } else { route.clone() })

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! 1 authority  CONNECT, SNI, :authority and Host name one host      authority-mismatch
-//!              host, path and query brought into canonical form     path-ambiguous (with matches)
+//!              host, path and query converted to canonical form     path-ambiguous (with matches)
 //! 2 route      by host and port                                     host-/port-not-allowed
 //! 3 git        push → the gate, fetch only where allowed; TRACE     use-git-gate, git-not-allowed, method-refused
 //! 4 matches    one entry must match; WebSocket                      request-not-allowed

@@ -12,7 +12,8 @@ use crate::route::Route;
 /// The supervise tool with which an agent asks for more after a denial.
 const ASK_TOOL: &str = "egress-block";
 
-/// The end of a message when the agent may ask by itself. It also holds where the bottle has no such tool.
+/// The end of a message when the agent may ask by itself. The text is valid also for bottles without such a
+/// tool.
 const ASK: &str = "Ask the user to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
 /// The end of a message when only the user can change the policy.
 const USER_ONLY: &str = "Only the user can change that, in the bottle's manifest.";

@@ -368,10 +368,10 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
     };
     let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).collect();
     let slash = (!slashes.is_empty()).then(|| slashes[index.index(slashes.len())]);
-    let encode = |text: &mut String, lead: &str| {
+    let encode = |text: &mut String, prefix: &str| {
         if let Some(at) = one_of(text) {
             let byte = text.as_bytes()[at];
-            text.replace_range(at..=at, &format!("{lead}{byte:02x}"));
+            text.replace_range(at..=at, &format!("{prefix}{byte:02x}"));
         }
     };
     match (change, slash) {
