@@ -89,7 +89,7 @@ fn rule_violations_name_the_correction() {
             "host: a.example\nauth: {scheme: header, token_ref: T, header: Host}",
             "auth.header",
             "2:46",
-            "steers",
+            "controls",
         ),
         (
             "host: a.example\nauth: {scheme: header, token_ref: T, header: 'x y'}",
