@@ -119,7 +119,10 @@ mod tests {
 
     fn exchange(strip: bool, inject: bool) -> Exchange {
         let header = (HeaderName::from_static("x-api-key"), HeaderValue::from_static("real"));
-        Exchange { taken: StrippedHeaders::for_route(&route(strip, inject, "")), inject: inject.then_some(header) }
+        Exchange {
+            taken: StrippedHeaders::for_route(&route(strip, inject, "")),
+            inject: inject.then_some(header),
+        }
     }
 
     fn sent() -> HeaderMap {
@@ -188,7 +191,10 @@ mod tests {
         assert_eq!(of(&exchange(false, false)), ["x-rewrite-url", "x-bottle-reason"]);
         assert_eq!(of(&exchange(true, true)), ["range", "x-rewrite-url", "x-bottle-reason"]);
         let matches = "  matches: [{methods: [GET]}]\n";
-        let bounded = Exchange { taken: StrippedHeaders::for_route(&route(true, false, matches)), ..exchange(true, false) };
+        let bounded = Exchange {
+            taken: StrippedHeaders::for_route(&route(true, false, matches)),
+            ..exchange(true, false)
+        };
         assert_eq!(of(&bounded), ["x-rewrite-url", "x-bottle-reason", "destination"]);
         assert_eq!(
             exchange(true, true).stripped(&sent()),
