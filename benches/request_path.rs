@@ -40,7 +40,7 @@ fn facts<'f>(
     headers: &'f HeaderMap,
 ) -> RequestFacts<'f> {
     RequestFacts {
-        way: Ingress::Transparent { port: 443 },
+        ingress: Ingress::Transparent { port: 443 },
         scheme: UrlScheme::Https,
         sni: Some(host),
         authority: Some(host),

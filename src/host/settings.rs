@@ -410,7 +410,7 @@ fn seconds(text: &Spanned<String>, key: &str, most: u64) -> Result<u64, Problem>
 
 /// `line:column: problem`.
 fn at<T>(place: &Spanned<T>, problem: &str) -> String {
-    match Position::of(place) {
+    match Position::from_spanned(place) {
         Some(position) => format!("{position}: {problem}"),
         None => format!(" {problem}"),
     }

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     fn entry(number: u64) -> Entry {
-        Entry::Live { proposal: Id::of([1; 16]), revision: number }
+        Entry::Live { proposal: Id::from_random([1; 16]), revision: number }
     }
 
     fn trail() -> (tempfile::TempDir, Trail) {

@@ -62,7 +62,7 @@ impl Notifier {
 
     /// Tells of a question, and waits for nothing.
     pub(super) fn tell(&self, proposal: &Proposal) {
-        let words = format!("{} {}", proposal.bottle_slug, proposal.tool.deed());
+        let words = format!("{} {}", proposal.bottle_slug, proposal.tool.predicate());
         self.notify_all(serde_json::to_vec(proposal), words, "`bottle supervise` answers it");
     }
 

@@ -57,7 +57,7 @@ mod tests {
         let none = BTreeMap::<String, ()>::new();
         let (one, other) = (Canary::draw(&none), Canary::draw(&none));
         assert_ne!(one.value, other.value);
-        assert!(canary::is_one(&one.name, one.value.0.expose()));
+        assert!(canary::is_canary(&one.name, one.value.0.expose()));
         let taken: BTreeMap<String, ()> = (0..200).map(|_| (Canary::draw(&none).name, ())).collect();
         for _ in 0..20 {
             assert!(!taken.contains_key(&Canary::draw(&taken).name));

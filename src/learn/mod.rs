@@ -119,7 +119,7 @@ impl Learning {
             Reason::HostNotAllowed => {
                 return Err(format!("port {port} is the user's to open, in the bottle's file"));
             }
-            other => return Err(other.words().to_owned()),
+            other => return Err(other.description().to_owned()),
         }
         if method.is_empty() || path.contains(MASK) {
             return Err("the log does not say what exactly was asked for".to_owned());

@@ -59,7 +59,7 @@ pub fn appended(name: &Name, source: &Source, text: &str, routes: &Proposal) -> 
     let after = BottleLayer::parse(name.clone(), source.clone(), &new).map_err(|_| Unsuited::Shape)?;
     let said: Vec<&Route> = after.egress.routes.iter().map(|route| &route.value).collect();
     let old = before.egress.routes.iter().map(|route| route.value.clone());
-    let meant: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.alone())).collect();
+    let meant: Vec<Route> = old.chain(routes.routes().iter().map(|route| route.to_route())).collect();
     let same = said.iter().copied().eq(&meant) && rest(text) == rest(&new) && body(text) == body(&new);
     if same { Ok(new) } else { Err(Unsuited::Shape) }
 }

@@ -278,7 +278,7 @@ fn full(home: &TestHome) -> Result<()> {
         for number in 0..EACH {
             let arrival =
                 Timestamp::now() - SignedDuration::from_secs(i64::try_from(bottle * EACH + number)?);
-            let id = Id::of(u128::try_from(bottle * EACH + number)?.to_be_bytes());
+            let id = Id::from_random(u128::try_from(bottle * EACH + number)?.to_be_bytes());
             let proposal = Proposal {
                 id: id.clone(),
                 bottle_slug: format!("bottle-{bottle:02}").parse()?,

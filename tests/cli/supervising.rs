@@ -73,7 +73,7 @@ impl Asking {
 
 pub(crate) fn question(number: u8, tool: Tool, why: &str) -> Question {
     Question {
-        id: Id::of([number; 16]),
+        id: Id::from_random([number; 16]),
         tool,
         proposed_file: "{\n  \"host\": \"api.example.com\",\n  \"finding\": \"a GitHub token, 40 bytes\"\n}"
             .to_owned(),
@@ -136,7 +136,7 @@ fn two_people_answer_and_one_is_told() -> Result<()> {
     let home = home()?;
     for round in 0..4 {
         let asking = Asking::begin(&home, "one", question(round, Tool::GitleaksAllow, "a push"))?;
-        let id = Id::of([round; 16]);
+        let id = Id::from_random([round; 16]);
         let codes: Vec<u8> = std::thread::scope(|scope| {
             let one = |verb: &'static str| {
                 let (home, id) = (&home, &id);

@@ -1,4 +1,4 @@
-//! What holds a connection: the handle that opens streams, and the queue of those the peer opens.
+//! Connection handles: one opens streams, one receives the streams that the peer opens.
 
 use std::sync::Arc;
 
@@ -13,33 +13,33 @@ use crate::entry::Signals;
 use crate::handshake::{HELLO_DEADLINE, shake};
 use crate::{ChannelError, Closed, Stream};
 
-/// What is read from the connection at once: two data frames fit.
+/// Read buffer size: two data frames fit.
 const READ_BUFFER: usize = 64 * 1024;
 
-/// Which side of a connection this is; the dialler opens odd stream ids, the other even ones.
+/// The side of a connection. The dialler opens odd stream ids, the other side even ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The side that made the connection.
+    /// The side that dialled.
     Dialed,
-    /// The side that accepted it.
+    /// The side that accepted.
     Accepted,
 }
 
-/// Keeps the connection alive: when the last handle of it goes, so does the connection, after what was
-/// queued is written.
-pub(crate) struct Keep(pub(crate) Arc<Shared>);
+/// Keeps the connection alive. When the last handle is dropped, the connection closes after queued frames are
+/// written.
+pub(crate) struct KeepAlive(pub(crate) Arc<Shared>);
 
-impl Drop for Keep {
+impl Drop for KeepAlive {
     fn drop(&mut self) {
-        self.0.close("nobody holds it any more");
+        self.0.close("every handle was dropped");
     }
 }
 
-/// A live connection. Cheap to clone. It lives until either side closes it, or until every `Channel`,
+/// A connection. Cheap to clone. It stays open until either side closes it, or until every `Channel`,
 /// `Incoming`, request and stream of it is dropped.
 #[derive(Clone)]
 pub struct Channel {
-    keep: Arc<Keep>,
+    keep: Arc<KeepAlive>,
 }
 
 impl std::fmt::Debug for Channel {
@@ -49,9 +49,8 @@ impl std::fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Exchanges hellos within [`HELLO_DEADLINE`], then drives the connection on
-    /// a background task of the current runtime. The third value is the peer's hello; whether its role
-    /// is the expected one is the caller's to check.
+    /// Exchanges hellos within [`HELLO_DEADLINE`], then drives the connection on a background task of the
+    /// current runtime. The third value is the peer's hello; the caller checks its role.
     ///
     /// # Errors
     /// [`ChannelError::Silent`], [`ChannelError::BadHello`], and [`ChannelError::Version`] for a peer of
@@ -68,24 +67,24 @@ impl Channel {
         let mut reader = BufReader::with_capacity(READ_BUFFER, reader);
         let theirs = shake(&mut reader, &mut writer, &hello, HELLO_DEADLINE).await?;
         let shared = Arc::new(Shared::new(side));
-        let keep = Arc::new(Keep(shared.clone()));
+        let keep = Arc::new(KeepAlive(shared.clone()));
         tokio::spawn(async move { drive(reader, writer, &shared).await });
         Ok((Channel { keep: keep.clone() }, Incoming { keep }, theirs))
     }
 
-    /// Opens a stream with `request` as its first frame. It does not wait for the peer.
+    /// Opens a stream with `request` as its first frame. Does not wait for the peer.
     ///
     /// # Errors
     /// [`ChannelError::Closed`], [`ChannelError::TooManyStreams`], and [`ChannelError::TooLong`] for a
     /// request over the frame's bound.
-    // Async, so that waiting for a free stream can be added without touching every caller.
+    // Async, so that a later version can wait for a free stream without changes to callers.
     #[allow(clippy::unused_async)]
     pub async fn open<R: Serialize>(&self, request: &R) -> Result<Stream, ChannelError> {
         let request = serde_json::to_vec(request).map_err(|e| ChannelError::Unwritable(e.to_string()))?;
         self.open_bytes(request.into())
     }
 
-    /// Opens a stream with a request that is JSON already, such as one passed on from another channel.
+    /// Opens a stream with a request that is JSON already, for example one forwarded from another channel.
     ///
     /// # Errors
     /// As [`Channel::open`].
@@ -96,23 +95,23 @@ impl Channel {
         Ok(Stream::new(stream, signals, self.keep.clone()))
     }
 
-    /// Resolves when the connection is gone, and says why.
+    /// Waits until the connection is closed, and returns the reason.
     pub async fn closed(&self) -> Closed {
         self.keep.0.closed().await
     }
 
-    /// Ends the connection: nothing new is sent, what is queued is still written (for two seconds at
-    /// most). [`Channel::closed`] resolves after that.
+    /// Closes the connection: no new frames are accepted, queued frames are still written (for at most two
+    /// seconds). [`Channel::closed`] resolves after that.
     pub fn close(&self) {
-        self.keep.0.close("closed on this side");
+        self.keep.0.close("closed by this side");
     }
 
-    /// Waits until everything queued has been written, or the connection is gone.
+    /// Waits until all queued frames are written, or the connection is closed.
     pub async fn flush(&self) {
         let shared = &self.keep.0;
         let mut idle = std::pin::pin!(shared.idle.notified());
-        // Registered before anything is looked at; the write loop then reports its next idle moment,
-        // which comes after everything that was queued before this call.
+        // Registered before the check: the write loop then reports its next idle moment, which follows
+        // everything queued before this call.
         idle.as_mut().enable();
         shared.writes.notify_one();
         tokio::select! {
@@ -122,9 +121,9 @@ impl Channel {
     }
 }
 
-/// The streams the peer opens, in order. Dropping it refuses all that wait and all that come.
+/// The streams that the peer opens, in order. Dropping it rejects all waiting and future ones.
 pub struct Incoming {
-    keep: Arc<Keep>,
+    keep: Arc<KeepAlive>,
 }
 
 impl std::fmt::Debug for Incoming {
@@ -134,7 +133,7 @@ impl std::fmt::Debug for Incoming {
 }
 
 impl Incoming {
-    /// The next request; `None` when the connection is gone. Dropping the future loses nothing.
+    /// Returns the next request, or `None` when the connection is closed. Cancel-safe.
     pub async fn next(&mut self) -> Option<Request> {
         let shared = &self.keep.0;
         loop {
@@ -164,7 +163,7 @@ impl Drop for Incoming {
     }
 }
 
-/// A stream the peer opened and nobody has answered yet. Dropped, it is refused.
+/// A stream that the peer opened and that is not accepted yet. Dropping it rejects the stream.
 pub struct Request {
     payload: Bytes,
     stream: Stream,
@@ -172,47 +171,47 @@ pub struct Request {
 
 impl std::fmt::Debug for Request {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The payload may hold secrets.
+        // The payload may contain secrets.
         f.debug_struct("Request").field("length", &self.payload.len()).finish_non_exhaustive()
     }
 }
 
 impl Request {
-    /// The request as it came.
+    /// The request as received.
     #[must_use]
     pub fn payload(&self) -> &Bytes {
         &self.payload
     }
 
-    /// The request as a `T`.
+    /// Parses the request as a `T`.
     ///
     /// # Errors
-    /// [`ChannelError::Unreadable`] when it is none.
+    /// [`ChannelError::Unreadable`] if it is not a `T`.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ChannelError> {
         serde_json::from_slice(&self.payload).map_err(|e| ChannelError::Unreadable(e.to_string()))
     }
 
-    /// Takes the stream.
+    /// Accepts the stream.
     #[must_use]
     pub fn accept(self) -> Stream {
         self.stream
     }
 
-    /// Resets the stream with a sentence.
+    /// Rejects the stream with a message.
     pub async fn refuse(self, why: &str) {
         self.stream.reset(why).await;
     }
 }
 
-/// A half of a stream, as both halves know it.
+/// The stream handle that both halves share.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct StreamHandle {
     pub(crate) stream: u32,
     pub(crate) signals: Arc<Signals>,
-    pub(crate) keep: Arc<Keep>,
+    pub(crate) keep: Arc<KeepAlive>,
 }
 
-impl Line {
+impl StreamHandle {
     pub(crate) fn shared(&self) -> &Shared {
         &self.keep.0
     }

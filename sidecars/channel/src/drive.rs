@@ -1,4 +1,4 @@
-//! The two loops that own the connection, and how it ends.
+//! The read and write loops of a connection, and its shutdown.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,22 +13,22 @@ use crate::entry::Frame;
 use crate::table::{Table, Violation};
 use crate::{Closed, Side};
 
-/// Frames are written together up to this many bytes: few system calls, little memory.
+/// Frames are batched up to this many bytes per write: few system calls, little memory.
 const BATCH: usize = 32 * 1024;
 
-/// How long what is queued may take to reach a peer once this side has closed.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long queued frames may take to reach the peer after this side closes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the loops and the handles share.
+/// State shared by the loops and the handles.
 pub(crate) struct Shared {
     table: Mutex<Table>,
-    /// Something waits to be written, or the connection is to be closed.
+    /// Frames wait to be written, or the connection is closing.
     pub(crate) writes: Notify,
-    /// A request of the peer waits.
+    /// A request of the peer arrived.
     pub(crate) arrivals: Notify,
-    /// Everything queued was written.
+    /// All queued frames are written.
     pub(crate) idle: Notify,
-    /// This side closes.
+    /// This side is closing.
     closing: Notify,
     closed: watch::Sender<Option<Closed>>,
 }
@@ -45,13 +45,13 @@ impl Shared {
         }
     }
 
-    /// The table, for one short look; never held over an await.
+    /// Locks the table for a short access; never held over an await.
     pub(crate) fn table(&self) -> MutexGuard<'_, Table> {
-        // The table's methods leave it whole, so a panic elsewhere in a holder does not spoil it.
+        // The table's methods keep it consistent, so a panic elsewhere in a lock holder is harmless.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing new is sent; what is queued still is, for [`LAST_WORDS`].
+    /// Accepts no new frames; queued ones are still written, for [`CLOSE_TIMEOUT`].
     pub(crate) fn close(&self, reason: &str) {
         let mut table = self.table();
         if table.closed.is_none() {
@@ -82,7 +82,7 @@ impl Shared {
     }
 }
 
-/// Marks the connection lost even when the runtime drops the task half-way.
+/// Marks the connection as lost even if the runtime drops the task midway.
 struct Lost<'a>(&'a Shared);
 
 impl Drop for Lost<'_> {
@@ -91,7 +91,7 @@ impl Drop for Lost<'_> {
     }
 }
 
-/// Runs the connection to its end.
+/// Runs the connection until it closes.
 pub(crate) async fn drive<R, W>(reader: R, mut writer: W, shared: &Shared)
 where
     R: AsyncRead + Unpin,
@@ -104,34 +104,34 @@ where
         tokio::select! {
             closed = &mut reads => closed,
             closed = &mut writes => closed,
-            () = deadline(shared) => Closed::because("closed on this side"),
+            () = deadline(shared) => Closed::because("closed by this side"),
         }
     };
     shared.lose(&closed);
     drop(lost);
     tracing::debug!(%closed, "channel closed");
-    if let Ok(Err(error)) = tokio::time::timeout(LAST_WORDS, writer.shutdown()).await {
+    if let Ok(Err(error)) = tokio::time::timeout(CLOSE_TIMEOUT, writer.shutdown()).await {
         tracing::trace!(%error, "connection not shut down");
     }
 }
 
 async fn deadline(shared: &Shared) {
     shared.closing.notified().await;
-    tokio::time::sleep(LAST_WORDS).await;
+    tokio::time::sleep(CLOSE_TIMEOUT).await;
 }
 
 async fn read_loop<R: AsyncRead + Unpin>(mut reader: R, shared: &Shared) -> Closed {
     loop {
         let (header, payload) = match read_frame(&mut reader).await {
             Ok(Some(frame)) => frame,
-            Ok(None) => return Closed::because("the peer closed it"),
+            Ok(None) => return Closed::because("the peer closed the connection"),
             Err(closed) => return closed,
         };
-        let arrived = shared.table().arrive(header, payload);
-        if let Err(violation) = arrived {
+        let received = shared.table().receive(header, payload);
+        if let Err(violation) = received {
             return violation.into();
         }
-        // Both are cheap when nobody waits; a permit is kept when nobody does yet.
+        // Both are cheap without a waiter; a permit is stored for the next one.
         shared.arrivals.notify_one();
         shared.writes.notify_one();
     }
@@ -143,7 +143,7 @@ impl From<Violation> for Closed {
     }
 }
 
-/// One frame; `None` when the peer closed between two.
+/// Reads one frame; `None` if the peer closed between frames.
 async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Header, Bytes)>, Closed> {
     let mut header = [0; HEADER];
     let Some((first, rest)) = header.split_first_mut() else { return Ok(None) };
@@ -151,25 +151,25 @@ async fn read_frame<R: AsyncRead + Unpin>(reader: &mut R) -> Result<Option<(Head
     if read.map_err(|e| Closed::because(e.to_string()))? == 0 {
         return Ok(None);
     }
-    reader.read_exact(rest).await.map_err(torn)?;
+    reader.read_exact(rest).await.map_err(read_error)?;
     if header == CLOSING {
         return Ok(None);
     }
     let header = Header::decode(header).map_err(|e| Closed::because(format!("the peer sent {e}")))?;
-    // An allocation of its own: a short payload must not keep a long buffer alive while it waits. It
-    // grows with what really comes, so an announced length alone takes no memory.
+    // A separate allocation, so that a short waiting payload does not keep a long buffer alive. It grows with
+    // the received bytes, so an announced length alone allocates nothing.
     let mut payload = BytesMut::with_capacity(header.length.min(BATCH));
     let mut limited = reader.take(header.length as u64);
     while payload.len() < header.length {
-        let read = limited.read_buf(&mut payload).await.map_err(torn)?;
+        let read = limited.read_buf(&mut payload).await.map_err(read_error)?;
         if read == 0 {
-            return Err(Closed::because("the peer closed it in the middle of a frame"));
+            return Err(Closed::because("the peer closed the connection in the middle of a frame"));
         }
     }
     Ok(Some((header, payload.freeze())))
 }
 
-fn torn(error: std::io::Error) -> Closed {
+fn read_error(error: std::io::Error) -> Closed {
     Closed::because(format!("reading failed in the middle of a frame: {error}"))
 }
 
@@ -193,7 +193,7 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
         }
         batch.clear();
         {
-            // Told under the lock: what is queued after this look is not what was written.
+            // Notified under the lock, so that frames queued after this check do not count as written.
             let table = shared.table();
             if !table.is_idle() {
                 continue;
@@ -203,17 +203,18 @@ async fn write_loop<W: AsyncWrite + Unpin>(writer: &mut W, shared: &Shared) -> C
         if let Some(closed) = closed {
             return closed;
         }
-        // An idle connection keeps no buffer.
+        // Free the buffer while the connection is idle.
         batch.shrink_to(0);
         shared.writes.notified().await;
     }
 }
 
-/// Fills `batch` with whole frames in turn; a payload too long for it comes back to be written after it.
+/// Fills `batch` with whole frames, one per stream in turn. Returns a payload that is too long for the batch,
+/// to be written after it.
 fn fill(batch: &mut Vec<u8>, table: &mut Table) -> Option<Bytes> {
     while batch.len() < BATCH {
         let (stream, frame) = table.next_frame()?;
-        // The table lets no frame in whose header cannot be made.
+        // The table accepts only frames with a valid header.
         let Ok(header) = frame.header(stream) else { continue };
         batch.extend_from_slice(&header.encode());
         match frame {

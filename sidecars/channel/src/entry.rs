@@ -1,4 +1,4 @@
-//! One stream: what waits to be written, what waits to be read, and the credit of both directions.
+//! State of one stream: outbound and inbound queues, and credit in both directions.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::{ChannelError, Event};
 
-/// A frame of an open stream, before its header is made.
+/// A frame of an open stream, before its header is encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame {
     Open(Bytes),
@@ -33,7 +33,7 @@ impl Frame {
         Header::new(kind, stream, length).map_err(|e| ChannelError::Unwritable(e.to_string()))
     }
 
-    /// A reset whose sentence fits its frame.
+    /// Makes a reset, with its message cut to fit a frame.
     pub(crate) fn reset(why: &str) -> Self {
         let mut end = why.len().min(MAX_SENTENCE);
         while !why.is_char_boundary(end) {
@@ -43,21 +43,21 @@ impl Frame {
     }
 }
 
-/// How the holders of a stream's halves wait.
+/// Notifications for the holders of a stream's halves.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// An event waits, or the stream is gone. One waiter: the receiver.
+    /// An event arrived, or the stream is closed. One waiter: the receiver.
     pub(crate) readable: Notify,
-    /// Credit came, or the stream is gone. One waiter: the holder of `turn`.
+    /// Credit arrived, or the stream is closed. One waiter: the holder of `turn`.
     pub(crate) writable: Notify,
-    /// Nothing more can be sent because the stream was lost. Any number of waiters.
+    /// The stream is lost and nothing can be sent. Any number of waiters.
     pub(crate) lost: Notify,
-    /// Senders of one stream take turns, so that a long message is not starved by many short ones.
+    /// Senders of one stream take turns, so that short messages do not starve a long one.
     pub(crate) turn: Mutex<()>,
 }
 
 impl Signals {
-    /// Wakes everybody: the stream was given up or the connection is gone.
+    /// Wakes all waiters: the stream was reset or the connection closed.
     pub(crate) fn wake_all(&self) {
         self.readable.notify_one();
         self.writable.notify_one();
@@ -65,38 +65,38 @@ impl Signals {
     }
 }
 
-/// Where a direction stands.
+/// The state of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Half {
     Open,
     /// The last frame waits to be written (sending only).
     Closing,
-    Over,
+    Closed,
 }
 
-/// A stream in the table.
+/// The state of a stream in the table.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) signals: Arc<Signals>,
     pub(crate) sending: Half,
     pub(crate) receiving: Half,
     pub(crate) outbound: VecDeque<Frame>,
-    /// Stands in the table's turn queue.
-    pub(crate) listed: bool,
-    /// What may still be sent.
+    /// Whether it is in the table's write queue.
+    pub(crate) queued: bool,
+    /// Credit that remains for sending.
     pub(crate) credit: u32,
-    /// What the peer sent and has not been granted again.
-    pub(crate) held: u32,
-    /// The part of `held` that the receiver has taken.
+    /// Bytes that the peer has used of its window.
+    pub(crate) used: u32,
+    /// The part of `used` that the receiver has consumed but not credited yet.
     pub(crate) owed: u32,
     pub(crate) inbound: VecDeque<(Event, u32)>,
-    /// Nobody reads any more: what comes is dropped and granted again.
+    /// The receiver was dropped: incoming data is discarded and credited.
     pub(crate) unread: bool,
     /// Reset by the peer or lost with the connection.
     pub(crate) lost: bool,
-    /// Reset by this side: what the peer sent before it knew is no fault of its.
-    pub(crate) given_up: bool,
-    /// The peer's request, until somebody takes it.
+    /// Reset by this side: frames that the peer sent before it knew are no violation.
+    pub(crate) reset_here: bool,
+    /// The peer's request, until it is accepted.
     pub(crate) request: Option<Bytes>,
 }
 
@@ -107,33 +107,34 @@ impl Entry {
             sending: Half::Open,
             receiving: Half::Open,
             outbound: VecDeque::new(),
-            listed: false,
+            queued: false,
             credit: WINDOW,
-            held: 0,
+            used: 0,
             owed: 0,
             inbound: VecDeque::new(),
             unread: false,
             lost: false,
-            given_up: false,
+            reset_here: false,
             request,
         }
     }
 
-    /// Credit goes back in few, large pieces; see `frame::MAX_COST` for why that cannot stall.
-    pub(crate) fn grants(&self) -> bool {
+    /// Whether a credit is due. Credit returns in few, large grants; `frame::MAX_COST` explains why that
+    /// cannot stall.
+    pub(crate) fn credit_due(&self) -> bool {
         self.owed >= WINDOW / 2 && self.receiving == Half::Open
     }
 
-    /// Nothing will be written, nothing will come, and nobody is about to read.
+    /// Whether nothing remains to be written, received or read.
     pub(crate) fn finished(&self) -> bool {
-        self.sending == Half::Over
-            && self.receiving == Half::Over
+        self.sending == Half::Closed
+            && self.receiving == Half::Closed
             && self.request.is_none()
             && (self.unread || self.inbound.is_empty())
     }
 
-    /// Bytes that wait for the receiver.
-    pub(crate) fn waiting(&self) -> usize {
+    /// Bytes buffered for the receiver.
+    pub(crate) fn buffered(&self) -> usize {
         self.inbound.iter().map(|(event, _)| event.len()).sum()
     }
 }

@@ -1,10 +1,10 @@
-//! What can go wrong on a channel, in words.
+//! Errors of channels.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a connection is gone. Cheap to clone; every stream of the connection tells the same.
+/// The reason why a connection closed. Cheap to clone; all streams of a connection report the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Closed(pub(crate) Arc<str>);
 
@@ -20,50 +20,50 @@ impl fmt::Display for Closed {
     }
 }
 
-/// A request that could not be sent or answered.
+/// An error on a channel or stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelError {
-    /// The peer said nothing, or not enough, in time.
+    /// The peer sent no complete hello in time.
     #[error("no hello from the peer within {} s", .0.as_secs())]
     Silent(Duration),
-    /// The peer's first bytes are no hello.
-    #[error("the peer's hello is not one: {0}")]
+    /// The peer's first bytes are not a valid hello.
+    #[error("the peer's hello is invalid: {0}")]
     BadHello(String),
-    /// Guest, bundle and host are one program; this peer is another version of it.
-    #[error("the peer speaks protocol {theirs}, this program speaks protocol {ours}")]
+    /// The peer uses another protocol version. Guest, bundle and host must be the same program.
+    #[error("the peer uses protocol version {theirs}, this program uses version {ours}")]
     Version {
-        /// This program's.
+        /// This program's version.
         ours: u32,
-        /// The peer's.
+        /// The peer's version.
         theirs: u32,
     },
-    /// The connection is gone.
-    #[error("the connection is gone: {0}")]
+    /// The connection is closed.
+    #[error("the connection is closed: {0}")]
     Closed(Closed),
-    /// The stream was given up by the peer, or by this side.
-    #[error("the stream was given up: {0}")]
+    /// The stream was reset by the peer or by this side.
+    #[error("the stream was reset: {0}")]
     Reset(String),
-    /// The stream ended where a message was expected, or something is sent on it after its end.
+    /// The stream ended where a message was expected, or this side sends after its end.
     #[error("the stream has ended")]
     Ended,
-    /// Bytes came where a message was expected.
-    #[error("bytes came on the stream where a message was expected")]
+    /// Data arrived where a message was expected.
+    #[error("data arrived on the stream where a message was expected")]
     UnexpectedData,
-    /// The peer's message is not of the expected type.
-    #[error("the peer's message is not understood: {0}")]
+    /// The peer's message does not have the expected type.
+    #[error("cannot parse the peer's message: {0}")]
     Unreadable(String),
-    /// A request or message that cannot be written.
-    #[error("the message cannot be written: {0}")]
+    /// A request or message that cannot be encoded.
+    #[error("cannot encode the message: {0}")]
     Unwritable(String),
     /// A request or message over the frame's bound.
     #[error("a message of {length} bytes is over the bound of {bound}")]
     TooLong {
         /// Its length.
         length: usize,
-        /// What a frame holds.
+        /// The bound.
         bound: usize,
     },
-    /// As many streams are open as one side may have.
-    #[error("{0} streams are open already, which is the most a side may have")]
+    /// This side has the maximum of open streams.
+    #[error("{0} streams are open already, the maximum of one side")]
     TooManyStreams(usize),
 }

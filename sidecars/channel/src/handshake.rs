@@ -1,4 +1,5 @@
-//! Both hellos: sent at once, read within a deadline, versions compared before anything else is believed.
+//! The handshake: sends a hello, reads the peer's within a deadline, and compares the versions before
+//! anything else.
 
 use std::time::Duration;
 
@@ -9,17 +10,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::ChannelError;
 
-/// How long a peer may take to say hello: longer than any start of a process on a loaded machine, short
-/// enough that a user sees the error.
+/// How long a peer may take to send its hello: longer than a process start on a loaded machine, short enough
+/// that a user sees the error.
 pub const HELLO_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The one field of a hello that every version of the protocol has.
+/// The one field that every protocol version's hello has.
 #[derive(Deserialize)]
 struct Version {
     protocol: u32,
 }
 
-/// Sends `ours`, reads the peer's and compares the protocols.
+/// Sends `ours`, reads the peer's hello and compares the versions.
 pub(crate) async fn shake<R, W>(
     reader: &mut R,
     writer: &mut W,
@@ -30,8 +31,8 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    // Together, so that two peers on an unbuffered stream do not wait for each other, and so that both
-    // can name both versions.
+    // Concurrently, so that two peers on an unbuffered stream do not deadlock and both can report both
+    // versions.
     let both = async { tokio::try_join!(send(writer, ours), receive(reader, ours.protocol)) };
     match tokio::time::timeout(deadline, both).await {
         Ok(done) => done.map(|((), theirs)| theirs),
@@ -49,8 +50,8 @@ async fn send<W: AsyncWrite + Unpin>(writer: &mut W, ours: &Hello) -> Result<(),
         writer.write_all(&bytes).await?;
         writer.flush().await
     };
-    // A peer that hung up may have said why before (its hello is read by the other half), so a failed
-    // write alone is not the answer.
+    // A peer that disconnected may have sent its hello before (the other half reads it), so a failed write
+    // alone is no error.
     if let Err(error) = sent.await {
         tracing::debug!(%error, "hello not sent");
     }
@@ -62,7 +63,7 @@ async fn receive<R: AsyncRead + Unpin>(reader: &mut R, ours: u32) -> Result<Hell
     reader.read_exact(&mut header).await.map_err(|e| ChannelError::BadHello(e.to_string()))?;
     let header = Header::decode(header).map_err(|e| ChannelError::BadHello(e.to_string()))?;
     if header.kind != Kind::Hello {
-        return Err(ChannelError::BadHello(format!("a `{}` frame came first", header.kind)));
+        return Err(ChannelError::BadHello(format!("a `{}` frame arrived first", header.kind)));
     }
     let mut text = vec![0; header.length];
     reader.read_exact(&mut text).await.map_err(|e| ChannelError::BadHello(e.to_string()))?;
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_silent_peer_is_given_up() {
+    async fn a_silent_peer_times_out() {
         let (near, _far) = tokio::io::duplex(4096);
         let (mut reader, mut writer) = tokio::io::split(near);
         let deadline = Duration::from_millis(20);

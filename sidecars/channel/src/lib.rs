@@ -1,7 +1,7 @@
-//! The session protocol's frames over any byte stream: many independent streams on one connection.
+//! Multiplexes independent streams over one byte stream, with the session protocol's frames.
 //!
-//! Owns the handshake, the stream table, credit and fairness. Refuses to know what is asked or answered:
-//! requests and messages are JSON that the two ends agree on in `bottle_contract::session`.
+//! Owns the handshake, the stream table, flow control and fairness. It does not interpret requests and
+//! messages: these are JSON that both ends define in `bottle_contract::session`.
 //!
 //! ```text
 //!  Channel::open ─┐                                        ┌─► Incoming::next ─► Request::accept
@@ -10,19 +10,19 @@
 //!   Stream ◄── Table (bounds checked before anything waits)  ◄── read loop  ◄══ peer
 //! ```
 //!
-//! The peer is hostile until shown otherwise. What may wait for a slow reader is bounded per stream
+//! The peer is untrusted. Buffered data for a slow reader is bounded per stream
 //! ([`WINDOW`](bottle_contract::session::frame::WINDOW)), per side
-//! ([`MAX_STREAMS`](bottle_contract::session::frame::MAX_STREAMS)) and per connection; a peer that goes
-//! over its credit, uses a stream that was never opened, speaks after its own end or announces a length
-//! over the bound loses the connection, with the reason in [`Channel::closed`]. Sentences of the peer
-//! (resets) are passed on as they are: whoever prints them makes them inert first.
+//! ([`MAX_STREAMS`](bottle_contract::session::frame::MAX_STREAMS)) and per connection. A peer that exceeds
+//! its credit, uses a stream that was never opened, sends after its own end, or announces a length over the
+//! bound loses the connection; [`Channel::closed`] reports the reason. Reset messages of the peer are passed
+//! on unescaped: callers must escape them before display.
 //!
-//! - `handshake`: both hellos, a deadline, the version check
-//! - `table`: the state of every stream, no I/O; `entry`: one stream's part of it
-//! - `drive`: the two loops that own the connection
-//! - `channel`, `stream`: what callers hold
-//! - `splice`: one stream passed through to another
-//! - [`rejoin`](mod@rejoin): one byte stream for one connection after another; `stdio`: a process's own
+//! - `handshake`: hellos, deadline, version check
+//! - `table`: the state of all streams, no I/O; `entry`: the state of one stream
+//! - `drive`: the read and write loops
+//! - `channel`, `stream`: the handles of callers
+//! - `splice`: forwards one stream to another
+//! - [`rejoin`](mod@rejoin): successive connections on one byte stream; `stdio`: on a process's standard streams
 
 mod channel;
 mod drive;

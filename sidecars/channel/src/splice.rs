@@ -1,18 +1,18 @@
-//! One stream passed through to another, without a look at what is in it.
+//! Forwards one stream to another without parsing it.
 
 use crate::{ChannelError, Event, Stream, StreamReceiver, StreamSender};
 
-/// Passes `a` through to `b` and back: messages, data, ends and resets, each direction at the pace of its
-/// slower side. Returns when both are over.
+/// Forwards `a` to `b` and back: messages, data, ends and resets, each direction at the pace of its slower
+/// side. Returns when both directions are closed.
 pub async fn splice(a: Stream, b: Stream) {
     let (to_a, from_a) = a.split();
     let (to_b, from_b) = b.split();
-    tokio::join!(pass(from_a, to_b), pass(from_b, to_a));
+    tokio::join!(forward(from_a, to_b), forward(from_b, to_a));
 }
 
-async fn pass(mut from: StreamReceiver, to: StreamSender) {
-    // A failed send means that the far side gave up: its own receiver, in the other direction, tells the
-    // near side why, and that ends this loop too.
+async fn forward(mut from: StreamReceiver, to: StreamSender) {
+    // A failed send means that the far side closed. Its receiver, in the other direction, reports the reason
+    // to the near side, which ends this loop too.
     let mut far: Result<(), ChannelError> = Ok(());
     while let Some(event) = from.next().await {
         if let Event::Reset(why) = &event {

@@ -1,4 +1,4 @@
-//! A process's standard streams as its channel.
+//! Uses a process's standard streams as a channel.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::Rejoinable;
 
-/// The lowest number the streams may get: past the three standard ones.
+/// The lowest descriptor number for the streams: past the three standard ones.
 const PAST_STANDARD: i32 = 3;
 
-/// Standard input and output, moved to where nothing else finds them.
+/// Standard input and output, moved to other descriptors.
 #[derive(Debug)]
 pub struct Stdio {
     input: OwnedFd,
@@ -21,11 +21,11 @@ pub struct Stdio {
 }
 
 impl Stdio {
-    /// Takes both streams and puts `/dev/null` in their place: no program started later inherits them, and
-    /// nothing this process prints ends up between frames. Call it before anything else runs here.
+    /// Takes both streams and replaces them with `/dev/null`: later child processes do not inherit them, and
+    /// output of this process does not end up between frames. Call it before anything else runs.
     ///
     /// # Errors
-    /// When a stream is closed, or there is no `/dev/null`.
+    /// If a stream is closed, or `/dev/null` does not exist.
     pub fn take() -> io::Result<Self> {
         let null = File::options().read(true).write(true).open("/dev/null")?;
         let input = fcntl_dupfd_cloexec(stdin(), PAST_STANDARD)?;
@@ -35,10 +35,10 @@ impl Stdio {
         Ok(Self { input, output })
     }
 
-    /// Both on the current runtime.
+    /// Registers both with the current runtime.
     ///
     /// # Errors
-    /// When they are no pipes, which an engine's streams without a terminal are.
+    /// If they are not pipes; an engine's streams without a terminal are.
     pub fn on_runtime(self) -> io::Result<Rejoinable<Receiver, Sender>> {
         Ok(Rejoinable::new(Receiver::from_owned_fd(self.input)?, Sender::from_owned_fd(self.output)?))
     }

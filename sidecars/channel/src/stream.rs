@@ -1,4 +1,4 @@
-//! The two halves of a stream.
+//! Streams and their sending and receiving halves.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,36 +9,36 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ChannelError;
-use crate::channel::{Keep, Line};
+use crate::channel::{KeepAlive, StreamHandle};
 use crate::entry::{Frame, Signals};
-use crate::table::{Offer, Taken};
+use crate::table::{Next, SendOutcome};
 
-/// The most bytes of one data frame; its first byte names the descriptor.
+/// The most bytes in one data frame, whose first byte names the descriptor.
 const MAX_BYTES: usize = MAX_DATA - 1;
 
-/// What comes on a stream.
+/// An event on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A typed message, as JSON.
     Message(Bytes),
     /// Bytes of a descriptor.
     Data {
-        /// Which one, such as `bottle_contract::session::guest::STDIN`.
+        /// The descriptor, for example `bottle_contract::session::guest::STDIN`.
         fd: u8,
         /// The bytes.
         bytes: Bytes,
     },
-    /// The peer is done; this side may go on.
+    /// The peer ended its side; this side may continue.
     End,
-    /// The peer gave the stream up, both ways, or the connection is gone.
+    /// The peer reset the stream in both directions, or the connection closed.
     Reset(String),
 }
 
 impl Event {
-    /// A message as a `T`.
+    /// Parses a message as a `T`.
     ///
     /// # Errors
-    /// What came instead: [`ChannelError::Unreadable`], [`ChannelError::UnexpectedData`],
+    /// If another event arrived: [`ChannelError::Unreadable`], [`ChannelError::UnexpectedData`],
     /// [`ChannelError::Ended`] or [`ChannelError::Reset`].
     pub fn parse<T: DeserializeOwned>(self) -> Result<T, ChannelError> {
         match self {
@@ -51,7 +51,7 @@ impl Event {
         }
     }
 
-    /// Whether nothing comes after it.
+    /// Whether it is the last event.
     #[must_use]
     pub fn is_last(&self) -> bool {
         matches!(self, Self::End | Self::Reset(_))
@@ -66,7 +66,7 @@ impl Event {
     }
 }
 
-/// Both halves of a stream. Dropped without an end it is reset, so that the peer never takes a part for
+/// Both halves of a stream. Dropping it without an end resets it, so that the peer never mistakes a part for
 /// the whole.
 pub struct Stream {
     sender: StreamSender,
@@ -80,18 +80,18 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    pub(crate) fn new(stream: u32, signals: Arc<Signals>, keep: Arc<Keep>) -> Self {
-        let line = Line { stream, signals, keep };
-        Self { sender: StreamSender(Arc::new(Sending(line.clone()))), receiver: StreamReceiver(line) }
+    pub(crate) fn new(stream: u32, signals: Arc<Signals>, keep: Arc<KeepAlive>) -> Self {
+        let handle = StreamHandle { stream, signals, keep };
+        Self { sender: StreamSender(Arc::new(Sending(handle.clone()))), receiver: StreamReceiver(handle) }
     }
 
-    /// The halves, each to be moved to its own task.
+    /// Splits it into halves, for separate tasks.
     #[must_use]
     pub fn split(self) -> (StreamSender, StreamReceiver) {
         (self.sender, self.receiver)
     }
 
-    /// See [`StreamSender::message`].
+    /// Sends a typed message; see [`StreamSender::message`].
     ///
     /// # Errors
     /// As there.
@@ -99,7 +99,7 @@ impl Stream {
         self.sender.message(message).await
     }
 
-    /// See [`StreamSender::data`].
+    /// Sends data; see [`StreamSender::data`].
     ///
     /// # Errors
     /// As there.
@@ -107,7 +107,7 @@ impl Stream {
         self.sender.data(fd, bytes).await
     }
 
-    /// See [`StreamSender::data_bytes`].
+    /// Sends data without a copy; see [`StreamSender::data_bytes`].
     ///
     /// # Errors
     /// As there.
@@ -115,7 +115,7 @@ impl Stream {
         self.sender.data_bytes(fd, bytes).await
     }
 
-    /// See [`StreamSender::end`].
+    /// Ends this side; see [`StreamSender::end`].
     ///
     /// # Errors
     /// As there.
@@ -123,17 +123,17 @@ impl Stream {
         self.sender.end().await
     }
 
-    /// See [`StreamSender::reset`].
+    /// Resets the stream; see [`StreamSender::reset`].
     pub async fn reset(&self, why: &str) {
         self.sender.reset(why).await;
     }
 
-    /// See [`StreamReceiver::next`].
+    /// Receives the next event; see [`StreamReceiver::next`].
     pub async fn next(&mut self) -> Option<Event> {
         self.receiver.next().await
     }
 
-    /// See [`StreamReceiver::message`].
+    /// Receives a message; see [`StreamReceiver::message`].
     ///
     /// # Errors
     /// As there.
@@ -142,12 +142,12 @@ impl Stream {
     }
 }
 
-/// The sending half. Clones send on the same stream, each frame whole; the last one to go without
-/// [`StreamSender::end`] resets the stream, both ways.
+/// The sending half. Clones send on the same stream, each frame whole. Dropping the last one without
+/// [`StreamSender::end`] resets the stream in both directions.
 #[derive(Clone)]
 pub struct StreamSender(Arc<Sending>);
 
-struct Sending(Line);
+struct Sending(StreamHandle);
 
 impl Drop for Sending {
     fn drop(&mut self) {
@@ -163,14 +163,14 @@ impl fmt::Debug for StreamSender {
 }
 
 impl StreamSender {
-    fn line(&self) -> &Line {
+    fn handle(&self) -> &StreamHandle {
         &self.0.0
     }
 
-    /// Sends a typed message, waiting for credit.
+    /// Sends a typed message; waits for credit.
     ///
     /// # Errors
-    /// [`ChannelError::TooLong`], or what became of the stream: [`ChannelError::Closed`],
+    /// [`ChannelError::TooLong`], or the state of the stream: [`ChannelError::Closed`],
     /// [`ChannelError::Reset`], [`ChannelError::Ended`].
     pub async fn message<T: Serialize>(&self, message: &T) -> Result<(), ChannelError> {
         let json = serde_json::to_vec(message).map_err(|e| ChannelError::Unwritable(e.to_string()))?;
@@ -188,16 +188,16 @@ impl StreamSender {
         self.send(Frame::Message(json)).await
     }
 
-    /// Sends bytes of descriptor `fd`, cut into frames, waiting for credit before each. An empty slice
-    /// is one empty frame, which closes a process's standard input.
+    /// Sends bytes of descriptor `fd`, split into frames; waits for credit before each. An empty slice is one
+    /// empty frame, which closes a process's standard input.
     ///
     /// # Errors
-    /// What became of the stream, as [`StreamSender::message`].
+    /// The state of the stream, as [`StreamSender::message`].
     pub async fn data(&self, fd: u8, bytes: &[u8]) -> Result<(), ChannelError> {
         self.data_bytes(fd, Bytes::copy_from_slice(bytes)).await
     }
 
-    /// As [`StreamSender::data`], without a copy.
+    /// Like [`StreamSender::data`], without a copy.
     ///
     /// # Errors
     /// As there.
@@ -211,34 +211,34 @@ impl StreamSender {
         }
     }
 
-    /// Says that nothing more will be sent, after everything that was. The peer may go on sending.
+    /// Ends this side after all queued frames. The peer may continue to send.
     ///
     /// # Errors
-    /// [`ChannelError::Closed`] or [`ChannelError::Reset`] when the stream was lost before; ending twice
-    /// is no error.
+    /// [`ChannelError::Closed`] or [`ChannelError::Reset`] if the stream was lost before. Ending twice is no
+    /// error.
     pub async fn end(&self) -> Result<(), ChannelError> {
-        let _turn = self.line().signals.turn.lock().await;
-        let ended = self.line().shared().table().end(self.line().stream);
-        self.line().shared().writes.notify_one();
+        let _turn = self.handle().signals.turn.lock().await;
+        let ended = self.handle().shared().table().end(self.handle().stream);
+        self.handle().shared().writes.notify_one();
         ended
     }
 
-    /// Gives the stream up at once, both ways, dropping what was queued; the peer gets the sentence.
-    // Async like its siblings, though it never waits: a reset must work when nothing else does.
+    /// Resets the stream at once in both directions and drops queued frames; the peer receives the message.
+    // Async like its siblings, but never waits: a reset must always work.
     #[allow(clippy::unused_async)]
     pub async fn reset(&self, why: &str) {
-        self.line().shared().table().reset(self.line().stream, why);
-        self.line().shared().writes.notify_one();
+        self.handle().shared().table().reset(self.handle().stream, why);
+        self.handle().shared().writes.notify_one();
     }
 
-    /// Resolves when the stream is gone: given up by either side, finished by both, or lost with the
-    /// connection. For whoever works for the peer and has nothing to send or receive meanwhile.
+    /// Waits until the stream is closed: reset by either side, ended by both, or lost with the connection.
+    /// For tasks that work for the peer and neither send nor receive meanwhile.
     pub async fn closed(&self) {
-        let line = self.line();
+        let handle = self.handle();
         loop {
-            let mut lost = std::pin::pin!(line.signals.lost.notified());
+            let mut lost = std::pin::pin!(handle.signals.lost.notified());
             lost.as_mut().enable();
-            if line.shared().table().is_lost(line.stream) {
+            if handle.shared().table().is_lost(handle.stream) {
                 return;
             }
             lost.await;
@@ -246,25 +246,26 @@ impl StreamSender {
     }
 
     async fn send(&self, mut frame: Frame) -> Result<(), ChannelError> {
-        let line = self.line();
-        let _turn = line.signals.turn.lock().await;
+        let handle = self.handle();
+        let _turn = handle.signals.turn.lock().await;
         loop {
-            let credit = line.signals.writable.notified();
-            let offer = line.shared().table().offer(line.stream, frame)?;
-            match offer {
-                Offer::Taken => {
-                    line.shared().writes.notify_one();
+            let credit = handle.signals.writable.notified();
+            let outcome = handle.shared().table().try_send(handle.stream, frame)?;
+            match outcome {
+                SendOutcome::Queued => {
+                    handle.shared().writes.notify_one();
                     return Ok(());
                 }
-                Offer::Wait(again) => frame = again,
+                SendOutcome::NeedsCredit(again) => frame = again,
             }
             credit.await;
         }
     }
 }
 
-/// The receiving half. Dropped, what comes is thrown away and credited, so that the peer is not stuck.
-pub struct StreamReceiver(Line);
+/// The receiving half. After a drop, incoming data is discarded and credited, so that the peer does not
+/// stall.
+pub struct StreamReceiver(StreamHandle);
 
 impl fmt::Debug for StreamReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -273,27 +274,27 @@ impl fmt::Debug for StreamReceiver {
 }
 
 impl StreamReceiver {
-    /// The next event; `None` after [`Event::End`] or [`Event::Reset`]. Taking data gives the peer its
-    /// credit back. Dropping the future loses nothing.
+    /// Returns the next event; `None` after [`Event::End`] or [`Event::Reset`]. Reading data returns credit
+    /// to the peer. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
             let readable = self.0.signals.readable.notified();
-            let taken = self.0.shared().table().take(self.0.stream);
-            match taken {
-                Taken::Event(event) => {
+            let next = self.0.shared().table().next_event(self.0.stream);
+            match next {
+                Next::Event(event) => {
                     self.0.shared().writes.notify_one();
                     return Some(event);
                 }
-                Taken::Gone => return None,
-                Taken::Nothing => readable.await,
+                Next::Closed => return None,
+                Next::Empty => readable.await,
             }
         }
     }
 
-    /// The next event as a message, for requests and answers.
+    /// Returns the next event as a message, for requests and responses.
     ///
     /// # Errors
-    /// What came instead; see [`Event::parse`].
+    /// If another event arrived; see [`Event::parse`].
     pub async fn message<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
         self.next().await.ok_or(ChannelError::Ended)?.parse()
     }

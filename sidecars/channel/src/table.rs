@@ -1,11 +1,11 @@
-//! Every stream of a connection and the rules between them. No I/O: frames go in and come out.
+//! The table of a connection's streams and the protocol's rules. No I/O: frames go in and come out.
 //!
 //! ```text
-//!   offer ─► outbound ─► turn queue ─► next_frame          (credit is spent when a frame is offered)
-//!   take  ◄─ inbound  ◄─ arrive                            (credit is owed when an event is taken)
+//!   try_send   ─► outbound ─► write queue ─► next_frame    (queueing a frame spends credit)
+//!   next_event ◄─ inbound  ◄─ receive                      (consuming an event returns credit)
 //! ```
-//! A stream leaves the table when both directions are over and its last event was read; until then it
-//! counts against [`MAX_STREAMS`], so a peer cannot make it grow by opening and giving up.
+//! A stream leaves the table when both directions are closed and its last event is consumed. Until then it
+//! counts against [`MAX_STREAMS`], so a peer cannot grow the table by opening and resetting streams.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,63 +16,63 @@ use bytes::{Buf, Bytes};
 use crate::entry::{Entry, Frame, Half, Signals};
 use crate::{ChannelError, Closed, Event, Side};
 
-/// What may wait for readers on a whole connection, in bytes: every stream of one side with a full
-/// window. Only long messages on many streams that nobody reads come near it.
-const MAX_WAITING: usize = MAX_STREAMS * WINDOW as usize;
+/// The most bytes buffered for readers on a connection: a full window for every stream of one side. Only long
+/// messages on many unread streams come near it.
+const MAX_BUFFERED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// Something no honest peer does; the connection is closed.
+/// A protocol violation, which no correct peer commits; the connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Violation {
-    #[error("the peer sent a `{0}` frame that only belongs at the beginning")]
+    #[error("the peer sent a `{0}` frame after the handshake")]
     Hello(Kind),
     #[error("the peer used stream {0}, which was never opened")]
-    Unopened(u32),
-    #[error("the peer opened stream {0}, which is not its to open or not a new one")]
+    NeverOpened(u32),
+    #[error("the peer opened stream {0}, whose id is not its own or not new")]
     BadOpen(u32),
-    #[error("the peer went on after ending stream {0}")]
+    #[error("the peer sent a frame after ending stream {0}")]
     AfterEnd(u32),
     #[error("the peer sent more on stream {0} than it had credit for")]
     OverCredit(u32),
     #[error("the peer granted more credit on stream {0} than was used")]
     OverGrant(u32),
-    #[error("the peer opens streams faster than it reads their refusals")]
+    #[error("the peer opens streams faster than it reads their resets")]
     Flood,
-    #[error("the peer left more unread than a connection may hold")]
-    TooMuchWaiting,
+    #[error("the peer sent more unread data than a connection may buffer")]
+    TooMuchUnread,
 }
 
-/// What became of an offered frame.
-pub(crate) enum Offer {
-    Taken,
-    /// Not enough credit: here it is again.
-    Wait(Frame),
+/// The outcome of an attempt to send a frame.
+pub(crate) enum SendOutcome {
+    Queued,
+    /// Not enough credit; returns the frame.
+    NeedsCredit(Frame),
 }
 
-/// What a reader finds.
-pub(crate) enum Taken {
+/// The next event for a reader.
+pub(crate) enum Next {
     Event(Event),
-    Nothing,
-    /// The stream is no more.
-    Gone,
+    Empty,
+    /// The stream is closed.
+    Closed,
 }
 
-/// See the module.
+/// The table of a connection's streams.
 pub(crate) struct Table {
     side: Side,
     streams: HashMap<u32, Entry>,
-    /// Streams with something to write, each once, in turn.
-    turns: VecDeque<u32>,
-    /// Streams refused without ever having been in the table.
+    /// Streams with frames to write, each once, in turn.
+    write_queue: VecDeque<u32>,
+    /// Streams rejected without an entry in the table.
     refusals: VecDeque<u32>,
-    /// The peer's new streams, until taken.
+    /// The peer's new streams, until accepted.
     arrivals: VecDeque<u32>,
-    /// Whether anybody takes them.
+    /// Whether this side accepts streams.
     pub(crate) accepting: bool,
     next_own: u32,
     last_theirs: u32,
     own: usize,
     theirs: usize,
-    waiting: usize,
+    buffered: usize,
     pub(crate) closed: Option<Closed>,
 }
 
@@ -81,7 +81,7 @@ impl Table {
         Self {
             side,
             streams: HashMap::new(),
-            turns: VecDeque::new(),
+            write_queue: VecDeque::new(),
             refusals: VecDeque::new(),
             arrivals: VecDeque::new(),
             accepting: true,
@@ -89,7 +89,7 @@ impl Table {
             last_theirs: 0,
             own: 0,
             theirs: 0,
-            waiting: 0,
+            buffered: 0,
             closed: None,
         }
     }
@@ -118,48 +118,48 @@ impl Table {
         entry.outbound.push_back(frame);
         let signals = entry.signals.clone();
         self.streams.insert(stream, entry);
-        self.list(stream);
+        self.enqueue(stream);
         Ok((stream, signals))
     }
 
-    /// The peer's oldest request that nobody has taken.
+    /// The peer's oldest request that is not accepted.
     pub(crate) fn take_request(&mut self) -> Option<(u32, Bytes, Arc<Signals>)> {
         let stream = self.arrivals.pop_front()?;
         let entry = self.streams.get_mut(&stream)?;
         let request = entry.request.take()?;
-        self.waiting -= request.len();
+        self.buffered -= request.len();
         Some((stream, request, entry.signals.clone()))
     }
 
-    /// Nobody takes requests any more: those that wait are refused, and all that come.
+    /// Rejects all waiting and future requests.
     pub(crate) fn stop_accepting(&mut self) {
         self.accepting = false;
         while let Some((stream, ..)) = self.take_request() {
-            self.reset(stream, "nobody takes requests here");
+            self.reset(stream, "this side accepts no requests");
             self.drop_receiver(stream);
         }
     }
 
-    /// Queues a message or data frame if its cost fits the credit.
-    pub(crate) fn offer(&mut self, stream: u32, frame: Frame) -> Result<Offer, ChannelError> {
+    /// Queues a message or data frame if the credit covers its cost.
+    pub(crate) fn try_send(&mut self, stream: u32, frame: Frame) -> Result<SendOutcome, ChannelError> {
         let cost = frame.header(stream)?.cost();
         let entry = self.sendable(stream)?;
         if entry.credit < cost {
-            return Ok(Offer::Wait(frame));
+            return Ok(SendOutcome::NeedsCredit(frame));
         }
         entry.credit -= cost;
         entry.outbound.push_back(frame);
-        self.list(stream);
-        Ok(Offer::Taken)
+        self.enqueue(stream);
+        Ok(SendOutcome::Queued)
     }
 
-    /// Queues the end of this side. Ending twice is once.
+    /// Queues the end of this side. Idempotent.
     pub(crate) fn end(&mut self, stream: u32) -> Result<(), ChannelError> {
         match self.sendable(stream) {
             Ok(entry) => {
                 entry.sending = Half::Closing;
                 entry.outbound.push_back(Frame::End);
-                self.list(stream);
+                self.enqueue(stream);
                 Ok(())
             }
             Err(ChannelError::Ended) => Ok(()),
@@ -167,94 +167,94 @@ impl Table {
         }
     }
 
-    /// Gives the stream up, both ways; what was queued is dropped.
+    /// Resets the stream in both directions and drops queued frames.
     pub(crate) fn reset(&mut self, stream: u32, why: &str) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
-        if entry.sending == Half::Over && entry.receiving == Half::Over {
+        if entry.sending == Half::Closed && entry.receiving == Half::Closed {
             return;
         }
         let unknown_to_peer = matches!(entry.outbound.front(), Some(Frame::Open(_)));
-        entry.given_up = true;
+        entry.reset_here = true;
         entry.outbound.clear();
         entry.sending = if unknown_to_peer {
-            Half::Over
+            Half::Closed
         } else {
             entry.outbound.push_back(Frame::reset(why));
             Half::Closing
         };
-        self.waiting -= entry.waiting();
-        entry.receiving = Half::Over;
+        self.buffered -= entry.buffered();
+        entry.receiving = Half::Closed;
         entry.inbound.clear();
-        entry.inbound.push_back((Event::Reset(format!("given up on this side: {why}")), 0));
-        self.waiting += entry.waiting();
+        entry.inbound.push_back((Event::Reset(format!("reset by this side: {why}")), 0));
+        self.buffered += entry.buffered();
         entry.signals.wake_all();
-        self.list(stream);
-        self.sweep(stream);
+        self.enqueue(stream);
+        self.remove_if_finished(stream);
     }
 
-    /// Whether the stream was given up by either side, or lost with the connection.
+    /// Whether the stream was reset by either side, or lost with the connection.
     pub(crate) fn is_lost(&self, stream: u32) -> bool {
-        self.streams.get(&stream).is_none_or(|entry| entry.lost || entry.given_up)
+        self.streams.get(&stream).is_none_or(|entry| entry.lost || entry.reset_here)
     }
 
     /// The next event of a stream.
-    pub(crate) fn take(&mut self, stream: u32) -> Taken {
-        let Some(entry) = self.streams.get_mut(&stream) else { return Taken::Gone };
+    pub(crate) fn next_event(&mut self, stream: u32) -> Next {
+        let Some(entry) = self.streams.get_mut(&stream) else { return Next::Closed };
         let Some((event, cost)) = entry.inbound.pop_front() else {
-            return if entry.receiving == Half::Open { Taken::Nothing } else { Taken::Gone };
+            return if entry.receiving == Half::Open { Next::Empty } else { Next::Closed };
         };
         entry.owed += cost;
-        self.waiting -= event.len();
-        if entry.grants() {
-            self.list(stream);
+        self.buffered -= event.len();
+        if entry.credit_due() {
+            self.enqueue(stream);
         }
-        self.sweep(stream);
-        Taken::Event(event)
+        self.remove_if_finished(stream);
+        Next::Event(event)
     }
 
-    /// The last sender is gone; without an end that is giving up, so that nobody takes a part for the
-    /// whole.
+    /// Handles the drop of the last sender. Without an end it resets the stream, so that the peer never
+    /// mistakes a part for the whole.
     pub(crate) fn drop_sender(&mut self, stream: u32) {
         if self.streams.get(&stream).is_some_and(|entry| entry.sending == Half::Open) {
-            self.reset(stream, "its sender went away without ending it");
+            self.reset(stream, "the sender was dropped without an end");
         }
     }
 
-    /// The receiver is gone; what waits and what comes is dropped.
+    /// Handles the drop of the receiver: discards buffered and incoming data.
     pub(crate) fn drop_receiver(&mut self, stream: u32) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
         entry.unread = true;
-        self.waiting -= entry.waiting();
+        self.buffered -= entry.buffered();
         entry.owed += entry.inbound.drain(..).map(|(_, cost)| cost).sum::<u32>();
-        if entry.grants() {
-            self.list(stream);
+        if entry.credit_due() {
+            self.enqueue(stream);
         }
-        self.sweep(stream);
+        self.remove_if_finished(stream);
     }
 
     // ---- the peer's side -------------------------------------------------------------------------
 
-    /// A frame from the peer.
-    pub(crate) fn arrive(&mut self, header: Header, payload: Bytes) -> Result<(), Violation> {
+    /// Handles a frame from the peer.
+    pub(crate) fn receive(&mut self, header: Header, payload: Bytes) -> Result<(), Violation> {
         let stream = header.stream;
         match header.kind {
             Kind::Hello => return Err(Violation::Hello(header.kind)),
-            Kind::Open => return self.arrive_open(stream, payload),
+            Kind::Open => return self.receive_open(stream, payload),
             _ => {}
         }
         let opened = if self.is_own(stream) { stream < self.next_own } else { stream <= self.last_theirs };
         if !opened {
-            return Err(Violation::Unopened(stream));
+            return Err(Violation::NeverOpened(stream));
         }
         let Some(entry) = self.streams.get_mut(&stream) else {
-            // It crossed our end or reset on the wire.
+            // The frame crossed our end or reset on the wire.
             return Ok(());
         };
         match header.kind {
             Kind::Credit => grant(entry, stream, payload)?,
             Kind::Reset => {
                 entry.outbound.clear();
-                entry.sending = Half::Over;
+                entry.sending = Half::Closed;
                 entry.lost = true;
                 entry.signals.wake_all();
                 if entry.receiving == Half::Open {
@@ -262,17 +262,17 @@ impl Table {
                 }
             }
             // Sent before our reset reached the peer.
-            _ if entry.given_up => {}
-            _ if entry.receiving == Half::Over => return Err(Violation::AfterEnd(stream)),
+            _ if entry.reset_here => {}
+            _ if entry.receiving == Half::Closed => return Err(Violation::AfterEnd(stream)),
             Kind::End => self.deliver(stream, Event::End, 0)?,
-            Kind::Message | Kind::Data => self.arrive_content(header, payload)?,
+            Kind::Message | Kind::Data => self.receive_content(header, payload)?,
             Kind::Hello | Kind::Open => {}
         }
-        self.sweep(stream);
+        self.remove_if_finished(stream);
         Ok(())
     }
 
-    fn arrive_open(&mut self, stream: u32, request: Bytes) -> Result<(), Violation> {
+    fn receive_open(&mut self, stream: u32, request: Bytes) -> Result<(), Violation> {
         if self.is_own(stream) || stream <= self.last_theirs {
             return Err(Violation::BadOpen(stream));
         }
@@ -285,21 +285,21 @@ impl Table {
             return Ok(());
         }
         self.theirs += 1;
-        self.wait(request.len())?;
+        self.count_buffered(request.len())?;
         self.streams.insert(stream, Entry::new(Some(request)));
         self.arrivals.push_back(stream);
         Ok(())
     }
 
-    fn arrive_content(&mut self, header: Header, mut payload: Bytes) -> Result<(), Violation> {
+    fn receive_content(&mut self, header: Header, mut payload: Bytes) -> Result<(), Violation> {
         let (stream, cost) = (header.stream, header.cost());
         let Some(entry) = self.streams.get_mut(&stream) else { return Ok(()) };
-        if entry.held + cost > WINDOW {
+        if entry.used + cost > WINDOW {
             return Err(Violation::OverCredit(stream));
         }
-        entry.held += cost;
+        entry.used += cost;
         let event = if header.kind == Kind::Data {
-            // The header's bounds make a data payload at least one byte.
+            // The header's bounds guarantee at least one byte of data payload.
             let fd = payload.get_u8();
             Event::Data { fd, bytes: payload }
         } else {
@@ -309,10 +309,10 @@ impl Table {
     }
 
     fn deliver(&mut self, stream: u32, event: Event, cost: u32) -> Result<(), Violation> {
-        self.wait(event.len())?;
+        self.count_buffered(event.len())?;
         let Some(entry) = self.streams.get_mut(&stream) else { return Ok(()) };
         if event.is_last() {
-            entry.receiving = Half::Over;
+            entry.receiving = Half::Closed;
         }
         entry.inbound.push_back((event, cost));
         entry.signals.readable.notify_one();
@@ -322,27 +322,27 @@ impl Table {
         Ok(())
     }
 
-    fn wait(&mut self, bytes: usize) -> Result<(), Violation> {
-        self.waiting += bytes;
-        if self.waiting > MAX_WAITING { Err(Violation::TooMuchWaiting) } else { Ok(()) }
+    fn count_buffered(&mut self, bytes: usize) -> Result<(), Violation> {
+        self.buffered += bytes;
+        if self.buffered > MAX_BUFFERED { Err(Violation::TooMuchUnread) } else { Ok(()) }
     }
 
-    /// The connection is gone: every stream ends with a reset that says why.
+    /// Ends every stream with a reset that carries the reason of the lost connection.
     pub(crate) fn lose(&mut self, closed: &Closed) {
         self.closed = Some(closed.clone());
         let last = Event::Reset(format!("connection lost: {closed}"));
         for entry in self.streams.values_mut() {
             entry.outbound.clear();
-            entry.sending = Half::Over;
+            entry.sending = Half::Closed;
             if entry.receiving == Half::Open {
-                entry.receiving = Half::Over;
-                self.waiting += last.len();
+                entry.receiving = Half::Closed;
+                self.buffered += last.len();
                 entry.inbound.push_back((last.clone(), 0));
             }
             entry.lost = true;
             entry.signals.wake_all();
         }
-        self.turns.clear();
+        self.write_queue.clear();
         self.refusals.clear();
     }
 
@@ -351,37 +351,38 @@ impl Table {
     /// The next frame to write: one per stream in turn.
     pub(crate) fn next_frame(&mut self) -> Option<(u32, Frame)> {
         if let Some(stream) = self.refusals.pop_front() {
-            let why = if self.accepting { "too many streams are open" } else { "nobody takes requests here" };
+            let why =
+                if self.accepting { "too many streams are open" } else { "this side accepts no requests" };
             return Some((stream, Frame::reset(why)));
         }
-        while let Some(stream) = self.turns.pop_front() {
+        while let Some(stream) = self.write_queue.pop_front() {
             let Some(entry) = self.streams.get_mut(&stream) else { continue };
-            entry.listed = false;
+            entry.queued = false;
             let Some(frame) = pop(entry) else { continue };
-            if !entry.outbound.is_empty() || entry.grants() {
-                self.list(stream);
+            if !entry.outbound.is_empty() || entry.credit_due() {
+                self.enqueue(stream);
             }
-            self.sweep(stream);
+            self.remove_if_finished(stream);
             return Some((stream, frame));
         }
         None
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether no frame waits to be written.
     pub(crate) fn is_idle(&self) -> bool {
-        self.turns.is_empty() && self.refusals.is_empty()
+        self.write_queue.is_empty() && self.refusals.is_empty()
     }
 
-    fn list(&mut self, stream: u32) {
+    fn enqueue(&mut self, stream: u32) {
         if let Some(entry) = self.streams.get_mut(&stream)
-            && !entry.listed
+            && !entry.queued
         {
-            entry.listed = true;
-            self.turns.push_back(stream);
+            entry.queued = true;
+            self.write_queue.push_back(stream);
         }
     }
 
-    fn sweep(&mut self, stream: u32) {
+    fn remove_if_finished(&mut self, stream: u32) {
         if self.streams.get(&stream).is_some_and(Entry::finished) {
             if let Some(entry) = self.streams.remove(&stream) {
                 entry.signals.lost.notify_waiters();
@@ -408,7 +409,7 @@ impl Table {
 }
 
 fn grant(entry: &mut Entry, stream: u32, payload: Bytes) -> Result<(), Violation> {
-    // The header's bounds make a credit payload four bytes.
+    // The header's bounds guarantee four bytes of credit payload.
     let grant = payload.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
     entry.credit = match entry.credit.checked_add(grant) {
         Some(credit) if credit <= WINDOW => credit,
@@ -419,14 +420,14 @@ fn grant(entry: &mut Entry, stream: u32, payload: Bytes) -> Result<(), Violation
 }
 
 fn pop(entry: &mut Entry) -> Option<Frame> {
-    if entry.grants() {
+    if entry.credit_due() {
         let owed = std::mem::take(&mut entry.owed);
-        entry.held -= owed;
+        entry.used -= owed;
         return Some(Frame::Credit(owed));
     }
     let frame = entry.outbound.pop_front()?;
     if matches!(frame, Frame::End | Frame::Reset(_)) {
-        entry.sending = Half::Over;
+        entry.sending = Half::Closed;
     }
     Some(frame)
 }

@@ -1,4 +1,5 @@
-//! Peers that lie: each loses the connection with the reason, and none makes this side panic or grow.
+//! Peers that violate the protocol: each loses the connection with the reason, and none makes this side panic
+//! or grow.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -22,7 +23,7 @@ fn hello() -> Vec<u8> {
     frame(Kind::Hello, 0, &serde_json::to_vec(&Hello::of(Role::Guest)).unwrap())
 }
 
-/// This side has dialled; the peer is ours to play.
+/// This side dials; the test plays the peer.
 async fn against() -> (Channel, Incoming, DuplexStream) {
     let (near, mut far) = tokio::io::duplex(1 << 20);
     far.write_all(&hello()).await.unwrap();
@@ -36,13 +37,13 @@ async fn reason_after(bytes: &[u8]) -> String {
     // Stream 1 is ours and open.
     let _stream = channel.open(&"request").await.unwrap();
     channel.flush().await;
-    // The connection may close under the last of them.
+    // The connection may close during the last writes.
     let _ = far.write_all(bytes).await;
     timeout(SOON, channel.closed()).await.unwrap().to_string()
 }
 
 #[tokio::test]
-async fn every_lie_closes_the_connection_and_is_named() {
+async fn every_violation_closes_the_connection_with_its_reason() {
     let full = frame(Kind::Data, 1, &vec![0; 32 * 1024]);
     let mut huge = Header::new(Kind::Data, 1, 1).unwrap().encode();
     huge[..4].copy_from_slice(&u32::MAX.to_be_bytes());
@@ -51,7 +52,7 @@ async fn every_lie_closes_the_connection_and_is_named() {
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (huge.to_vec(), "is not within its bounds"),
         (odd_kind.to_vec(), "unknown frame kind 99"),
-        (hello(), "a `hello` frame that only belongs at the beginning"),
+        (hello(), "a `hello` frame after the handshake"),
         (frame(Kind::Data, 3, b"\0x"), "stream 3, which was never opened"),
         (frame(Kind::Message, 2, b"1"), "stream 2, which was never opened"),
         (frame(Kind::Open, 3, b"1"), "opened stream 3"),
@@ -69,7 +70,7 @@ async fn every_lie_closes_the_connection_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_peer_that_opens_without_reading_is_refused_then_cut_off() {
+async fn a_peer_that_opens_without_reading_is_disconnected() {
     let (near, mut far) = tokio::io::duplex(8 * 1024);
     far.write_all(&hello()).await.unwrap();
     let (channel, _incoming, _) =
@@ -80,22 +81,22 @@ async fn a_peer_that_opens_without_reading_is_refused_then_cut_off() {
         }
     }
     let reason = timeout(SOON, channel.closed()).await.unwrap().to_string();
-    assert_eq!(reason, "the peer opens streams faster than it reads their refusals");
+    assert_eq!(reason, "the peer opens streams faster than it reads their resets");
 }
 
 #[tokio::test]
-async fn opening_and_giving_up_takes_no_more_places_than_there_are() {
+async fn opening_and_resetting_streams_stays_within_the_limit() {
     let (channel, mut incoming, mut far) = against().await;
     let mut drain = vec![0; 1 << 16];
     for stream in 1..=u32::try_from(20 * MAX_STREAMS).unwrap() {
         let bytes = [frame(Kind::Open, stream * 2, b"1"), frame(Kind::Reset, stream * 2, b"no")].concat();
         far.write_all(&bytes).await.unwrap();
         if stream % 100 == 0 {
-            // Reads its refusals, as an honest but clumsy peer would.
+            // Reads its resets, as a correct but clumsy peer would.
             let _ = timeout(Duration::from_millis(1), far.read(&mut drain)).await;
         }
     }
-    // All of it has arrived when the last one is refused; places freed by taking go to nobody then.
+    // All frames have arrived when the last one is rejected; slots that accepting frees are not reused then.
     let last = 20 * u32::try_from(MAX_STREAMS).unwrap() * 2;
     let marker = [&last.to_be_bytes()[..], &[Kind::Reset as u8]].concat();
     let mut seen = Vec::new();
@@ -113,7 +114,7 @@ async fn opening_and_giving_up_takes_no_more_places_than_there_are() {
 }
 
 #[tokio::test]
-async fn long_messages_on_many_unread_streams_are_cut_off() {
+async fn too_much_unread_data_closes_the_connection() {
     let (channel, mut incoming, mut far) = against().await;
     let body = vec![b'1'; 1 << 20];
     let writing = tokio::spawn(async move {
@@ -125,16 +126,16 @@ async fn long_messages_on_many_unread_streams_are_cut_off() {
         std::future::pending::<()>().await;
     });
     let reason = timeout(SOON, channel.closed()).await.unwrap().to_string();
-    assert_eq!(reason, "the peer left more unread than a connection may hold");
+    assert_eq!(reason, "the peer sent more unread data than a connection may buffer");
     writing.abort();
     while timeout(SOON, incoming.next()).await.unwrap().is_some() {}
 }
 
 #[tokio::test]
-async fn first_bytes_that_are_no_hello_are_an_error() {
+async fn rejects_first_bytes_that_are_not_a_hello() {
     for (bytes, word) in [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "unknown frame kind"),
-        (frame(Kind::Open, 2, b"{}"), "a `open` frame came first"),
+        (frame(Kind::Open, 2, b"{}"), "a `open` frame arrived first"),
         (frame(Kind::Hello, 0, b"{}"), "missing field"),
         (frame(Kind::Hello, 0, br#"{"protocol":1,"role":"king","program":"x"}"#), "unknown variant"),
         (Vec::new(), "eof"),
@@ -148,7 +149,7 @@ async fn first_bytes_that_are_no_hello_are_an_error() {
     }
 }
 
-/// Frames with valid headers more often than not, so that the rules behind the header are reached.
+/// Frames with mostly valid headers, so that the rules behind the header are tested.
 fn some_frame() -> impl Strategy<Value = Vec<u8>> {
     let kinds = prop::sample::select(vec![
         Kind::Open,
@@ -174,10 +175,10 @@ fn some_frame() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever comes, this side keeps serving what it can, ends every stream, and never panics (a panic
-    /// in the connection's task would leave `closed` unanswered only by luck, so it is looked for).
+    /// For any frames, this side keeps serving, ends every stream, and never panics (a panic in the
+    /// connection's task would hang `closed`, so the test checks for it).
     #[test]
-    fn arbitrary_frames_never_break_this_side(frames in prop::collection::vec(some_frame(), 0..60), take in any::<u64>()) {
+    fn arbitrary_frames_never_break_a_connection(frames in prop::collection::vec(some_frame(), 0..60), take in any::<u64>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (channel, mut incoming, mut far) = against().await;
@@ -192,7 +193,7 @@ proptest! {
                     }
                     let mut stream = request.accept();
                     let _ = stream.data(1, b"answer").await;
-                    // Data is answered, everything else ends it.
+                    // Reply to data; end on everything else.
                     while let Some(bottle_channel::Event::Data { .. }) = stream.next().await {
                         let _ = stream.data(1, b"more").await;
                     }

@@ -1,4 +1,4 @@
-//! One stream for many connections: cut anywhere, the next one works, and nothing inside can fake one.
+//! Many connections on one stream: after a cut at any byte the next one works, and no content can fake one.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::io;
@@ -17,14 +17,14 @@ use tokio::time::timeout;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// What an engine's pipe holds.
+/// The capacity of an engine's pipe.
 const PIPE: usize = 64 * 1024;
 
-/// The host's ends of a stream whose other end answers as a guest would.
+/// The host's ends of a stream whose other end behaves like a container.
 struct Stream {
     to_inside: WriteHalf<DuplexStream>,
     from_inside: ReadHalf<DuplexStream>,
-    /// Every connection that got as far as a hello.
+    /// Every connection that completed its hello.
     met: mpsc::Receiver<Channel>,
     inside: tokio::task::JoinHandle<io::Result<()>>,
 }
@@ -48,7 +48,7 @@ fn stream() -> Stream {
     Stream { to_inside, from_inside, met, inside }
 }
 
-/// Sends everything back, stream by stream.
+/// Echoes every stream.
 async fn echo(mut incoming: Incoming) {
     while let Some(request) = incoming.next().await {
         tokio::spawn(async move {
@@ -77,8 +77,8 @@ where
     Ok(channel)
 }
 
-/// The bytes come back as they went.
-async fn works(channel: &Channel, bytes: &[u8]) {
+/// Checks that the bytes are echoed.
+async fn echoes(channel: &Channel, bytes: &[u8]) {
     let (sender, mut receiver) = channel.open(&"echo").await.unwrap().split();
     let sending = async {
         sender.data(0, bytes).await.unwrap();
@@ -96,7 +96,7 @@ async fn works(channel: &Channel, bytes: &[u8]) {
     assert!(back == bytes, "{} bytes came back of {}", back.len(), bytes.len());
 }
 
-/// Both directions of a whole connection, byte for byte.
+/// Both directions of a complete connection, byte for byte.
 async fn recorded() -> (Vec<u8>, Vec<u8>) {
     let Stream { mut to_inside, mut from_inside, .. } = stream();
     let (near, far) = duplex(PIPE);
@@ -121,7 +121,7 @@ async fn recorded() -> (Vec<u8>, Vec<u8>) {
         tokio::join!(towards, back);
     });
     let channel = connect(near).await.unwrap();
-    works(&channel, b"what was said before").await;
+    echoes(&channel, b"earlier content").await;
     relay.abort();
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.0[..RUN], [0; RUN]);
@@ -129,16 +129,16 @@ async fn recorded() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[tokio::test]
-async fn cut_after_any_byte_towards_the_inside_the_next_connection_works() {
+async fn reconnects_after_a_cut_towards_the_container() {
     let (before, _) = recorded().await;
-    // Every byte but those amid the zeros, which are all alike.
+    // Every byte except those within the zeros, which are all alike.
     for cut in (0..40).chain(RUN - 40..before.len()) {
         let mut stream = stream();
         stream.to_inside.write_all(&before[..cut]).await.unwrap();
         let channel = connect(join(stream.from_inside, stream.to_inside)).await;
         let channel = channel.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
-        works(&channel, b"again").await;
-        // The one before, if it came so far, has ended.
+        echoes(&channel, b"again").await;
+        // The previous connection, if there was one, has ended.
         let mut met = Vec::new();
         while let Ok(channel) = stream.met.try_recv() {
             met.push(channel);
@@ -150,28 +150,28 @@ async fn cut_after_any_byte_towards_the_inside_the_next_connection_works() {
 }
 
 #[tokio::test]
-async fn cut_before_any_byte_from_the_inside_the_next_connection_works() {
+async fn reconnects_after_a_cut_from_the_container() {
     let (_, before) = recorded().await;
     for cut in 0..=before.len() {
         let stream = stream();
         let left = io::Cursor::new(before[cut..].to_vec());
         let channel = connect(join(left.chain(stream.from_inside), stream.to_inside)).await;
         let channel = channel.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
-        works(&channel, b"again").await;
+        echoes(&channel, b"again").await;
     }
 }
 
 #[tokio::test]
-async fn zeros_and_openings_inside_frames_are_only_bytes() {
+async fn zeros_and_openings_inside_frames_have_no_effect() {
     let (before, _) = recorded().await;
     let stream = stream();
     let channel = connect(join(stream.from_inside, stream.to_inside)).await.unwrap();
-    works(&channel, &vec![0; 1 << 20]).await;
-    works(&channel, &before).await;
-    works(&channel, b"still the same connection").await;
+    echoes(&channel, &vec![0; 1 << 20]).await;
+    echoes(&channel, &before).await;
+    echoes(&channel, b"still the same connection").await;
 }
 
-/// Two of these, one after the other on one stream, as two keepers are.
+/// Attaches to one stream repeatedly, like successive keepers.
 fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> DuplexStream) {
     let shared = Arc::new(tokio::sync::Mutex::new(stream));
     let engine = shared.clone();
@@ -180,7 +180,7 @@ fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> Du
         let engine = engine.clone();
         tokio::spawn(async move {
             let (mut reads, mut writes) = tokio::io::split(far);
-            // The one before has let go when its keeper was gone.
+            // The previous one released it when its keeper exited.
             let mut engine = engine.lock().await;
             let Stream { to_inside, from_inside, .. } = &mut *engine;
             tokio::select! {
@@ -194,29 +194,29 @@ fn attached(stream: Stream) -> (Arc<tokio::sync::Mutex<Stream>>, impl Fn() -> Du
 }
 
 #[tokio::test]
-async fn a_closed_connection_ends_inside_and_the_next_keeper_works() {
+async fn closing_ends_the_container_side_and_the_next_keeper_connects() {
     let (engine, attach) = attached(stream());
     let first = connect(attach()).await.unwrap();
-    works(&first, b"first").await;
+    echoes(&first, b"first").await;
     first.close();
     timeout(SOON, first.closed()).await.unwrap();
     drop(first);
     let mut engine = engine.lock().await;
     let inside = engine.met.recv().await.unwrap();
     let why = timeout(SOON, inside.closed()).await.expect("closed inside").to_string();
-    assert_eq!(why, "the peer closed it");
+    assert_eq!(why, "the peer closed the connection");
     drop(engine);
-    works(&connect(attach()).await.unwrap(), b"second").await;
+    echoes(&connect(attach()).await.unwrap(), b"second").await;
 }
 
 #[tokio::test]
-async fn the_host_is_told_when_the_inside_closes() {
+async fn the_host_is_notified_when_the_container_closes() {
     let mut stream = stream();
     let channel = connect(join(stream.from_inside, stream.to_inside)).await.unwrap();
-    works(&channel, b"first").await;
+    echoes(&channel, b"first").await;
     stream.met.recv().await.unwrap().close();
     let why = timeout(SOON, channel.closed()).await.expect("closed on the host").to_string();
-    assert_eq!(why, "the peer closed it");
+    assert_eq!(why, "the peer closed the connection");
 }
 
 #[tokio::test]
@@ -237,9 +237,9 @@ async fn the_end_of_the_stream_ends_both_sides() {
     assert!(matches!(error, ChannelError::Closed(_)), "{error:?}");
 }
 
-/// An engine that is gone reads nothing any more; the end must be noticed all the same.
+/// A stopped engine reads nothing; the end must still be detected.
 #[tokio::test(start_paused = true)]
-async fn an_end_is_noticed_though_nobody_reads() {
+async fn detects_the_end_without_a_reader() {
     let (mut host, reader) = duplex(4 * PIPE);
     let (writer, _unread) = duplex(16);
     let mut streams = Rejoinable::new(reader, writer);
@@ -250,12 +250,12 @@ async fn an_end_is_noticed_though_nobody_reads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_an_answer_it_gives_up_in_time() {
+async fn times_out_without_an_answer() {
     let (near, mut far) = duplex(PIPE);
     let mute = tokio::spawn(async move {
-        // Talks all the time, never an answer.
-        let mut heard = vec![0; PIPE];
-        while far.read(&mut heard).await.is_ok_and(|read| read > 0) {
+        // Sends constantly, but never an answer.
+        let mut received = vec![0; PIPE];
+        while far.read(&mut received).await.is_ok_and(|read| read > 0) {
             let _ = far.write_all(b"\x7fbottle-rejoin\n\xfe0123456789abcdef").await;
         }
     });
@@ -270,9 +270,9 @@ async fn without_an_answer_it_gives_up_in_time() {
     flood.await.unwrap();
 }
 
-/// What a killed keeper had written may come out of the engine amid the new one's opening.
+/// Bytes of a killed keeper may arrive within the new keeper's opening.
 #[tokio::test(start_paused = true)]
-async fn bytes_of_the_last_keeper_amid_the_opening_only_take_another_try() {
+async fn leftover_bytes_within_the_opening_cost_one_retry() {
     let (before, _) = recorded().await;
     for at in [1, RUN / 2, RUN, RUN + 3, RUN + 17, RUN + 31] {
         let Stream { mut to_inside, from_inside, .. } = stream();
@@ -286,17 +286,19 @@ async fn bytes_of_the_last_keeper_amid_the_opening_only_take_another_try() {
             let _ = tokio::io::copy(&mut far, &mut to_inside).await;
         });
         let channel = connect(join(from_inside, near)).await;
-        works(&channel.unwrap_or_else(|error| panic!("at {at}: {error}")), b"again").await;
+        echoes(&channel.unwrap_or_else(|error| panic!("at {at}: {error}")), b"again").await;
     }
 }
 
-/// They may also come out behind the answer, where no nonce tells them from the new keeper's own. Then they cost
-/// that connection, soon and on both sides, and the next one works.
+/// They may also arrive after the answer, where no nonce distinguishes them from the new keeper's bytes. They
+/// then break that connection, quickly and on both sides, and the next one works.
 #[tokio::test(start_paused = true)]
-async fn bytes_of_the_last_keeper_behind_the_answer_cost_one_connection() {
+async fn leftover_bytes_after_the_answer_cost_one_connection() {
     let (before, _) = recorded().await;
-    let said = &before[RUN + 32..];
-    for late in [said.to_vec(), said[..said.len() / 2].to_vec(), said[5..].to_vec(), vec![0xff; 100]] {
+    let earlier = &before[RUN + 32..];
+    for late in
+        [earlier.to_vec(), earlier[..earlier.len() / 2].to_vec(), earlier[5..].to_vec(), vec![0xff; 100]]
+    {
         let (engine, attach) = attached(stream());
         let mut attachment = engine.lock().await;
         let Stream { to_inside, from_inside, .. } = &mut *attachment;
@@ -317,16 +319,16 @@ async fn bytes_of_the_last_keeper_behind_the_answer_cost_one_connection() {
             _ = async { tokio::join!(tokio::io::copy(&mut reads, to_inside), tokio::io::copy(from_inside, &mut writes)) } => {}
         }
         drop(attachment);
-        works(&connect(attach()).await.unwrap(), b"again").await;
+        echoes(&connect(attach()).await.unwrap(), b"again").await;
     }
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever was in the stream before, in either direction and in pieces of any size.
+    /// Any bytes in the stream before, in either direction and in pieces of any size.
     #[test]
-    fn nothing_before_hinders_a_connection(
+    fn earlier_bytes_do_not_prevent_a_connection(
         to in prop::collection::vec(prop_oneof![4 => any::<u8>().boxed(), 1 => Just(0).boxed()], 0..2000),
         zeros in prop_oneof![Just(0), 1..2 * RUN],
         more in prop::collection::vec(any::<u8>(), 0..100),
@@ -338,13 +340,13 @@ proptest! {
             let mut stream = stream();
             let junk = [&to[..], &vec![0; zeros], &more].concat();
             timeout(SOON, stream.to_inside.write_all(&junk)).await.unwrap().unwrap();
-            // A relay with a small buffer cuts everything into pieces.
+            // A relay with a small buffer splits everything.
             let (near, mut far) = duplex(pipe);
             tokio::spawn(async move {
                 let mut inside = join(io::Cursor::new(from).chain(stream.from_inside), stream.to_inside);
                 let _ = tokio::io::copy_bidirectional(&mut far, &mut inside).await;
             });
-            works(&connect(near).await.unwrap(), &junk).await;
+            echoes(&connect(near).await.unwrap(), &junk).await;
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Streams between two honest ends.
+//! Streams between two correct peers.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn data_waits_for_the_reader_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_does_not_hold_up_another() {
+async fn an_unread_stream_does_not_block_another() {
     let (near, mut far) = pair().await;
     let (stuck, _unread) = stream(&near, &mut far).await;
     let (sender, _receiver) = stuck.split();
@@ -89,7 +89,7 @@ async fn a_stream_that_nobody_reads_does_not_hold_up_another() {
 }
 
 #[tokio::test]
-async fn the_longest_message_passes_and_a_longer_one_is_refused_here() {
+async fn the_longest_message_passes_and_a_longer_one_is_rejected() {
     let (near, mut far) = pair().await;
     let (here, mut there) = stream(&near, &mut far).await;
     let long = "x".repeat(MAX_PAYLOAD - 2);
@@ -119,30 +119,30 @@ async fn a_reset_reaches_both_halves_of_the_peer() {
     assert_eq!(there.next().await, Some(Event::Reset("enough".to_owned())));
     assert_eq!(there.next().await, None);
     assert!(there.message(&1).await.is_err());
-    assert_eq!(here.next().await, Some(Event::Reset("given up on this side: enough".to_owned())));
+    assert_eq!(here.next().await, Some(Event::Reset("reset by this side: enough".to_owned())));
 }
 
 #[tokio::test]
-async fn a_sender_learns_that_its_stream_is_gone_after_the_peer_has_ended() {
+async fn a_sender_detects_a_lost_stream_after_the_peers_end() {
     for lose in [false, true] {
         let (near, mut far) = pair().await;
         let (here, mut there) = stream(&near, &mut far).await;
         here.end().await.unwrap();
         assert_eq!(there.next().await, Some(Event::End));
         let (answers, _questions) = there.split();
-        let mut gone = tokio::spawn(async move { answers.closed().await });
-        assert!(timeout(NOT_YET, &mut gone).await.is_err());
+        let mut closed = tokio::spawn(async move { answers.closed().await });
+        assert!(timeout(NOT_YET, &mut closed).await.is_err());
         if lose {
             near.0.close();
         } else {
             here.reset("not interested any more").await;
         }
-        timeout(SOON, gone).await.unwrap().unwrap();
+        timeout(SOON, closed).await.unwrap().unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_dropped_sender_is_never_taken_for_an_end() {
+async fn a_dropped_sender_resets_the_stream() {
     let (near, mut far) = pair().await;
     let (here, mut there) = stream(&near, &mut far).await;
     here.data(0, b"half a file").await.unwrap();
@@ -171,7 +171,7 @@ async fn a_dropped_receiver_does_not_stop_the_sender() {
 }
 
 #[tokio::test]
-async fn an_unanswered_request_is_refused_and_so_are_all_without_a_taker() {
+async fn requests_that_are_not_accepted_are_rejected() {
     let (near, mut far) = pair().await;
     let mut here = near.0.open(&1).await.unwrap();
     far.1.next().await.unwrap().refuse("not now").await;
@@ -184,11 +184,11 @@ async fn an_unanswered_request_is_refused_and_so_are_all_without_a_taker() {
     drop(far.1);
     assert!(matches!(waiting.next().await, Some(Event::Reset(_))));
     let mut late = near.0.open(&1).await.unwrap();
-    assert_eq!(late.next().await, Some(Event::Reset("nobody takes requests here".to_owned())));
+    assert_eq!(late.next().await, Some(Event::Reset("this side accepts no requests".to_owned())));
 }
 
 #[tokio::test]
-async fn streams_are_bounded_and_their_places_come_back() {
+async fn the_number_of_streams_is_bounded_and_slots_are_reused() {
     let (near, mut far) = pair().await;
     let mut open = Vec::new();
     for _ in 0..MAX_STREAMS {
@@ -210,7 +210,7 @@ async fn streams_are_bounded_and_their_places_come_back() {
 }
 
 #[tokio::test]
-async fn a_closed_connection_ends_everything_after_what_was_sent() {
+async fn closing_delivers_sent_messages_and_then_ends_every_stream() {
     let (near, mut far) = pair().await;
     let (here, mut there) = stream(&near, &mut far).await;
     here.message(&"last words").await.unwrap();
@@ -220,13 +220,13 @@ async fn a_closed_connection_ends_everything_after_what_was_sent() {
     let last = timeout(SOON, there.next()).await.unwrap();
     assert!(matches!(&last, Some(Event::Reset(why)) if why.starts_with("connection lost")), "{last:?}");
     assert_eq!(there.next().await, None);
-    assert_eq!(far.0.closed().await.to_string(), "the peer closed it");
-    assert_eq!(near.0.closed().await.to_string(), "closed on this side");
+    assert_eq!(far.0.closed().await.to_string(), "the peer closed the connection");
+    assert_eq!(near.0.closed().await.to_string(), "closed by this side");
     assert!(timeout(SOON, far.1.next()).await.unwrap().is_none());
 }
 
 #[tokio::test]
-async fn a_connection_nobody_holds_closes_and_one_stream_is_enough_to_hold_it() {
+async fn a_connection_lives_as_long_as_one_handle_or_stream() {
     let (near, mut far) = pair().await;
     let (here, mut there) = stream(&near, &mut far).await;
     drop(near);
@@ -234,7 +234,7 @@ async fn a_connection_nobody_holds_closes_and_one_stream_is_enough_to_hold_it() 
     assert_eq!(there.receive::<String>().await.unwrap(), "still here");
     here.end().await.unwrap();
     drop(here);
-    assert_eq!(timeout(SOON, far.0.closed()).await.unwrap().to_string(), "the peer closed it");
+    assert_eq!(timeout(SOON, far.0.closed()).await.unwrap().to_string(), "the peer closed the connection");
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn closing_does_not_wait_for_a_peer_that_does_not_read() {
 }
 
 #[tokio::test]
-async fn another_protocol_is_refused_on_both_sides_with_both_versions() {
+async fn both_sides_reject_another_protocol_version() {
     let (near, far) = tokio::io::duplex(4096);
     let newer = Hello { protocol: PROTOCOL + 1, ..Hello::of(Role::Guest) };
     let (near, far) = tokio::join!(
@@ -274,7 +274,7 @@ async fn another_protocol_is_refused_on_both_sides_with_both_versions() {
 }
 
 #[tokio::test]
-async fn a_splice_passes_everything_both_ways_and_ends() {
+async fn a_splice_forwards_both_directions_and_ends() {
     let (near, mut middle_far) = pair().await;
     let (middle_near, mut far) = pair().await;
     let (mut here, middle_a) = stream(&near, &mut middle_far).await;
@@ -300,7 +300,7 @@ async fn a_splice_passes_everything_both_ways_and_ends() {
 }
 
 #[tokio::test]
-async fn a_splice_passes_resets_and_lost_connections() {
+async fn a_splice_forwards_resets_and_lost_connections() {
     for lose in [false, true] {
         let (near, mut middle_far) = pair().await;
         let (middle_near, mut far) = pair().await;

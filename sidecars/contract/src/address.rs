@@ -1,8 +1,8 @@
-//! Where no connection may lead, whatever name led there.
+//! Rejects addresses that the proxy must never connect to.
 //!
-//! A name on the allowlist may resolve to anything its owner likes, so the address is checked after
-//! resolution and pinned for the connection. A route with `private: true` or `connect_to` is the
-//! user's explicit exception; the caller asks only where there is none.
+//! An allowed name may resolve to any address its owner chooses, so the proxy checks the address after
+//! resolution and pins it for the connection. A route with `private: true` or `connect_to` is the user's
+//! explicit exception; callers skip this check there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,11 +11,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub enum Forbidden {
     /// 127/8, `::1`.
     Loopback,
-    /// 0/8, `::`: "this host" to many systems.
+    /// 0/8, `::`, which many systems treat as "this host".
     Unspecified,
     /// 10/8, 172.16/12, 192.168/16; fc00::/7 and the old fec0::/10.
     Private,
-    /// 100.64/10, behind a carrier's NAT.
+    /// 100.64/10, carrier-grade NAT.
     Shared,
     /// 169.254/16, fe80::/10.
     LinkLocal,
@@ -25,21 +25,21 @@ pub enum Forbidden {
     Multicast,
     /// 240/4, with the broadcast address; IPv6 outside of 2000::/3.
     Reserved,
-    /// 192.0.0/24, 192.31.196/24, 192.52.193/24, 192.88.99/24, 192.175.48/24 and 198.18/15; 2001::/23 but for Teredo,
-    /// 100::/32, 2620:4f:8000::/48 and 5f00::/16: given out for a protocol, a test or a network's own use (IANA's
-    /// special-purpose registries, RFC 6890 and its successors), to no host that serves anybody.
+    /// 192.0.0/24, 192.31.196/24, 192.52.193/24, 192.88.99/24, 192.175.48/24 and 198.18/15; 2001::/23 except
+    /// Teredo, 100::/32, 2620:4f:8000::/48 and 5f00::/16. IANA assigns these to a protocol, a test or a local
+    /// network (special-purpose registries, RFC 6890 and successors), never to a public server.
     SpecialPurpose,
-    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). Nobody on the internet
-    /// has them, so where one answers it is a network of somebody's own.
+    /// 192.0.2/24, 198.51.100/24, 203.0.113/24; 2001:db8::/32 and 3fff::/20 (RFC 5737, 3849, 9637). They are
+    /// not routed on the internet, so an answer comes from a private network.
     Documentation,
-    /// 64:ff9b:1::/48: a translator of the local network, which may lead anywhere in it.
+    /// 64:ff9b:1::/48: local NAT64, which may translate to any address in the local network.
     LocalTranslation,
-    /// One of the host's own.
+    /// An address of the host itself.
     Own,
 }
 
 impl Forbidden {
-    /// What the address is, as a fragment.
+    /// Describes the address, as a noun phrase.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,8 +59,8 @@ impl Forbidden {
     }
 }
 
-/// Metadata services whose ranges do not give them away (Azure's and Oracle's are public, Amazon's IPv6
-/// one is unique-local); 169.254.169.254 is here for its name.
+/// Metadata services outside the ranges above (Azure's and Oracle's are public, Amazon's IPv6 one is
+/// unique-local). 169.254.169.254 is listed so that it is reported as metadata and not as link-local.
 const METADATA: [IpAddr; 5] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -69,9 +69,10 @@ const METADATA: [IpAddr; 5] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Why no connection may lead to `address`, where `own` are the addresses of the host; `None` when it may.
+/// Why the proxy must not connect to `address`, or `None` if it may. `own` lists the addresses of the host.
 ///
-/// IPv6 forms that carry an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) are judged by that too.
+/// IPv6 forms that embed an IPv4 address (mapped, compatible, NAT64, 6to4, Teredo) are also checked by that
+/// address.
 #[must_use]
 pub fn forbidden(address: IpAddr, own: &[IpAddr]) -> Option<Forbidden> {
     if own.contains(&address) {
@@ -83,8 +84,8 @@ pub fn forbidden(address: IpAddr, own: &[IpAddr]) -> Option<Forbidden> {
     match address {
         IpAddr::V4(address) => v4(address),
         IpAddr::V6(address) => {
-            let carried = carried(address).into_iter().flatten();
-            v6(address).or_else(|| carried.filter_map(|inner| forbidden(IpAddr::V4(inner), own)).next())
+            let embedded_v4 = embedded_v4(address).into_iter().flatten();
+            v6(address).or_else(|| embedded_v4.filter_map(|inner| forbidden(IpAddr::V4(inner), own)).next())
         }
     }
 }
@@ -97,7 +98,7 @@ fn v4(address: Ipv4Addr) -> Option<Forbidden> {
         [100, 64..=127, ..] => Some(Forbidden::Shared),
         [169, 254, ..] => Some(Forbidden::LinkLocal),
         [192, 0, 0, _] | [192, 88, 99, _] | [198, 18 | 19, ..] => Some(Forbidden::SpecialPurpose),
-        // AS112 twice, and AMT's relays.
+        // AS112 (two ranges) and AMT relays.
         [192, 31, 196, _] | [192, 175, 48, _] | [192, 52, 193, _] => Some(Forbidden::SpecialPurpose),
         [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => Some(Forbidden::Documentation),
         [224..=239, ..] => Some(Forbidden::Multicast),
@@ -115,29 +116,29 @@ fn v6(address: Ipv6Addr) -> Option<Forbidden> {
         [0xfe80..=0xfebf, ..] => Some(Forbidden::LinkLocal),
         [0xff00..=0xffff, ..] => Some(Forbidden::Multicast),
         [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Some(Forbidden::Documentation),
-        // Discard-only and dummy (100::/64, 100:0:0:1::/64), segment routing's identifiers, AS112's own.
+        // Discard-only and dummy (100::/64, 100:0:0:1::/64), segment routing SIDs, AS112.
         [0x100, 0, ..] | [0x5f00, ..] | [0x2620, 0x4f, 0x8000, ..] => Some(Forbidden::SpecialPurpose),
-        // Protocol assignments, but for Teredo, which its servers judge.
+        // Protocol assignments except Teredo, which is checked by its embedded addresses.
         [0x2001, 1..=0x1ff, ..] => Some(Forbidden::SpecialPurpose),
-        // What leads to an IPv4 address is judged by that.
-        _ if carried(address).iter().any(Option::is_some) => None,
-        // Only 2000::/3 was ever given out (RFC 4291).
+        // Embedded IPv4 addresses decide.
+        _ if embedded_v4(address).iter().any(Option::is_some) => None,
+        // Only 2000::/3 is allocated (RFC 4291).
         [0x2000..=0x3fff, ..] => None,
         _ => Some(Forbidden::Reserved),
     }
 }
 
-/// The IPv4 addresses that an IPv6 address leads to or through.
-fn carried(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
+/// The IPv4 addresses that an IPv6 address embeds: its target or the relay it passes through.
+fn embedded_v4(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
     match address.segments() {
         // Mapped (::ffff:0:0/96), translated (::ffff:0:0:0/96), the old compatible form (::/96), NAT64.
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => [Some(join(high, low)), None],
-        // 6to4: the router.
+        // 6to4: the relay router.
         [0x2002, high, low, ..] => [Some(join(high, low)), None],
-        // Teredo: the server, and the client with its bits turned over.
+        // Teredo: the server, and the client with inverted bits.
         [0x2001, 0, high, low, _, _, client_high, client_low] => {
             [Some(join(high, low)), Some(join(!client_high, !client_low))]
         }
@@ -151,13 +152,13 @@ mod tests {
 
     use super::*;
 
-    fn judge(address: &str) -> Option<Forbidden> {
+    fn check(address: &str) -> Option<Forbidden> {
         let own = ["192.0.2.10".parse().expect("v4"), "2001:db8::10".parse().expect("v6")];
         forbidden(address.parse().expect("address"), &own)
     }
 
     #[test]
-    fn forbidden_ranges_end_where_they_should() {
+    fn range_boundaries_are_exact() {
         use Forbidden as F;
         for (address, why) in [
             ("0.0.0.0", Some(F::Unspecified)),
@@ -255,12 +256,12 @@ mod tests {
             ("64:ff9b:1:ffff::8.8.8.8", Some(F::LocalTranslation)),
             ("64:ff9b:2::1", Some(F::Reserved)),
         ] {
-            assert_eq!(judge(address), why, "{address}");
+            assert_eq!(check(address), why, "{address}");
         }
     }
 
     #[test]
-    fn carried_addresses_are_judged() {
+    fn checks_embedded_ipv4_addresses() {
         use Forbidden as F;
         for (address, why) in [
             ("::ffff:127.0.0.1", Some(F::Loopback)),
@@ -281,18 +282,18 @@ mod tests {
             ("2002:cb00:7107::1", Some(F::Documentation)),
             ("2001:0:c000:1::", Some(F::SpecialPurpose)),
             ("2001:0:808:808:0:0:39ed:fffe", Some(F::SpecialPurpose)),
-            // Teredo with server 10.0.0.1; then with client 192.168.0.1 turned over.
+            // Teredo with server 10.0.0.1; then with client 192.168.0.1, inverted.
             ("2001:0:a00:1::", Some(F::Private)),
             ("2001:0:808:808:0:0:3f57:fffe", Some(F::Private)),
             ("2001:0:808:808:0:0:f7f7:f7f7", None),
         ] {
-            assert_eq!(judge(address), why, "{address}");
+            assert_eq!(check(address), why, "{address}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_forbidden_is_forbidden_in_every_form(bits: u32, own: u32) {
+        fn a_forbidden_address_is_forbidden_in_every_ipv6_form(bits: u32, own: u32) {
             let address = Ipv4Addr::from(bits);
             let own = [IpAddr::V4(Ipv4Addr::from(own))];
             let Some(_) = forbidden(IpAddr::V4(address), &own) else { return Ok(()) };
@@ -308,7 +309,7 @@ mod tests {
             }
         }
 
-        /// The standard library agrees wherever it has an opinion.
+        /// The standard library agrees wherever it classifies the address.
         #[test]
         fn agrees_with_the_standard_library(bits: u32, wide: u128) {
             let address = Ipv4Addr::from(bits);

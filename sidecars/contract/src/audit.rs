@@ -1,15 +1,15 @@
-//! Decisions as chained lines.
+//! The hash-chained audit log.
 //!
-//! Each line of `audit/<slug>.jsonl` carries the hash of the line before it and its own, so that a line
-//! taken out, put in or altered shows. The last hash (the [`Head`]) is kept elsewhere too, so that a
-//! chain that was cut short or written anew shows against it.
+//! Each line of `audit/<slug>.jsonl` carries the previous line's hash and its own, so removed, inserted and
+//! altered lines are detected. The last hash (the [`Head`]) is also stored elsewhere, so a truncated or
+//! rewritten chain is detected too.
 //!
 //! ```text
 //! {"seq":2,"prev":"<64 hex>","time":"…","by":"…","entry":{…},"hash":"<64 hex>"}
-//! └──────────────────────── hashed as it stands ───────────┘
+//! └──────────────────────── hashed as bytes ───────────────┘
 //! ```
-//! What is hashed are the bytes of the line, not a value read from them: no two readers can disagree on
-//! it, and a line may hold whatever a later version writes.
+//! The hash covers the bytes of the line, not a parsed value. Two readers cannot disagree on it, and a line
+//! may hold fields of a later version.
 
 use std::fmt;
 
@@ -18,18 +18,18 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The longest line that is read, in bytes; an entry holds a diff of routes at most.
+/// The longest accepted line, in bytes. The largest entry is a diff of routes.
 pub const MAX_LINE: usize = 2 << 20;
 
-/// What ends a line: the key, 64 digits, a quote and the brace.
+/// The end of a line: the key, 64 digits, a quote and the brace.
 const TAIL_START: &str = ",\"hash\":\"";
 const TAIL_LENGTH: usize = TAIL_START.len() + 64 + 2;
 
-/// The state of a chain: how many lines it has and the hash of the last one.
+/// The state of a chain: its line count and the hash of its last line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
-    /// Lines so far; the next one has this number.
+    /// Lines so far, which is the next line's number.
     pub seq: u64,
     /// SHA-256 of the last line, in hexadecimal; zeros before the first.
     pub hash: String,
@@ -47,23 +47,23 @@ impl fmt::Display for Head {
     }
 }
 
-/// One line without its hash.
+/// One audit line without its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record<E> {
-    /// Counts from zero.
+    /// The line's number, from zero.
     pub seq: u64,
-    /// Hash of the line before.
+    /// Hash of the previous line.
     pub prev: String,
-    /// When.
+    /// Time of the decision.
     pub time: Timestamp,
-    /// Who: a user's account, `keeper`, `egress`.
+    /// The author: a user's account, `keeper` or `egress`.
     pub by: String,
-    /// What.
+    /// The decision.
     pub entry: E,
 }
 
-/// A line as it is read.
+/// A line as it is deserialized.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<E> {
@@ -76,20 +76,20 @@ struct Line<E> {
     _hash: serde::de::IgnoredAny,
 }
 
-/// Where a chain is broken.
+/// A broken link of the chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub struct Broken {
-    /// Counts from one, as editors do.
+    /// The line number, from one as in editors.
     pub line: u64,
-    /// How, as a fragment.
+    /// The defect, as a fragment.
     pub why: &'static str,
 }
 
-/// Writes the line after `head` (without a line break), with the head that follows.
+/// Renders the line after `head`, without a line break, and returns it with the new head.
 ///
 /// # Errors
-/// Only what `entry`'s own `Serialize` reports.
+/// Errors of `entry`'s `Serialize` only.
 pub fn append<E: Serialize>(
     head: &Head,
     time: Timestamp,
@@ -107,25 +107,24 @@ pub fn append<E: Serialize>(
     Ok((line, Head { seq: head.seq + 1, hash }))
 }
 
-/// Reads the line after `head`, with the head that follows.
+/// Parses and verifies the line after `head`, and returns its record with the new head.
 ///
 /// # Errors
-/// [`Broken`] when the line is no record, was altered, or does not follow.
+/// [`Broken`] when the line is not a record, is altered, or does not follow `head`.
 pub fn read<E: DeserializeOwned>(head: &Head, line: &str) -> Result<(Record<E>, Head), Broken> {
     let broken = |why| Broken { line: head.seq + 1, why };
     let next = link(head, line)?;
     let line: Line<E> = serde_json::from_str(line).map_err(|_| broken("it cannot be read as a record"))?;
     if line.seq != head.seq {
-        return Err(broken("its number does not follow the line before"));
+        return Err(broken("its number does not follow the previous line"));
     }
     if line.prev != head.hash {
-        return Err(broken("it does not follow the line before; one was taken out, put in or altered"));
+        return Err(broken("it does not follow the previous line; a line was removed, inserted or altered"));
     }
     Ok((Record { seq: line.seq, prev: line.prev, time: line.time, by: line.by, entry: line.entry }, next))
 }
 
-/// Checks a whole chain, whatever its entries are, and gives its head to compare with the one that was
-/// kept.
+/// Verifies a whole chain of any entry type and returns its head, to compare with the stored one.
 ///
 /// # Errors
 /// The first [`Broken`] line.
@@ -137,7 +136,7 @@ pub fn verify<'l>(lines: impl IntoIterator<Item = &'l str>) -> Result<Head, Brok
     Ok(head)
 }
 
-/// Checks the hash that a line states of itself.
+/// Verifies the hash that a line states for itself.
 fn link(head: &Head, line: &str) -> Result<Head, Broken> {
     let broken = |why| Broken { line: head.seq + 1, why };
     if line.len() > MAX_LINE {
@@ -148,7 +147,7 @@ fn link(head: &Head, line: &str) -> Result<Head, Broken> {
     let stated = tail.strip_prefix(TAIL_START).and_then(|rest| rest.strip_suffix("\"}"));
     let stated = stated.ok_or_else(|| broken("it carries no hash"))?;
     if digest(body.as_bytes()) != stated {
-        return Err(broken("it was altered: its hash does not fit"));
+        return Err(broken("it was altered: its hash does not match"));
     }
     Ok(Head { seq: head.seq + 1, hash: stated.to_owned() })
 }
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_looks_as_documented() {
+    fn a_line_has_the_documented_form() {
         let (lines, head) = chain(&["routes 2".to_owned()]);
         let zeros = "0".repeat(64);
         let start = format!(
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_to_a_chain_shows() {
+    fn detects_altered_removed_and_reordered_lines() {
         let entries: Vec<String> = (0..5).map(|number| format!("entry {number}")).collect();
         let (lines, head) = chain(&entries);
         assert_eq!(check(&lines), Ok(head.clone()));
@@ -203,10 +202,10 @@ mod tests {
         let mut without = lines.clone();
         without.remove(1);
         assert_eq!(check(&without).map_err(|broken| broken.line), Err(2));
-        let mut turned = lines.clone();
-        turned.swap(3, 4);
-        assert!(check(&turned).is_err());
-        // Altered and hashed anew: the next line no longer follows.
+        let mut swapped = lines.clone();
+        swapped.swap(3, 4);
+        assert!(check(&swapped).is_err());
+        // Altered and rehashed: the next line no longer follows.
         let (forged, _) = append(
             &Head { seq: 1, hash: digest_of(&lines[0]) },
             Timestamp::UNIX_EPOCH,
@@ -217,7 +216,7 @@ mod tests {
         let mut rewritten = lines.clone();
         rewritten[1] = forged;
         assert_eq!(check(&rewritten).map_err(|broken| broken.line), Err(3));
-        // Cut short: the chain holds, and its head is not the one that was kept.
+        // Truncated: the chain verifies, but its head differs from the stored one.
         assert!(check(&lines[..3]).is_ok_and(|short| short != head));
     }
 
@@ -227,7 +226,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_entries_chain_and_read_back(entries in prop::collection::vec(any::<String>(), 0..6)) {
+        fn any_entries_round_trip(entries in prop::collection::vec(any::<String>(), 0..6)) {
             let (lines, head) = chain(&entries);
             prop_assert!(lines.iter().all(|line| !line.contains('\n')));
             prop_assert_eq!(check(&lines), Ok(head));
@@ -240,7 +239,7 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_byte_shows(at in 0usize..200, byte in b' '..=b'~') {
+        fn detects_one_changed_byte(at in 0usize..200, byte in b' '..=b'~') {
             let (mut lines, head) = chain(&["first".to_owned(), "second".to_owned()]);
             let at = at % lines[0].len();
             prop_assume!(lines[0].as_bytes()[at] != byte);

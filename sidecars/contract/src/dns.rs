@@ -1,11 +1,11 @@
-//! The resolver's answers: every name is the proxy.
+//! Answers DNS queries: every name resolves to the proxy.
 //!
-//! A bottle's resolver asks nobody, so a name carries nothing out; which names are allowed is decided
-//! at the proxy, where a refusal can say why. `A` is answered with the proxy's address, every other type
-//! (`AAAA`, `HTTPS`, …) with an empty NOERROR, which makes clients go on with `A` at once.
+//! A bottle's resolver forwards no query, so a name cannot carry data out. The proxy decides which names are
+//! allowed and can report why it denies one. An `A` query gets the proxy's address. Every other type (`AAAA`,
+//! `HTTPS`, …) gets an empty NOERROR, so clients continue with `A` at once.
 //!
-//! The question comes from inside the bottle. Only the header and the one question are read; what
-//! follows them (EDNS, anything else) is ignored, and no bytes of it are sent back.
+//! The query comes from inside the bottle. The parser reads the header and the one question; it ignores
+//! everything after them (EDNS, …) and never echoes those bytes.
 
 use std::net::Ipv4Addr;
 
@@ -14,17 +14,17 @@ use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 
-/// The largest question that is read, in bytes. A header, the longest name and the usual options fit
-/// several times over; it also bounds the answer, which repeats nothing but the question.
+/// The largest accepted query, in bytes. A header, the longest name and the usual options fit several times
+/// over. It also bounds the response, which repeats only the question.
 pub const MAX_QUERY: usize = 1_232;
 
-/// How long an answer may be kept, in seconds: short, because a resumed bottle may have another proxy.
+/// Time to live of a response, in seconds. Short, because a resumed bottle may have another proxy.
 const TTL: u32 = 5;
 
-/// Answers one DNS message, without the length prefix that TCP adds.
+/// Answers one DNS message, without TCP's length prefix.
 ///
-/// `None` means that nothing is sent: the message is too short to have an id, too long, or itself an
-/// answer (which must never be answered, or two resolvers could talk for ever).
+/// Returns `None` when no response is due: the message is too short to have an id, too long, or itself a
+/// response (two resolvers that answered responses could loop for ever).
 #[must_use]
 pub fn answer(query: &[u8], proxy: Ipv4Addr) -> Option<Vec<u8>> {
     if query.len() > MAX_QUERY {
@@ -34,17 +34,17 @@ pub fn answer(query: &[u8], proxy: Ipv4Addr) -> Option<Vec<u8>> {
     let header = match Header::read(&mut decoder) {
         Ok(header) if header.metadata.message_type == MessageType::Query => header,
         Ok(_) => return None,
-        Err(_) => return refusal(query, ResponseCode::FormErr),
+        Err(_) => return error_response(query, ResponseCode::FormErr),
     };
     if header.metadata.op_code != OpCode::Query {
-        return refusal(query, ResponseCode::NotImp);
+        return error_response(query, ResponseCode::NotImp);
     }
     if header.counts.queries != 1 {
-        return refusal(query, ResponseCode::FormErr);
+        return error_response(query, ResponseCode::FormErr);
     }
     match Query::read(&mut decoder) {
         Ok(question) => reply(&header, question, proxy),
-        Err(_) => refusal(query, ResponseCode::FormErr),
+        Err(_) => error_response(query, ResponseCode::FormErr),
     }
 }
 
@@ -52,8 +52,8 @@ fn reply(header: &Header, question: Query, proxy: Ipv4Addr) -> Option<Vec<u8>> {
     let mut message = Message::response(header.metadata.id, OpCode::Query);
     message.metadata.recursion_desired = header.metadata.recursion_desired;
     message.metadata.recursion_available = true;
-    let asks_address = matches!(question.query_type(), RecordType::A | RecordType::ANY);
-    if asks_address && matches!(question.query_class(), DNSClass::IN | DNSClass::ANY) {
+    let wants_address = matches!(question.query_type(), RecordType::A | RecordType::ANY);
+    if wants_address && matches!(question.query_class(), DNSClass::IN | DNSClass::ANY) {
         let record = Record::from_rdata(question.name().clone(), TTL, RData::A(A(proxy)));
         message.add_answer(record);
     }
@@ -61,8 +61,8 @@ fn reply(header: &Header, question: Query, proxy: Ipv4Addr) -> Option<Vec<u8>> {
     message.to_vec().ok()
 }
 
-/// An answer without a question, to a message that has none that can be read.
-fn refusal(query: &[u8], code: ResponseCode) -> Option<Vec<u8>> {
+/// An error response without a question section, for a message that has no readable one.
+fn error_response(query: &[u8], code: ResponseCode) -> Option<Vec<u8>> {
     let id = u16::from_be_bytes([*query.first()?, *query.get(1)?]);
     Message::error_msg(id, OpCode::Query, code).to_vec().ok()
 }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_the_proxy() {
+    fn every_name_resolves_to_the_proxy() {
         for name in ["api.example.com.", "intranet.", "a.b.c.d.e.f.", ".", "169.254.169.254."] {
             let message = ask(&question(name, RecordType::A));
             assert_eq!(message.metadata.id, 4711);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn every_other_type_is_empty_and_no_error() {
+    fn other_record_types_get_an_empty_noerror() {
         use RecordType as T;
         for kind in
             [T::AAAA, T::HTTPS, T::SVCB, T::TXT, T::MX, T::PTR, T::NS, T::SOA, T::CNAME, T::Unknown(999)]
@@ -115,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn the_spelling_of_the_name_is_kept() {
+    fn preserves_the_case_of_the_name() {
         let reply = answer(&question("aPi.ExAmPlE.cOm.", RecordType::A), PROXY).expect("answer");
-        assert!(reply.windows(3).any(|three| three == b"aPi"), "clients that mix the case check it");
+        assert!(reply.windows(3).any(|three| three == b"aPi"), "clients that randomize the case check it");
     }
 
     #[test]
-    fn what_is_no_single_question_is_refused() {
+    fn refuses_messages_without_exactly_one_question() {
         let good = question("api.example.com.", RecordType::A);
         let with = |at: usize, value: u8| {
             let mut bytes = good.clone();
@@ -134,19 +134,19 @@ mod tests {
             (with(2, 0x28), ResponseCode::NotImp),
             (good[..good.len() - 3].to_vec(), ResponseCode::FormErr),
             (good[..6].to_vec(), ResponseCode::FormErr),
-            // A name that points at itself.
+            // A compressed name that points at itself.
             ([&good[..12], &[0xC0, 12, 0, 1, 0, 1]].concat(), ResponseCode::FormErr),
         ] {
             assert_eq!(ask(&bytes).metadata.response_code, code, "{bytes:?}");
         }
-        assert_eq!(answer(&with(2, 0x80), PROXY), None, "an answer is never answered");
+        assert_eq!(answer(&with(2, 0x80), PROXY), None, "a response is never answered");
         assert_eq!(answer(&[], PROXY), None);
         assert_eq!(answer(&[1], PROXY), None);
         assert_eq!(answer(&[good, vec![0; MAX_QUERY]].concat(), PROXY), None);
     }
 
     #[test]
-    fn nothing_behind_the_question_comes_back() {
+    fn does_not_echo_bytes_after_the_question() {
         let query = [question("api.example.com.", RecordType::A), b"smuggled".to_vec()].concat();
         let reply = answer(&query, PROXY).expect("answer");
         assert!(!reply.windows(8).any(|eight| eight == b"smuggled"));
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_question_gets_an_answer_or_nothing(at in 0usize..40, value: u8, cut in 0usize..40) {
+        fn a_damaged_question_gets_a_valid_response_or_none(at in 0usize..40, value: u8, cut in 0usize..40) {
             let mut bytes = question("api.example.com.", RecordType::A);
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = value;

@@ -1,29 +1,28 @@
-//! Data and pure functions that every role of bottle shares.
+//! Shared types and pure functions of the host command, the sidecars and the guest.
 //!
-//! The host command, the bundle and the guest know of each other only what stands here. Nothing in
-//! this crate opens a socket, reads a file, looks at the clock or draws a random number; what needs
-//! one of those takes it as an argument. That is what lets `bottle policy check` explain exactly what
-//! the proxy enforces: both call [`decide`].
+//! The three programs share only the types in this crate. Nothing here opens a socket, reads a file, reads
+//! the clock or draws random numbers: callers pass those in as arguments. `bottle policy check` and the
+//! egress proxy therefore call the same [`decide`] and cannot disagree.
 //!
 //! ```text
-//! names      what things are called: slugs, ports, paths inside a bottle
-//! secret     a string that will not print
-//! route      one host and what may be asked of it: one parser, one renderer
-//! canonical  host, path and query in the one form that is decided on and forwarded
-//! decide     (routes, request facts, findings) → verdict, reason, sentence
-//! address    where no connection may lead, whatever name led there
-//! credential a secret bound to its place
-//! authority  what a change of routes newly allows
-//! canary     a secret that opens nothing
-//! proposal   what an agent may propose, and how it is laid over the live routes
-//! queue      what is asked of a user, and the answer
-//! audit      decisions as chained lines
-//! lock_out   when a bottle that guesses at credentials is stopped
-//! usage      what an answer of a model cost, in tokens
-//! dns        the resolver's answers
-//! terminal   what an agent writes, made fit for a user's terminal
-//! yaml       how every document is read and written: strict, bounded, with positions
-//! session    the frames between host, guest and bundle
+//! names      slugs, host names, ports and paths inside a bottle
+//! secret     a string that does not print
+//! route      the requests allowed to one host: parser, renderer, look-up table
+//! canonical  canonical form of host, path and query, for decisions and forwarding
+//! decide     (routes, request facts, findings) → verdict, reason, message
+//! address    addresses that the proxy never connects to
+//! credential a secret bound to one host and header
+//! authority  the permissions that a change of routes adds
+//! canary     a decoy secret that grants no access
+//! proposal   routes that an agent proposes, and how they merge into the live ones
+//! queue      approval requests to the user, and the responses
+//! audit      the hash-chained audit log
+//! lock_out   stops a bottle that guesses at credentials
+//! usage      token counts of model responses
+//! dns        answers of the bottle's resolver
+//! terminal   filters agent output before it reaches the user's terminal
+//! yaml       strict, bounded YAML reader and writer with positions
+//! session    frames and messages between host, guest and bundle
 //! ```
 
 pub mod address;

@@ -1,69 +1,69 @@
-//! What things are called: slugs and manifest names, ports, and the paths inside every bottle.
+//! Slugs, manifest names, host names, ports and the paths inside every bottle.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest slug, in characters; it ends up in host names, labels and socket paths.
+/// The longest slug, in characters. Slugs become part of host names, labels and socket paths.
 pub const SLUG_MAX: usize = 40;
 
-/// The proxy's names inside every bottle, on every backend.
+/// The egress proxy's host name inside every bottle, on every backend.
 pub const EGRESS_HOST: &str = "egress";
-/// The supervise server's name inside every bottle.
+/// The supervise server's host name inside every bottle.
 pub const SUPERVISE_HOST: &str = "supervise";
-/// The git gate's name inside every bottle.
+/// The git gate's host name inside every bottle.
 pub const GIT_GATE_HOST: &str = "git-gate";
-/// The name under which the proxy answers questions about itself.
+/// The host name at which the proxy serves its own status.
 pub const INTROSPECTION_HOST: &str = "_egress.local";
 
-/// A host that no manifest can list, since `.invalid` is nobody's (RFC 2606): what is asked for to see the proxy
-/// refuse.
+/// A host that no manifest can list: `.invalid` is reserved (RFC 2606). Requests to it show how the proxy
+/// denies a host.
 pub const NEVER_LISTED: &str = "not-on-the-list.invalid";
 
-/// Proxy port of the egress proxy.
+/// The egress proxy's port for explicit proxy requests.
 pub const EGRESS_PORT: u16 = 9099;
 /// The MCP server's port.
 pub const SUPERVISE_PORT: u16 = 9100;
 /// The git gate's port.
 pub const GIT_GATE_PORT: u16 = 9420;
-/// The transparent way in, plain.
+/// The transparent proxy's port for plain HTTP.
 pub const HTTP_PORT: u16 = 80;
-/// The transparent way in, TLS.
+/// The transparent proxy's port for TLS.
 pub const HTTPS_PORT: u16 = 443;
 /// The bottle's resolver, UDP and TCP.
 pub const DNS_PORT: u16 = 53;
 
-/// The ports that lead to the egress daemon. With the socket transport each one is a unix socket of
-/// that name in the proxy's folder, so a forwarded connection needs no preamble to say what it is.
+/// The ports of the egress daemon. With the socket transport each is a unix socket of that name in
+/// [`LISTENER_DIR`], so a forwarded connection needs no preamble that names its port.
 pub const EGRESS_PORTS: [u16; 3] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT];
 
-/// The part of the proxy that leads to the git gate.
+/// The ports of the git gate.
 pub const GATE_PORTS: [u16; 1] = [GIT_GATE_PORT];
 
-/// The part of the proxy that leads to the MCP server.
+/// The ports of the supervise (MCP) server.
 pub const SUPERVISE_PORTS: [u16; 1] = [SUPERVISE_PORT];
 
-/// Every port of the proxy: what is listened on inside a bottle whose proxy comes by socket.
+/// Every listener port inside a bottle, for the socket transport.
 pub const LISTENER_PORTS: [u16; 5] = [EGRESS_PORT, HTTP_PORT, HTTPS_PORT, SUPERVISE_PORT, GIT_GATE_PORT];
 
-/// Where the proxy is seen when it comes by socket: a loopback address of its own, so that the agent's
-/// own servers on 127.0.0.1 and the proxy never meet.
+/// The listener address of the socket transport: a separate loopback address, so that the listeners do not
+/// collide with the agent's own servers on 127.0.0.1.
 pub const PROXY_LOOPBACK: Ipv4Addr = Ipv4Addr::new(127, 9, 9, 9);
 
-/// Folder inside a bottle that belongs to one launch only: tmpfs, never part of a snapshot.
+/// The folder inside a bottle that lives for one launch: tmpfs, never part of a snapshot.
 pub const RUN_DIR: &str = "/run/bottle";
-/// The proxy's sockets inside a bottle, each named by its port.
+/// The listener sockets inside a bottle, each named by its port.
 pub const LISTENER_DIR: &str = "/run/bottle/proxy";
-/// The program inside a bottle (guest role).
+/// The `bottle` program inside a bottle (guest role).
 pub const GUEST_PROGRAM: &str = "/run/bottle/bottle";
-/// Commands of ours for whoever works inside a bottle, each a link to [`GUEST_PROGRAM`].
+/// Commands for the agent inside a bottle, each a link to [`GUEST_PROGRAM`].
 pub const COMMANDS_DIR: &str = "/run/bottle/commands";
-/// The command by which a user is asked, in [`COMMANDS_DIR`].
+/// The command in [`COMMANDS_DIR`] that asks the user to allow hosts.
 pub const ASK_COMMAND: &str = "bottle-ask";
 /// The bundle's CA certificate, PEM, inside a bottle.
 pub const CA_FILE: &str = "/run/bottle/ca.pem";
-/// The system's roots and the bundle's CA together, PEM, inside a bottle.
+/// The system's root certificates and the bundle's CA together, PEM, inside a bottle.
 pub const CA_BUNDLE_FILE: &str = "/run/bottle/ca-bundle.pem";
 /// The agent's prompt (the manifest's body) inside a bottle.
 pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
@@ -71,29 +71,29 @@ pub const PROMPT_FILE: &str = "/run/bottle/prompt.md";
 pub const TASK_FILE: &str = "/run/bottle/task.md";
 /// The agent's working directory.
 pub const WORKSPACE: &str = "/workspace";
-/// The user the agent runs as where an image names none.
+/// The agent's user name, where the image sets none.
 pub const AGENT_USER: &str = "agent";
-/// That user's id, inside.
+/// The user id of [`AGENT_USER`] inside a bottle.
 pub const AGENT_UID: u32 = 1000;
 
-/// The bottle's identity in every name and label: `[a-z0-9]` and inner single dashes, at most
-/// [`SLUG_MAX`] characters.
+/// A bottle's identity in names and labels: `[a-z0-9]` and single inner dashes, at most [`SLUG_MAX`]
+/// characters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Slug(String);
 
 impl Slug {
-    /// The slug itself.
+    /// The slug as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Slugifies a label: letters and digits are kept in lower case, everything else becomes one dash,
-    /// the result is cut to [`SLUG_MAX`]. The same label always gives the same slug.
+    /// Converts a label to a slug. ASCII letters and digits become lower case, every other run of characters
+    /// one dash; the result is cut to [`SLUG_MAX`]. Deterministic.
     ///
     /// # Errors
-    /// [`BadName`] when nothing is left (a label of punctuation or of another script only).
+    /// [`BadName`] when nothing remains (the label has only punctuation or non-ASCII letters).
     pub fn from_label(label: &str) -> Result<Self, BadName> {
         let mut slug = String::new();
         for c in label.chars() {
@@ -152,7 +152,7 @@ impl fmt::Display for Slug {
 pub struct Name(String);
 
 impl Name {
-    /// The name itself.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -204,13 +204,13 @@ impl fmt::Display for Name {
     }
 }
 
-/// A name that breaks its rule.
+/// An invalid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is not allowed here: {rule}")]
 pub struct BadName {
-    /// What was given.
+    /// The rejected name.
     pub name: String,
-    /// The rule it breaks, as a sentence fragment.
+    /// The rule that it breaks, as a sentence fragment.
     pub rule: &'static str,
 }
 
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_become_slugs() {
+    fn converts_labels_to_slugs() {
         for (label, slug) in [
             ("Fix the parser!", "fix-the-parser"),
             ("  a  b ", "a-b"),
@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_slugified_label_is_a_slug_and_stays_itself(label in ".{0,80}") {
+        fn slugs_from_labels_are_valid_and_stable(label in ".{0,80}") {
             if let Ok(slug) = Slug::from_label(&label) {
                 prop_assert_eq!(Slug::from_label(slug.as_str()), Ok(slug.clone()));
                 prop_assert!(Slug::try_from(slug.as_str().to_owned()).is_ok());

@@ -1,10 +1,11 @@
-//! What is asked of a user, and what the user answers: the words of the queue.
+//! Types of the supervise queue: approval requests to the user, and the responses.
 //!
 //! ```text
 //! daemon ── Question ──► bundle ──► keeper ── Proposal file ──► user
 //!        ◄── Answer ───        ◄──        ◄── Response file ──
 //! ```
-//! A daemon asks over its channel and sees no folder; the keeper is the one who asks on disk.
+//! A daemon sends a question over its channel and has no access to the queue folder. The keeper writes the
+//! files.
 
 use std::fmt;
 
@@ -13,25 +14,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::Slug;
 
-/// The largest file of the queue. What is larger is damaged.
+/// The largest queue file, in bytes. A larger one is damaged.
 pub const MAX_FILE: usize = 1 << 20;
 
-/// The longest of a question's texts, in bytes: with every character escaped it still fits into a frame and
-/// a file.
+/// The longest text in a question, in bytes. With every character escaped it still fits into a frame and a
+/// file.
 pub const MAX_TEXT: usize = 80 << 10;
 
-/// Questions of one bottle that may wait for an answer at once.
+/// The most questions of one bottle that wait for a response at once.
 pub const MAX_PENDING: usize = 16;
 
-/// A question's name: a UUID, in lower case.
+/// A question's id: a UUID in lower case.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Id(String);
 
 impl Id {
-    /// A version 4 UUID of these random bytes.
+    /// Makes a version 4 UUID from random bytes.
     #[must_use]
-    pub fn of(mut random: [u8; 16]) -> Self {
+    pub fn from_random(mut random: [u8; 16]) -> Self {
         random[6] = random[6] & 0x0f | 0x40;
         random[8] = random[8] & 0x3f | 0x80;
         let hex = hex::encode(random);
@@ -39,13 +40,13 @@ impl Id {
         Self(format!("{a}-{b}-{c}-{d}-{e}"))
     }
 
-    /// The name itself.
+    /// The id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its beginning, by which a user names it.
+    /// The first eight characters, which users type in commands.
     #[must_use]
     pub fn short(&self) -> &str {
         &self.0[..8]
@@ -58,7 +59,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// A text that is no name of a question.
+/// Text that is not a question's id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not the id of a proposal: a UUID in lower case")]
 pub struct BadId;
@@ -92,22 +93,22 @@ impl std::str::FromStr for Id {
     }
 }
 
-/// What is asked for.
+/// The kind of a question; named like the supervise tool that an agent calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tool {
-    /// Routes that the agent needs, before it needs them.
+    /// Routes that the agent requests in advance.
     EgressAllow,
-    /// Routes that the agent needs, after a refusal.
+    /// Routes that the agent requests after a denial.
     EgressBlock,
-    /// A request in which the proxy found a secret.
+    /// Approval of a request in which the proxy found a secret.
     EgressTokenAllow,
-    /// A push in which the git gate found a secret.
+    /// Approval of a push in which the git gate found a secret.
     GitleaksAllow,
 }
 
 impl Tool {
-    /// Its name in files and commands.
+    /// The name in files and commands.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -118,9 +119,9 @@ impl Tool {
         }
     }
 
-    /// What a bottle does that asks for it, as the end of a sentence.
+    /// What the bottle does, as a predicate: "BOTTLE asks for hosts".
     #[must_use]
-    pub fn deed(self) -> &'static str {
+    pub fn predicate(self) -> &'static str {
         match self {
             Self::EgressAllow => "asks for hosts",
             Self::EgressBlock => "asks for hosts that were refused",
@@ -129,41 +130,43 @@ impl Tool {
         }
     }
 
-    /// Whether it only reports: there is nothing to modify, and an approval needs a reason.
+    /// Whether the question is a report of a finding. A report cannot be modified, and its approval needs a
+    /// reason.
     #[must_use]
     pub fn reports(self) -> bool {
         matches!(self, Self::EgressTokenAllow | Self::GitleaksAllow)
     }
 }
 
-/// A question on its way from a daemon to the keeper.
+/// A question that a daemon sends to the keeper.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
-    /// Its name.
+    /// The id.
     pub id: Id,
-    /// What is asked for.
+    /// The kind of the question.
     pub tool: Tool,
-    /// What is proposed, or the report; see [`Proposal::proposed_file`]. Never holds a secret's value.
+    /// The proposed routes, or the report; see [`Proposal::proposed_file`]. Never contains a secret's value.
     pub proposed_file: String,
-    /// Why, in the asker's words.
+    /// The justification, as written by the agent or the daemon.
     pub justification: String,
-    /// The routes it was made against.
+    /// The revision of the routes it is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// When the asker gives up.
+    /// When the daemon stops waiting.
     pub expires_at: Timestamp,
 }
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", content = "body", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answer {
-    /// A user decided.
+    /// The user decided.
     Decided(Box<Response>),
-    /// Nobody did in time.
+    /// The user did not decide in time.
     Expired,
-    /// It was never asked, or the answer cannot be read: a lower-case fragment that says why.
+    /// The question was not delivered, or the response cannot be read. The text is a lower-case fragment with
+    /// the cause.
     Refused(String),
 }
 
@@ -171,35 +174,35 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
-    /// Its name, also the file's.
+    /// The id, also in the file name.
     pub id: Id,
-    /// Who asks.
+    /// The bottle that asks.
     pub bottle_slug: Slug,
-    /// What is asked for.
+    /// The kind of the question.
     pub tool: Tool,
-    /// The routes to add, or the report. Text of an agent: hostile, shown inert.
+    /// The routes to add, or the report. Untrusted text of an agent: escape it before display.
     pub proposed_file: String,
-    /// Why. Text of an agent as well.
+    /// The justification. Untrusted text of an agent as well.
     pub justification: String,
-    /// When it was asked, UTC.
+    /// When the question arrived, UTC.
     pub arrival_timestamp: Timestamp,
-    /// The routes it was made against.
+    /// The revision of the routes it is based on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// When the asker gives up.
+    /// When the daemon stops waiting.
     pub expires_at: Timestamp,
-    /// How often the same was asked for before, since it was rejected.
-    #[serde(default, skip_serializing_if = "is_none")]
+    /// How often the bottle asked the same again after a rejection.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub asked_before: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference")]
-fn is_none(count: &u32) -> bool {
+fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
 impl Proposal {
-    /// The question of a bottle, as it stands on disk.
+    /// Makes the file's content from a bottle's question.
     #[must_use]
     pub fn new(slug: Slug, question: Question, now: Timestamp) -> Self {
         Self {
@@ -215,7 +218,7 @@ impl Proposal {
         }
     }
 
-    /// Whether it asks for the same, whatever the reason given.
+    /// Whether both ask for the same, regardless of the justification.
     #[must_use]
     pub fn asks_the_same(&self, other: &Self) -> bool {
         self.tool == other.tool && self.proposed_file == other.proposed_file
@@ -226,76 +229,76 @@ impl Proposal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Response {
-    /// The question.
+    /// The id of the question.
     pub proposal_id: Id,
     /// The decision.
     pub status: Status,
-    /// The reason, or what the user wants to say.
+    /// The reason, or a note of the user.
     #[serde(default)]
     pub notes: Option<String>,
-    /// What applies instead of what was proposed, with [`Status::Modified`].
+    /// The routes that apply instead of the proposed ones, with [`Status::Modified`].
     #[serde(default)]
     pub final_file: Option<String>,
-    /// How long a yes to routes holds.
+    /// How long approved routes stay in effect.
     #[serde(default, skip_serializing_if = "Scope::is_run")]
     pub scope: Scope,
-    /// When, UTC.
+    /// When the user decided, UTC.
     pub decided_at: Timestamp,
-    /// Who.
+    /// The user's account.
     pub decided_by: String,
 }
 
-/// How long a yes to routes holds.
+/// How long approved routes stay in effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// For the next request that they let through.
+    /// For the next request that they allow.
     Once,
-    /// As long as the bottle runs.
+    /// Until the bottle's run ends.
     #[default]
     Run,
-    /// The same, and the user writes them into a manifest for the next one.
+    /// Until the run ends, and in later runs: the user writes them into a manifest.
     Saved,
 }
 
 impl Scope {
-    /// Whether it is the one that is meant where none is given.
+    /// Whether this is the default scope.
     #[must_use]
     pub fn is_run(&self) -> bool {
         *self == Self::Run
     }
 }
 
-/// A decision.
+/// The user's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// As proposed.
+    /// Approved as proposed.
     Approved,
-    /// In another form.
+    /// Approved with other routes.
     Modified,
-    /// No.
+    /// Rejected.
     Rejected,
 }
 
 impl Response {
-    /// Whether it is an answer to this proposal, and a whole one.
+    /// Checks that the response belongs to this proposal and is complete.
     ///
     /// # Errors
-    /// A lower-case fragment that says what is wrong with it.
+    /// A lower-case fragment with the cause.
     pub fn check(&self, proposal: &Proposal) -> Result<(), String> {
         if self.proposal_id != proposal.id {
-            return Err("the response is to another proposal".to_owned());
+            return Err("the response belongs to another proposal".to_owned());
         }
         let modified = self.status == Status::Modified;
         if modified && proposal.tool.reports() {
             return Err(format!("a proposal of {} cannot be modified", proposal.tool.name()));
         }
         if modified != self.final_file.is_some() {
-            return Err("`final_file` belongs to `modified`, and to nothing else".to_owned());
+            return Err("`final_file` is required with `modified` and not allowed otherwise".to_owned());
         }
         if !self.scope.is_run() && (self.status == Status::Rejected || proposal.tool.reports()) {
-            return Err("`scope` belongs to a yes to routes, and to nothing else".to_owned());
+            return Err("`scope` is allowed only when routes are approved".to_owned());
         }
         let reason = self.notes.as_deref().is_some_and(|notes| !notes.trim().is_empty());
         if self.status == Status::Approved && proposal.tool.reports() && !reason {
@@ -310,8 +313,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_uuids_and_nothing_else() {
-        let id = Id::of([0xff; 16]);
+    fn accepts_lower_case_uuids_only() {
+        let id = Id::from_random([0xff; 16]);
         assert_eq!(id.as_str(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
         for text in
@@ -322,8 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn a_response_fits_its_proposal() {
-        let id = Id::of([1; 16]);
+    fn checks_a_response_against_its_proposal() {
+        let id = Id::from_random([1; 16]);
         let proposal = |tool| Proposal {
             id: id.clone(),
             bottle_slug: "a-1".parse().expect("slug"),
@@ -367,7 +370,8 @@ mod tests {
             assert_eq!(once.check(&routes).is_ok(), fits_routes, "{once:?}");
             assert!(once.check(&report).is_err(), "{once:?}");
         }
-        let other = Response { proposal_id: Id::of([2; 16]), ..response(Status::Rejected, None, None) };
+        let other =
+            Response { proposal_id: Id::from_random([2; 16]), ..response(Status::Rejected, None, None) };
         assert!(other.check(&routes).is_err());
     }
 }

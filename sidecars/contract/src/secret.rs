@@ -1,26 +1,26 @@
-//! A string that will not print.
+//! A string that does not print.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A secret value in memory: `Debug` shows a placeholder, there is no `Display` and no `Serialize`,
-/// and the memory is wiped when it is dropped.
+/// A secret value in memory. `Debug` prints a placeholder; `Display` and `Serialize` are not implemented;
+/// dropping it wipes the memory.
 ///
-/// The one way it leaves the process is a session frame, through [`on_channel`] on the field of a
-/// wire type, so that a reader of the wire types sees every place where a secret travels.
+/// It leaves the process only in a session frame, through [`on_channel`] on the field of a wire type. The
+/// wire types therefore show every place where a secret travels.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes ownership of `value`; copies made before this call are the caller's to wipe.
+    /// Takes ownership of `value`. The caller must wipe any earlier copies.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(value)
     }
 
-    /// The value itself. Every call is a place to review.
+    /// The secret value. Review every call.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -39,13 +39,13 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// `#[serde(serialize_with = "secret::on_channel")]`: writes the value into a session frame.
+/// `#[serde(serialize_with = "secret::on_channel")]`: serializes the value into a session frame.
 ///
-/// Frames go over a socket or pipe that only the keeper, the bundle and the guest hold; they are
-/// never written to disk or logged.
+/// Only the keeper, the bundle and the guest hold the socket or pipe that carries frames. Frames are never
+/// written to disk or logged.
 ///
 /// # Errors
-/// Only what the serializer itself reports.
+/// Errors of the serializer only.
 pub fn on_channel<S: serde::Serializer>(secret: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.expose())
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_shows_nothing_of_the_value() {
+    fn debug_hides_the_value() {
         let secret = Secret::new("hunter2-hunter2".to_owned());
         assert_eq!(format!("{secret:?}"), "[secret]");
     }

@@ -1,59 +1,59 @@
-//! What one answer of a model cost, in tokens.
+//! Token usage of one model response.
 //!
-//! The proxy reads it from the answer, the keeper writes it down: one line of `usage/<slug>.jsonl` for each
-//! answer, whoever asked. The numbers are the provider's own, so what they mean is its API's affair: in
-//! Messages `input` is without what the cache gave or took, in the other two it is with it.
+//! The proxy reads the counts from the response; the keeper appends one line per response to
+//! `usage/<slug>.jsonl`. The numbers are the provider's and follow its API: in Messages `input` excludes
+//! cache reads and writes, in the other two formats it includes them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The name, in the folder of the proxy's logs, of the records that no keeper has taken yet: a line each.
+/// The file in the proxy's log folder with the records that no keeper has collected yet, one per line.
 pub const WAITING_FILE: &str = "usage.jsonl";
 
-/// The longest line of a record, in bytes; what the proxy writes stays far below.
+/// The longest record line, in bytes. The proxy writes far shorter ones.
 pub const MAX_LINE: usize = 4 << 10;
 
-/// The record of one answer.
+/// The usage record of one response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Its name: a record that comes twice is known by it.
+    /// The record's id. It identifies a record that is delivered twice.
     pub id: String,
-    /// When the answer was over.
+    /// When the response ended.
     pub time: Timestamp,
-    /// Whose model it is: the provider's name where the host is a known one, else the host.
+    /// The provider's name for a known host, otherwise the host.
     pub provider: String,
-    /// The host that answered.
+    /// The host that sent the response.
     pub host: String,
-    /// The wire format, which says what the numbers mean.
+    /// The wire format, which defines the meaning of the numbers.
     pub api: Api,
-    /// The model, as the answer names it; absent when it does not.
+    /// The model name in the response, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The numbers.
+    /// The token counts.
     #[serde(flatten)]
     pub tokens: Tokens,
-    /// Whether the answer broke off: then the numbers are what was seen until there.
+    /// Whether the response was interrupted; the counts then cover the part before it.
     pub interrupted: bool,
 }
 
-/// Numbers of tokens, each absent when the answer does not say it.
+/// Token counts. Each is absent when the response does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokens {
-    /// What was read.
+    /// Tokens of the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<u64>,
-    /// What was written, thoughts included.
+    /// Tokens of the completion, reasoning included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<u64>,
-    /// What the provider's cache gave.
+    /// Tokens read from the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<u64>,
-    /// What was put into that cache.
+    /// Tokens written to that cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_written: Option<u64>,
 }
 
-/// A wire format whose answers say what they cost.
+/// A wire format whose responses report token usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
@@ -66,10 +66,10 @@ pub enum Api {
 }
 
 impl Api {
-    /// The format that a request asks for, told by its method and its canonical path: many hosts speak these
-    /// three, below paths of their own.
+    /// The wire format of a request, by method and canonical path. Many hosts serve these three formats below
+    /// their own path prefixes.
     #[must_use]
-    pub fn of(method: &str, path: &str) -> Option<Self> {
+    pub fn from_request(method: &str, path: &str) -> Option<Self> {
         let ends = |end: &str| path.ends_with(end);
         match method {
             "POST" if ends("/messages") => Some(Self::Messages),
@@ -80,9 +80,9 @@ impl Api {
     }
 }
 
-/// See [`Usage::provider`].
+/// The provider's name for a known host, otherwise the host itself ([`Usage::provider`]).
 #[must_use]
-pub fn provider_of(host: &str) -> &str {
+pub fn provider_for(host: &str) -> &str {
     match host {
         "api.anthropic.com" => "anthropic",
         "api.openai.com" | "chatgpt.com" => "openai",
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_told_by_method_and_path() {
+    fn detects_the_format_by_method_and_path() {
         for (method, path, api) in [
             ("POST", "/v1/messages", Some(Api::Messages)),
             ("POST", "/api/v1/chat/completions", Some(Api::ChatCompletions)),
@@ -108,16 +108,16 @@ mod tests {
             ("POST", "/v1/messages/batches", None),
             ("POST", "/messages.json", None),
         ] {
-            assert_eq!(Api::of(method, path), api, "{method} {path}");
+            assert_eq!(Api::from_request(method, path), api, "{method} {path}");
         }
     }
 
     #[test]
-    fn a_record_is_one_flat_line_and_read_back() {
+    fn a_record_round_trips_as_one_flat_line() {
         let usage = Usage {
             id: "0a".to_owned(),
             time: "2026-01-31T12:00:00Z".parse().expect("time"),
-            provider: provider_of("api.anthropic.com").to_owned(),
+            provider: provider_for("api.anthropic.com").to_owned(),
             host: "api.anthropic.com".to_owned(),
             api: Api::Messages,
             model: None,

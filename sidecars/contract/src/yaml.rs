@@ -1,9 +1,8 @@
-//! The one way YAML is read and written here: strict types, bounded work, positions in every error.
+//! Reads and writes YAML: strict types, bounded work, positions in every error.
 //!
-//! Manifests, `settings.yml`, `routes.yaml` and proposals all come through [`from_str`], so that a key
-//! misspelt, written twice or of the wrong type is the same error everywhere, and no document costs
-//! more than its size. Errors carry no piece of the document beyond the one word they are about: the
-//! text may hold a secret.
+//! Manifests, `settings.yml`, `routes.yaml` and proposals are all parsed by [`from_str`]. A misspelt key, a
+//! duplicate key or a wrong type is therefore the same error everywhere, and parsing is bounded by the
+//! document's size. Errors quote at most the one word they are about, because the text may contain a secret.
 
 mod field;
 
@@ -16,19 +15,19 @@ use serde_yaml::{DuplicateKeyPolicy, Error};
 pub use field::{Reserved, Strict, present};
 pub use serde_yaml::Spanned;
 
-/// The largest document, in bytes; nobody writes a larger one by hand.
+/// The largest document, in bytes; hand-written ones are smaller.
 pub const MAX_DOCUMENT: usize = 1 << 20;
 
-/// The deepest nesting; the deepest honest document (`routes` → `matches` → `paths`) needs seven.
+/// Maximum nesting; the deepest valid document (`routes` → `matches` → `paths`) needs seven levels.
 const MAX_DEPTH: usize = 32;
-/// Scalars, lists and maps in one document.
+/// The most scalars, lists and maps in one document.
 const MAX_NODES: usize = 100_000;
-/// Anchors in one document, and uses of them.
+/// The most anchors, and the most aliases, in one document.
 const MAX_ALIASES: usize = 1_000;
-/// Nodes that the uses of anchors may add up to, which stops a document that doubles itself.
+/// The most nodes that aliases may expand to; stops documents that grow exponentially.
 const MAX_REPLAYED: usize = 100_000;
 
-/// Where something stands: both count from one.
+/// A position in a text. Line and column count from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// Line.
@@ -44,63 +43,63 @@ impl fmt::Display for Position {
 }
 
 impl Position {
-    /// Where `spanned` was written, unless it did not come from a text.
+    /// The position of `spanned`, or `None` if it was not parsed from text.
     #[must_use]
-    pub fn of<T>(spanned: &Spanned<T>) -> Option<Self> {
-        Self::at(spanned.referenced)
+    pub fn from_spanned<T>(spanned: &Spanned<T>) -> Option<Self> {
+        Self::from_location(spanned.referenced)
     }
 
-    fn at(location: serde_yaml::Location) -> Option<Self> {
+    fn from_location(location: serde_yaml::Location) -> Option<Self> {
         (location.line() > 0).then(|| Self { line: location.line(), column: location.column() })
     }
 }
 
-/// A value that stands in no text.
+/// Wraps a value that was not parsed from text.
 #[must_use]
-pub fn unplaced<T>(value: T) -> Spanned<T> {
+pub fn without_position<T>(value: T) -> Spanned<T> {
     Spanned::new(value, serde_yaml::Location::UNKNOWN, serde_yaml::Location::UNKNOWN)
 }
 
-/// A document that cannot be read.
+/// An invalid document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", .at.map(|at| format!("line {}, column {}: ", at.line, at.column)).unwrap_or_default())]
 pub struct YamlError {
-    /// Where.
+    /// The position, if known.
     pub at: Option<Position>,
-    /// What is wrong and what to write instead, a lower-case fragment without the position.
+    /// The problem and the correction, as a lower-case fragment without the position.
     pub problem: String,
-    /// The key and its accepted neighbours, when an unknown key is the problem.
+    /// The unknown key and the accepted ones, if an unknown key is the problem.
     pub unknown_key: Option<UnknownKey>,
 }
 
-/// A key that has no meaning where it stands.
+/// An unknown key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownKey {
-    /// As written.
+    /// The key as written.
     pub key: String,
-    /// What is accepted there.
+    /// The accepted keys.
     pub accepted: Vec<&'static str>,
 }
 
-/// Reads one document.
+/// Parses one document.
 ///
-/// Booleans are `true` and `false` only; a string that looks like a number or a boolean needs quotes;
-/// duplicate keys, unknown tags and a second document are errors.
+/// Booleans are `true` and `false` only; a string that looks like a number or boolean needs quotes; duplicate
+/// keys, unknown tags and a second document are errors.
 ///
 /// # Errors
-/// [`YamlError`], with the position where one is known.
+/// [`YamlError`], with the position if known.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, YamlError> {
     if text.len() > MAX_DOCUMENT {
-        let problem = format!("the document has {} bytes; {MAX_DOCUMENT} are allowed", text.len());
+        let problem = format!("the document has {} bytes; at most {MAX_DOCUMENT} are allowed", text.len());
         return Err(YamlError { at: None, problem, unknown_key: None });
     }
     serde_yaml::from_str_with_options(text, options()).map_err(|error| explain(&error))
 }
 
-/// Writes `value` as one document. Every string is escaped by the serializer.
+/// Renders `value` as one document. The serializer escapes every string.
 ///
 /// # Errors
-/// Only what a `Serialize` of the caller's own reports.
+/// Errors of the caller's `Serialize` only.
 pub fn to_string<T: Serialize>(value: &T) -> Result<String, serde_yaml::SerializeError> {
     let options = serde_yaml::ser_options! { prefer_block_scalars: false };
     serde_yaml::to_string_with_options(value, options)
@@ -126,7 +125,7 @@ fn options() -> serde_yaml::Options {
             max_aliases: MAX_ALIASES,
             max_merge_keys: MAX_ALIASES,
             max_total_scalar_bytes: 4 * MAX_DOCUMENT,
-            // The second is what the error is about.
+            // Two, so that the error can report the second.
             max_documents: 2,
         },
     }
@@ -144,7 +143,7 @@ fn explain(error: &Error) -> YamlError {
         }
         other => (problem(other), None),
     };
-    YamlError { at: error.location().and_then(Position::at), problem, unknown_key }
+    YamlError { at: error.location().and_then(Position::from_location), problem, unknown_key }
 }
 
 fn problem(error: &Error) -> String {
@@ -154,13 +153,13 @@ fn problem(error: &Error) -> String {
             format!("`{}` is not known here; accepted: {}", inert(variant), list(expected))
         }
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the key `{}` stands twice", inert(key))
+            format!("the key `{}` appears twice", inert(key))
         }
-        Error::DuplicateMappingKey { key: None, .. } => "a key stands twice".to_owned(),
+        Error::DuplicateMappingKey { key: None, .. } => "a key appears twice".to_owned(),
         Error::InvalidBooleanStrict { .. } => "write `true` or `false`".to_owned(),
         Error::QuotingRequired { .. } => "this needs quotes to be a string".to_owned(),
         Error::NullIntoString { .. } => "a value is missing here; write a string".to_owned(),
-        Error::MultipleDocuments { .. } => "a second document begins here; one is allowed".to_owned(),
+        Error::MultipleDocuments { .. } => "a second document begins here; only one is allowed".to_owned(),
         Error::UnsupportedTag { .. } => "tags (`!name`) have no meaning here".to_owned(),
         Error::Unexpected { expected, .. } => format!("expected {}", plain_word(expected)),
         Error::InvalidScalar { ty, .. } => format!("expected {}", plain_word(ty)),
@@ -170,13 +169,13 @@ fn problem(error: &Error) -> String {
             "the document is too deep, too large, or its anchors expand without bound".to_owned()
         }
         other => {
-            let unplaced = other.render_with_formatter(&WithoutPosition);
-            unplaced.trim_end().to_owned()
+            let without_position = other.render_with_formatter(&WithoutPosition);
+            without_position.trim_end().to_owned()
         }
     }
 }
 
-/// The library's name for a kind of value, in a reader's words.
+/// The library's name of a type, in plain words.
 fn plain_word(kind: &str) -> &str {
     match kind {
         "sequence start" => "a list (`- item` or `[item]`)",
@@ -190,7 +189,7 @@ fn plain_word(kind: &str) -> &str {
     }
 }
 
-/// The library's own words, for the errors that need no others; positions are ours to print.
+/// Formats other errors in the library's wording, without the position, which [`YamlError`] prints.
 struct WithoutPosition;
 
 impl serde_yaml::MessageFormatter for WithoutPosition {
@@ -217,7 +216,7 @@ fn list(words: &[&str]) -> String {
     words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Text from a document on its way into a message: escaped, and short.
+/// Escapes and shortens document text for a message.
 fn inert(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }

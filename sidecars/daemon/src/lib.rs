@@ -1,11 +1,11 @@
-//! What every daemon of the bundle is: a process of its own, started by the bundle and spoken to by it alone, that
-//! listens at a part of the bottle's proxy.
+//! Common runtime of the bundle's daemons. Each is a separate process that the bundle starts and controls and
+//! that serves some of the bottle's listener ports.
 //!
 //! ```text
-//! started ─► hardened ─► hello ─► provisioned ─► listening ─► (Stop | parent gone) ─► exit
+//! started ─► hardened ─► hello ─► provisioned ─► listening ─► (Stop | parent exits) ─► exit
 //! ```
-//! Its channel is the socket that it inherits as standard input; the bundle forwards the keeper's requests to it
-//! word by word. When the channel ends the process ends, and the kernel sees to it should it hang.
+//! A daemon's channel is the socket that it inherits as standard input; the bundle forwards the keeper's
+//! requests on it unchanged. When the channel closes, the daemon exits, and the kernel kills it if it hangs.
 
 mod listener;
 mod lockout;

@@ -1,4 +1,4 @@
-//! The bottle's proxy and its listeners: a unix socket for each port, or TCP on one address, for one peer.
+//! Listeners for one bottle: one unix socket per port, or TCP on one address.
 
 use std::fs;
 use std::io;
@@ -18,13 +18,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Everyone inside the bottle may connect; the folder around the socket keeps everyone else out.
+/// Every user inside the bottle may connect; the permissions of the folder keep other processes out.
 const SOCKET_MODE: u32 = 0o666;
 
-/// How long accepting rests when the process is out of descriptors or memory.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Pause before the next accept when the process is out of descriptors or memory.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 
-/// How the bottle reaches the proxy.
+/// How the bottle reaches the listeners.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ListenerConfig {
@@ -33,20 +33,21 @@ pub enum ListenerConfig {
         /// An existing folder that this process may write to.
         folder: PathBuf,
     },
-    /// TCP on the ports themselves, with the bottle's resolver beside them.
+    /// TCP on the ports themselves; the bottle's resolver listens beside them.
     Network {
-        /// The bundle's address on the bottle's own network; nothing listens on any other.
+        /// The bundle's address on the bottle's own network. Nothing listens on other addresses.
         address: Ipv4Addr,
-        /// The bottle's address there; nobody else is served.
+        /// The bottle's address on that network. Connections from other peers are closed.
         bottle: Ipv4Addr,
     },
 }
 
 impl ListenerConfig {
-    /// Keeps a folder within reach of whoever this process becomes, while the answer lives.
+    /// Keeps the socket folder reachable for the user that this process becomes, while the returned handle
+    /// lives.
     ///
     /// # Errors
-    /// [`HardenError`] when there is no way to it now.
+    /// [`HardenError`] if the folder is not reachable now.
     pub fn hold(&mut self) -> Result<Option<Held>, HardenError> {
         match self {
             Self::Socket { folder } => reach::hold(folder).map(Some),
@@ -54,7 +55,7 @@ impl ListenerConfig {
         }
     }
 
-    /// The rules for files that a daemon needs to listen here.
+    /// The file access rules that a daemon needs to listen here.
     #[must_use]
     pub fn files(&self) -> Files {
         match self {
@@ -63,11 +64,10 @@ impl ListenerConfig {
         }
     }
 
-    /// Closes the part of the proxy that `ports` are: nothing can connect any more. Sockets that are gone
-    /// already are fine.
+    /// Removes the sockets of `ports`, so that no new connection is possible. Missing sockets are fine.
     ///
     /// # Errors
-    /// What the file system says about a socket that is there and cannot be removed.
+    /// The file system's error for an existing socket that cannot be removed.
     pub fn close(&self, ports: &[u16]) -> io::Result<()> {
         let Self::Socket { folder } = self else { return Ok(()) };
         for port in ports {
@@ -77,32 +77,32 @@ impl ListenerConfig {
     }
 }
 
-/// One bound port of the proxy.
+/// One bound listener port.
 #[derive(Debug)]
 pub struct Listener {
     port: u16,
-    socket: Listening,
+    socket: BoundSocket,
 }
 
 #[derive(Debug)]
-enum Listening {
+enum BoundSocket {
     Unix(UnixListener),
     Tcp { listener: TcpListener, bottle: Ipv4Addr },
 }
 
-/// A port of the proxy could not be bound.
+/// A listener port could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("proxy at {place}: {source}")]
+#[error("cannot listen at {address}: {source}")]
 pub struct BindError {
-    place: String,
+    address: String,
     source: io::Error,
 }
 
-fn bind_unix(path: &Path) -> io::Result<Listening> {
+fn bind_unix(path: &Path) -> io::Result<BoundSocket> {
     remove_if_there(path)?;
     let listener = UnixListener::bind(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(SOCKET_MODE))?;
-    Ok(Listening::Unix(listener))
+    Ok(BoundSocket::Unix(listener))
 }
 
 fn remove_if_there(path: &Path) -> io::Result<()> {
@@ -113,57 +113,58 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// Binds this port of the proxy.
+    /// Binds one listener port.
     ///
     /// # Errors
-    /// [`BindError`] naming the path or address that cannot be bound.
+    /// [`BindError`] with the path or address that cannot be bound.
     pub async fn bind(proxy: &ListenerConfig, port: u16) -> Result<Self, BindError> {
         let socket = match proxy {
             ListenerConfig::Socket { folder } => {
                 let path = folder.join(port.to_string());
-                bind_unix(&path).map_err(|source| BindError { place: path.display().to_string(), source })?
+                bind_unix(&path)
+                    .map_err(|source| BindError { address: path.display().to_string(), source })?
             }
             ListenerConfig::Network { address, bottle } => {
                 let address = SocketAddrV4::new(*address, port);
                 let tcp = TcpListener::bind(address).await;
-                let listener = tcp.map_err(|source| BindError { place: address.to_string(), source })?;
-                Listening::Tcp { listener, bottle: *bottle }
+                let listener = tcp.map_err(|source| BindError { address: address.to_string(), source })?;
+                BoundSocket::Tcp { listener, bottle: *bottle }
             }
         };
         Ok(Self { port, socket })
     }
 
-    /// The proxy's port, not necessarily the number bound.
+    /// The configured port, which may differ from the bound one.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Waits for a free one of `places`, then for a connection of the bottle, which holds it. None when the places
-    /// are closed.
-    pub async fn accept(&self, places: &Arc<Semaphore>) -> Option<(Socket, OwnedSemaphorePermit)> {
-        let permit = Arc::clone(places).acquire_owned().await.ok()?;
+    /// Waits for a free connection slot, then for a connection from the bottle, which holds the slot. `None`
+    /// when the slots are closed.
+    pub async fn accept(&self, slots: &Arc<Semaphore>) -> Option<(Socket, OwnedSemaphorePermit)> {
+        let permit = Arc::clone(slots).acquire_owned().await.ok()?;
         loop {
             match self.socket.accept().await {
                 Ok(Some(socket)) => return Some((socket, permit)),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(port = self.port, %error, "the proxy could not accept");
-                    tokio::time::sleep(ACCEPT_REST).await;
+                    tracing::warn!(port = self.port, %error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_BACKOFF).await;
                 }
             }
         }
     }
 }
 
-impl Listening {
-    /// A connection, closed at once when it comes from elsewhere than the bottle.
+impl BoundSocket {
+    /// Accepts a connection; closes it at once if the peer is not the bottle.
     async fn accept(&self) -> io::Result<Option<Socket>> {
         match self {
             Self::Unix(listener) => listener.accept().await.map(|(socket, _)| Some(Socket::Unix(socket))),
             Self::Tcp { listener, bottle } => {
                 let (socket, peer) = listener.accept().await?;
-                // A failure costs latency, nothing else.
+                // A failure only costs latency.
                 let _ = socket.set_nodelay(true);
                 Ok((peer.ip() == *bottle).then_some(Socket::Tcp(socket)))
             }
@@ -174,9 +175,9 @@ impl Listening {
 /// A connection from the bottle.
 #[derive(Debug)]
 pub enum Socket {
-    /// ListenerConfig by socket.
+    /// Over a unix socket.
     Unix(UnixStream),
-    /// ListenerConfig by network.
+    /// Over TCP.
     Tcp(TcpStream),
 }
 
@@ -236,32 +237,32 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_is_bound_again_where_one_was_left_and_closing_takes_it_away() {
+    async fn rebinds_a_stale_socket_and_removes_it_on_close() {
         let folder = tempfile::tempdir().expect("folder");
         let proxy = ListenerConfig::Socket { folder: folder.path().to_owned() };
-        let places = Arc::new(Semaphore::new(1));
+        let slots = Arc::new(Semaphore::new(1));
         drop(Listener::bind(&proxy, 80).await.expect("bound"));
         let listener = Listener::bind(&proxy, 80).await.expect("bound again");
         let _client = UnixStream::connect(folder.path().join("80")).await.expect("connected");
-        let (_socket, _place) = listener.accept(&places).await.expect("accepted");
-        assert_eq!(places.available_permits(), 0, "a connection holds its place");
+        let (_socket, _slot) = listener.accept(&slots).await.expect("accepted");
+        assert_eq!(slots.available_permits(), 0, "a connection holds its slot");
         proxy.close(&[80, 443]).expect("closed");
         assert_eq!(fs::read_dir(folder.path()).expect("read").count(), 0);
     }
 
     #[tokio::test]
-    async fn over_a_network_only_the_bottle_is_served() {
+    async fn a_network_listener_serves_only_the_bottle() {
         let bottle = Ipv4Addr::new(127, 0, 0, 2);
-        let places = Arc::new(Semaphore::new(1));
+        let slots = Arc::new(Semaphore::new(1));
         let proxy = ListenerConfig::Network { address: Ipv4Addr::LOCALHOST, bottle };
         let listener = Listener::bind(&proxy, 0).await.expect("bound");
-        let Listening::Tcp { listener: tcp, .. } = &listener.socket else { panic!("no TCP") };
+        let BoundSocket::Tcp { listener: tcp, .. } = &listener.socket else { panic!("no TCP") };
         let address = tcp.local_addr().expect("address");
         let stranger = TcpStream::connect(address).await.expect("connected");
         let socket = tokio::net::TcpSocket::new_v4().expect("socket");
         socket.bind((bottle, 0).into()).expect("its address");
         let own = socket.connect(address).await.expect("connected");
-        let (Socket::Tcp(served), _place) = listener.accept(&places).await.expect("accepted") else {
+        let (Socket::Tcp(served), _slot) = listener.accept(&slots).await.expect("accepted") else {
             panic!("no TCP")
         };
         assert_eq!(served.peer_addr().expect("peer"), own.local_addr().expect("address"));

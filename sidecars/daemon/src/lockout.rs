@@ -1,13 +1,13 @@
-//! Counts hits on secrets that the agent does not hold, and locks the daemon at the bound
+//! Counts hits on secrets that the agent does not hold, and locks the daemon at a limit
 //! ([`bottle_contract::lock_out`]).
 //!
 //! ```text
-//! hit ─► seen before? ─► counted ─► bound? ─► locked ─► the bundle ─► every other daemon, the keeper
-//!                                               ▲                      │
-//!                                               └──────── lock ◄───────┘
+//! hit ─► new? ─► counted ─► limit? ─► locked ─► the bundle ─► every other daemon, the keeper
+//!                                      ▲                      │
+//!                                      └──────── lock ◄───────┘
 //! ```
-//! One counter for the whole daemon: neither connections nor hosts have their own, and nothing that comes from the
-//! bottle takes a hit back. Nothing unlocks it; the run's end does.
+//! The whole daemon has one counter: connections and hosts have none of their own, and nothing from the
+//! bottle resets it. Only the end of the run unlocks the daemon.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +17,19 @@ use bottle_contract::lock_out::LockOut;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-/// The lock of one daemon, and what it counts before.
+/// The lock of one daemon and its hit counter.
 #[derive(Debug)]
 pub struct Lockout {
     daemon: &'static str,
-    /// None: nothing is counted, and only [`Self::lock`] locks.
+    /// `None`: hits are not counted, and only [`Self::lock`] locks.
     bound: Option<usize>,
     counted: Mutex<Counted>,
-    /// The same as `why`, for a look that costs nothing.
+    /// Mirrors `why`, for a cheap check.
     locked: AtomicBool,
     why: watch::Sender<Option<LockOut>>,
 }
 
-/// Never more of either than the bound.
+/// Both are bounded by the limit.
 #[derive(Debug, Default)]
 struct Counted {
     hits: HashSet<[u8; 32]>,
@@ -37,20 +37,20 @@ struct Counted {
 }
 
 impl Lockout {
-    /// Locks at `bound` different hits; none: never by itself.
+    /// Locks at `bound` distinct hits; `None` counts nothing.
     #[must_use]
     pub fn new(daemon: &'static str, bound: Option<usize>) -> Self {
         let (counted, locked, why) = (Mutex::default(), AtomicBool::new(false), watch::Sender::new(None));
         Self { daemon, bound, counted, locked, why }
     }
 
-    /// Counts a hit on the secret with this number: `text` is what matched, `place` where it was to go. The same text
-    /// of the same secret is one hit, however often and wherever it comes.
+    /// Counts a hit on the secret with this number. `text` is the matched text, `place` its destination. The
+    /// same text of the same secret counts once, however often and wherever it is sent.
     pub fn hit(&self, secret: usize, text: &[u8], place: &str) {
         let Some(bound) = self.bound else { return };
         let hit = Sha256::new().chain_update(secret.to_le_bytes()).chain_update(text).finalize().into();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        // Past the bound there is nothing left to count.
+        // Hits beyond the limit need no count.
         if counted.hits.len() >= bound || !counted.hits.insert(hit) {
             return;
         }
@@ -61,7 +61,7 @@ impl Lockout {
         }
     }
 
-    /// Locks it. The first reason stays.
+    /// Locks the daemon. The first reason stays.
     pub fn lock(&self, why: LockOut) {
         self.locked.store(true, Ordering::SeqCst);
         self.why.send_if_modified(|first| {
@@ -71,13 +71,13 @@ impl Lockout {
         });
     }
 
-    /// Whether it is locked: then nothing more may leave.
+    /// Whether the daemon is locked and must deny everything.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self.locked.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is.
+    /// Waits until the daemon is locked.
     pub async fn locked(&self) -> LockOut {
         let mut why = self.why.subscribe();
         loop {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn different_hits_count_wherever_they_come_and_the_same_ones_once() {
+    async fn counts_distinct_hits_once_each() {
         let lockout = Lockout::new("egress", Some(3));
         for place in ["a.example", "b.example", "a.example"].repeat(50) {
             lockout.hit(0, b"the same text", place);
@@ -115,14 +115,14 @@ mod tests {
         let places = ["a.example", "b.example", "c.example"].map(str::to_owned).into();
         let first = LockOut { daemon: "egress".to_owned(), hits: 3, places };
         assert_eq!(waiting.await, first);
-        // What comes after changes nothing: neither hits nor another daemon's word.
+        // Later hits and locks change nothing.
         lockout.hit(0, b"a third text", "d.example");
         lockout.lock(LockOut { daemon: "git-gate".to_owned(), hits: 9, places: Vec::new() });
         assert_eq!(lockout.locked().await, first);
     }
 
     #[test]
-    fn without_a_bound_only_another_one_locks_it() {
+    fn without_a_limit_only_an_explicit_lock_locks() {
         let lockout = Lockout::new("egress", None);
         (0..10_000_usize).for_each(|number| lockout.hit(0, &number.to_le_bytes(), "a.example"));
         assert!(!lockout.is_locked());
@@ -132,7 +132,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_locks_at_the_bound_of_different_hits_and_keeps_no_more(
+        fn locks_at_the_limit_of_distinct_hits_with_bounded_memory(
             bound in 1_usize..8,
             hits in prop::collection::vec((0_usize..3, 0_u8..6), 0..60),
         ) {

@@ -1,9 +1,9 @@
-//! What this process has in memory, read through a file that was opened before there were rules for files.
+//! Reports this process's memory, through a file that was opened before the file access rules applied.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// `/proc/self/statm`, where there is one.
+/// `/proc/self/statm`, if it exists.
 #[derive(Debug)]
 pub(crate) struct Memory(Option<File>);
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_some() {
+    fn reports_resident_memory() {
         assert!(Memory::open().resident().is_some_and(|bytes| bytes > 4096));
     }
 }

@@ -1,4 +1,4 @@
-//! The bundle's requests, one after the other, until it stops the daemon or is gone.
+//! Serves the bundle's requests in order, until the bundle stops the daemon or exits.
 
 use std::sync::Arc;
 
@@ -14,63 +14,63 @@ use crate::lockout::Lockout;
 use crate::memory::Memory;
 use crate::role::Confined;
 
-/// A daemon's own part of what its parent asks.
+/// The daemon-specific handling of the bundle's requests.
 pub trait Serve {
-    /// Its name in health answers.
+    /// The daemon's name in health reports.
     const NAME: &'static str;
-    /// As whom it greets.
+    /// The role in its hello.
     const ROLE: Role;
-    /// Its part of the proxy.
+    /// Its listener ports.
     const PORTS: &'static [u16];
 
-    /// Does what it is asked: requests that are not every daemon's. They come one after the other.
+    /// Handles a request that is specific to this daemon. Requests arrive one at a time.
     ///
     /// # Errors
-    /// The sentence that refuses it.
-    fn answer(&self, asked: BundleRequest) -> impl Future<Output = Result<BundleEvent, String>>;
+    /// The message with which the request is rejected.
+    fn answer(&self, request: BundleRequest) -> impl Future<Output = Result<BundleEvent, String>>;
 
-    /// Tells what happens here, until nobody listens.
+    /// Sends events until the subscriber disconnects.
     fn events(&self, listener: Stream) -> impl Future<Output = ()> + Send + 'static;
 
-    /// What a user is asked.
+    /// The daemon's questions to the user.
     fn questions(&self) -> &Questions;
 
-    /// What locks it.
+    /// The daemon's lock.
     fn lockout(&self) -> &Arc<Lockout>;
 
-    /// Hands over what it counted, until nobody listens. Not every daemon counts.
+    /// Sends token usage until the subscriber disconnects. Not every daemon counts usage.
     fn usage(&self, keeper: Stream) -> impl Future<Output = ()> + Send + 'static {
-        async move { keeper.reset("nothing is counted here").await }
+        async move { keeper.reset("this daemon counts no usage").await }
     }
 
-    /// Brings to its end what is under way, before the process ends. It has a moment for it.
-    fn settle(&self) -> impl Future<Output = ()> {
+    /// Finishes pending work before the process exits. It must take only a moment.
+    fn drain(&self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 
-    /// Whether its part of the proxy is open.
+    /// Whether its listeners are open.
     fn up(&self) -> bool;
 
-    /// The routes that it goes by, where it has any.
+    /// The revision of its routes, if it has any.
     fn revision(&self) -> Option<u64> {
         None
     }
 }
 
-/// Answers the parent until it says stop or goes away; then nobody can connect any more.
+/// Serves the parent's requests until it sends `Stop` or disconnects, then removes the sockets.
 ///
 /// # Errors
-/// Whoever is at the other end is no bundle, or does not speak this protocol.
+/// The peer is not a bundle, or uses another protocol version.
 pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon: S) -> anyhow::Result<()> {
     let Confined { parent, memory, weaker } = confined;
     parent.set_nonblocking(true)?;
     let io = UnixStream::from_std(parent)?;
     let (channel, mut incoming, hello) = Channel::establish(io, Side::Accepted, Hello::of(S::ROLE)).await?;
-    anyhow::ensure!(hello.role == Role::Bundle, "the parent is no bundle");
+    anyhow::ensure!(hello.role == Role::Bundle, "the parent is not a bundle");
     while let Some(request) = incoming.next().await {
         match request.parse::<BundleRequest>() {
             Ok(BundleRequest::Stop) => {
-                daemon.settle().await;
+                daemon.drain().await;
                 let _ = request.accept().message(&BundleEvent::Stopped).await;
                 channel.flush().await;
                 break;
@@ -93,27 +93,27 @@ pub async fn serve<S: Serve>(confined: Confined, proxy: &ListenerConfig, daemon:
                 answer(request, BundleEvent::Locked).await;
             }
             Ok(BundleRequest::Health) => answer(request, health(&daemon, &memory, &weaker)).await,
-            Ok(asked) => {
-                let event = daemon.answer(asked).await;
+            Ok(specific) => {
+                let event = daemon.answer(specific).await;
                 answer(request, event.unwrap_or_else(|message| BundleEvent::Rejected { message })).await;
             }
             Err(error) => request.refuse(&error.to_string()).await,
         }
     }
     if let Err(error) = proxy.close(S::PORTS) {
-        tracing::warn!(%error, "the proxy's sockets could not be removed");
+        tracing::warn!(%error, "cannot remove the listener sockets");
     }
     Ok(())
 }
 
-/// Reports the lock when it is there, unless nobody waits for it any more.
+/// Reports the lock once the daemon is locked, unless the parent disconnects first.
 async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
     let why = tokio::select! {
         why = lockout.locked() => why,
         _ = parent.next() => return,
     };
     if parent.message(&BundleEvent::LockedOut(why)).await.is_ok() {
-        // A parent that is gone has taken the bottle's proxy with it.
+        // If the parent is gone, the bottle's listeners are closed too.
         let _ = parent.end().await;
     }
 }
@@ -121,7 +121,7 @@ async fn report_lock(lockout: Arc<Lockout>, mut parent: Stream) {
 async fn answer(request: Request, event: BundleEvent) {
     let stream = request.accept();
     if stream.message(&event).await.is_ok() {
-        // The answer is whole with its only message; a parent that is gone ends the loop above.
+        // One message completes the response; if the parent is gone, the loop above ends.
         let _ = stream.end().await;
     }
 }

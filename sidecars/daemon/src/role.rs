@@ -1,4 +1,4 @@
-//! From the command line to a process that has given up every right that it does not need.
+//! Starts a daemon from its command line and drops every privilege that it does not need.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 
 use crate::memory::Memory;
 
-/// A daemon's role `ROLE HOME SLUG CONFIG`: `work` with the configuration, to its end. Home and slug are there for
-/// whoever looks for the bottle's processes.
+/// Runs a daemon role `ROLE HOME SLUG CONFIG`: calls `work` with the configuration. Home and slug only
+/// identify the process in process listings.
 pub fn run<Config: DeserializeOwned>(
     role: &str,
     work: impl FnOnce(Config) -> anyhow::Result<()>,
@@ -34,20 +34,20 @@ fn configuration<Config: DeserializeOwned>(role: &str) -> anyhow::Result<Config>
     serde_json::from_str(&argument).with_context(|| format!("{role}'s configuration"))
 }
 
-/// What a daemon keeps, of all that its process could do.
+/// The privileges that a daemon keeps.
 #[derive(Debug)]
 pub struct Confinement {
-    /// Whom to become, when started as root.
+    /// The user to switch to, when started as root.
     pub identity: Option<Identity>,
-    /// Descriptors that it may have open; none: as many as it was given.
+    /// Limit of open descriptors; `None` keeps the inherited limit.
     pub descriptors: Option<u64>,
-    /// The files of its own.
+    /// The file access rules.
     pub files: Files,
-    /// Applies its filter of system calls, last.
+    /// Applies its system call filter, as the last step.
     pub calls: fn() -> Result<Option<MissingProtection>, HardenError>,
 }
 
-/// A process that has given up the rest: what is left to know of it.
+/// A confined process.
 #[derive(Debug)]
 pub struct Confined {
     pub(crate) parent: UnixStream,
@@ -56,10 +56,10 @@ pub struct Confined {
 }
 
 impl Confinement {
-    /// Gives up every right that is not kept; see [`bottle_harden`] for the order. For good.
+    /// Drops every other privilege for good; see [`bottle_harden`] for the order.
     ///
     /// # Errors
-    /// The step that a kernel refuses which has it; then the process must not go on.
+    /// The step that fails on a kernel that supports it; the process must not continue then.
     pub fn apply(self) -> anyhow::Result<Confined> {
         let parent = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let memory = Memory::open();

@@ -145,7 +145,7 @@ impl Serve for EgressDaemon {
         async move { outbox.serve(keeper).await }
     }
 
-    async fn settle(&self) {
+    async fn drain(&self) {
         self.outbox.settle().await;
     }
 

@@ -119,7 +119,8 @@ mod tests {
         };
         let value = Some("deployment-robot-7:k3Jdh57sLa0qMx81".into());
         let vault = Vault::new(vec![Credential { binding, value }]).expect("vault");
-        let known = Arc::new(KnownSecrets::of(vault.known().map(|(_, known)| known)).expect("secrets"));
+        let known =
+            Arc::new(KnownSecrets::from_known(vault.known().map(|(_, known)| known)).expect("secrets"));
         let scanner = Scanner::outbound(known).with_tokens(false);
         for (text, found) in [
             ("deployment-robot-7:k3Jdh57sLa0", false),

@@ -208,7 +208,7 @@ impl GateDaemon {
             repos,
             scanner: Scanner::outbound(Arc::new(known))
                 .with_rules(Arc::new(rules))
-                .with_harmless(&provision.placeholders),
+                .with_placeholders(&provision.placeholders),
             passage: Arc::clone(&self.passage),
             questions: self.questions.clone(),
             lockout: Arc::clone(&self.lockout),

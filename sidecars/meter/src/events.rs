@@ -1,71 +1,71 @@
-//! Server-sent events read as they come: the text of their `data` lines, and where each event ends.
+//! Streaming reader of server-sent events: reports the text of `data` lines and the end of each event.
 //!
-//! Nothing is held, so that no event is too long. Line ends, comments and the mark of the text's order are as
-//! the HTML standard has them.
+//! It buffers nothing, so events may have any length. Line ends, comments and the byte order mark follow the
+//! HTML standard.
 
-/// What of a stream of events is told.
+/// A reported part of an event stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece<'t> {
     /// More of the event's data.
     Data(&'t [u8]),
-    /// The event is whole.
+    /// The event is complete.
     End,
 }
 
-/// The field whose value is told.
+/// The reported field.
 const FIELD: &[u8] = b"data";
-/// A stream may begin with it.
-const MARK: &[u8] = b"\xef\xbb\xbf";
+/// The byte order mark, which may begin a stream.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Where in a line the reader is.
+/// The position within a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// So many bytes of [`FIELD`] came, and nothing else.
+    /// This many bytes of [`FIELD`], and nothing else.
     Name(usize),
-    /// Behind the colon, where one space does not count.
+    /// After the colon, where one space is ignored.
     Value,
-    /// In the value.
+    /// Inside the value.
     Data,
-    /// Somewhere in a line that is not told.
+    /// Inside a line that is not reported.
     Other,
 }
 
-/// See the module.
+/// A streaming reader of server-sent events.
 #[derive(Debug)]
 pub(crate) struct Events {
     line: Line,
-    /// The last byte was a CR, whose LF ends no further line.
+    /// The last byte was a CR; an LF after it ends no further line.
     after_cr: bool,
-    /// Bytes of [`MARK`] that came; none once anything else did.
-    mark: Option<usize>,
-    /// The event has data already.
+    /// Bytes of [`BYTE_ORDER_MARK`] read so far; `None` after any other byte.
+    bom_bytes: Option<usize>,
+    /// Whether the event already has data.
     has_data: bool,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { line: Line::Name(0), after_cr: false, mark: Some(0), has_data: false }
+        Self { line: Line::Name(0), after_cr: false, bom_bytes: Some(0), has_data: false }
     }
 }
 
 impl Events {
     /// Reads the next piece.
-    pub(crate) fn feed(&mut self, mut text: &[u8], told: &mut dyn FnMut(Piece<'_>)) {
+    pub(crate) fn feed(&mut self, mut text: &[u8], report: &mut dyn FnMut(Piece<'_>)) {
         while let Some(&first) = text.first() {
-            if self.is_mark(first) || self.is_second_half(first) {
+            if self.is_bom(first) || self.completes_crlf(first) {
                 text = &text[1..];
                 continue;
             }
             let used = match self.line {
                 _ if first == b'\r' || first == b'\n' => {
-                    self.end_line(told);
+                    self.end_line(report);
                     self.after_cr = first == b'\r';
                     1
                 }
                 Line::Name(at) => {
                     self.line = match FIELD.get(at) {
                         Some(expected) if *expected == first => Line::Name(at + 1),
-                        None if first == b':' => self.begin_data(told),
+                        None if first == b':' => self.begin_data(report),
                         _ => Line::Other,
                     };
                     1
@@ -77,7 +77,7 @@ impl Events {
                 Line::Data | Line::Other => {
                     let end = memchr::memchr2(b'\r', b'\n', text).unwrap_or(text.len());
                     if self.line == Line::Data {
-                        told(Piece::Data(&text[..end]));
+                        report(Piece::Data(&text[..end]));
                     }
                     end
                 }
@@ -86,32 +86,32 @@ impl Events {
         }
     }
 
-    fn is_mark(&mut self, byte: u8) -> bool {
-        let Some(at) = self.mark else { return false };
-        if MARK.get(at) == Some(&byte) {
-            self.mark = Some(at + 1);
+    fn is_bom(&mut self, byte: u8) -> bool {
+        let Some(at) = self.bom_bytes else { return false };
+        if BYTE_ORDER_MARK.get(at) == Some(&byte) {
+            self.bom_bytes = Some(at + 1);
             return true;
         }
-        self.mark = None;
+        self.bom_bytes = None;
         false
     }
 
-    fn is_second_half(&mut self, byte: u8) -> bool {
+    fn completes_crlf(&mut self, byte: u8) -> bool {
         std::mem::take(&mut self.after_cr) && byte == b'\n'
     }
 
-    fn begin_data(&mut self, told: &mut dyn FnMut(Piece<'_>)) -> Line {
+    fn begin_data(&mut self, report: &mut dyn FnMut(Piece<'_>)) -> Line {
         if self.has_data {
-            told(Piece::Data(b"\n"));
+            report(Piece::Data(b"\n"));
         }
         self.has_data = true;
         Line::Value
     }
 
-    fn end_line(&mut self, told: &mut dyn FnMut(Piece<'_>)) {
+    fn end_line(&mut self, report: &mut dyn FnMut(Piece<'_>)) {
         let line = std::mem::replace(&mut self.line, Line::Name(0));
         if line == Line::Name(0) && std::mem::take(&mut self.has_data) {
-            told(Piece::End);
+            report(Piece::End);
         }
     }
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_told_event_by_event() {
+    fn reports_data_by_event() {
         for (text, data) in [
             ("event: x\ndata: one\n\ndata: two\n\n", "one|two|"),
             ("data:one\r\ndata: two\r\n\r\n", "one\ntwo|"),
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_same_wherever_the_borders_fall(text in "(data: |data:|data|\r\n|\r|\n|x|: |\u{feff}){0,40}", size in 1_usize..7) {
+        fn splitting_the_input_makes_no_difference(text in "(data: |data:|data|\r\n|\r|\n|x|: |\u{feff}){0,40}", size in 1_usize..7) {
             let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
             prop_assert_eq!(read(&pieces), read(&[text.as_bytes()]));
         }

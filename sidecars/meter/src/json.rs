@@ -1,47 +1,47 @@
-//! JSON read as it comes: the scalars near its root, whatever lies between them.
+//! Streaming JSON reader: reports the scalars near the root.
 //!
-//! Nothing is kept but the way to where it is, so an answer of any length costs the same memory. It reads what
-//! is written well and makes nothing of the rest; it never fails, because nothing depends on it but numbers.
+//! It stores only the path to the current position, so a body of any length needs the same memory. It never
+//! fails: malformed input only yields no or wrong numbers.
 
-/// Values deeper than this are passed over.
-const DEPTH: usize = 5;
-/// The longest key that is told from others.
-const KEY: usize = 32;
-/// The longest text that is told; the names of models are shorter.
-const TEXT: usize = 256;
+/// Deeper values are skipped.
+const MAX_DEPTH: usize = 5;
+/// The longest key that is compared.
+const MAX_KEY: usize = 32;
+/// The longest reported string; model names are shorter.
+const MAX_TEXT: usize = 256;
 
-/// A value that is no object and no array.
+/// A value that is neither an object nor an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scalar<'t> {
-    /// A string as it is written, without its quotes.
+    /// A string as written, without its quotes.
     Text(&'t [u8]),
     /// A number, or `true`, `false`, `null`.
     Word(&'t [u8]),
 }
 
-/// The way from the root to a value: keys, and an empty one for every array.
+/// The path from the root to a value: keys, and an empty one for each array.
 pub(crate) struct JsonPath<'r>(&'r [Level]);
 
 impl JsonPath<'_> {
-    /// Whether it is this one.
+    /// Whether the path equals `keys`.
     pub(crate) fn is(&self, keys: &[&str]) -> bool {
         self.0.len() == keys.len() && self.0.iter().zip(keys).all(|(level, key)| level.key == key.as_bytes())
     }
 
-    /// The way that goes on behind these keys, when it begins with them.
+    /// The rest of the path after `keys`, if it begins with them.
     pub(crate) fn below(&self, keys: &[&str]) -> Option<Self> {
         let (first, rest) = self.0.split_at_checked(keys.len())?;
         JsonPath(first).is(keys).then_some(Self(rest))
     }
 }
 
-/// An object or array that is open.
+/// An open object or array.
 #[derive(Debug, Default)]
 struct Level {
     array: bool,
-    /// The next string is a key.
+    /// Whether the next string is a key.
     at_key: bool,
-    /// The last key; longer ones than are told apart are empty, as in arrays.
+    /// The last key; empty in arrays and for keys over [`MAX_KEY`].
     key: Vec<u8>,
 }
 
@@ -49,31 +49,31 @@ struct Level {
 enum State {
     #[default]
     Between,
-    /// In a string; `escaped`: the next byte belongs to a backslash.
+    /// Inside a string. `escaped`: the next byte follows a backslash.
     Text {
         escaped: bool,
     },
     Word,
 }
 
-/// See the module.
+/// A streaming JSON reader.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     state: State,
-    /// Objects and arrays that are open.
+    /// Number of open objects and arrays.
     depth: usize,
     levels: Vec<Level>,
-    /// What of a string or word is there.
-    held: Vec<u8>,
+    /// The buffered part of the current string or word.
+    buffered: Vec<u8>,
     too_long: bool,
     ended: bool,
 }
 
-/// Takes a scalar.
+/// Callback for a scalar.
 pub(crate) type Found<'f> = &'f mut dyn FnMut(&JsonPath<'_>, Scalar<'_>);
 
 impl Reader {
-    /// Whether the value is whole.
+    /// Whether the root value is complete.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }
@@ -90,7 +90,7 @@ impl Reader {
         }
     }
 
-    /// Bytes used: one, or none where a word begins with it.
+    /// Returns the bytes consumed: one, or none before a word.
     fn between(&mut self, text: &[u8]) -> usize {
         match text[0] {
             b'{' => self.open(false),
@@ -98,12 +98,12 @@ impl Reader {
             b'}' | b']' => self.close(),
             b'"' => self.begin(State::Text { escaped: false }),
             b',' => {
-                if let Some(level) = self.here() {
+                if let Some(level) = self.current() {
                     level.at_key = !level.array;
                 }
             }
             b':' => {
-                if let Some(level) = self.here() {
+                if let Some(level) = self.current() {
                     level.at_key = false;
                 }
             }
@@ -118,13 +118,13 @@ impl Reader {
 
     fn begin(&mut self, state: State) {
         self.state = state;
-        self.held.clear();
+        self.buffered.clear();
         self.too_long = false;
     }
 
     fn open(&mut self, array: bool) {
         self.depth = self.depth.saturating_add(1);
-        if self.depth <= DEPTH {
+        if self.depth <= MAX_DEPTH {
             self.levels.truncate(self.depth - 1);
             self.levels.push(Level { array, at_key: !array, key: Vec::new() });
         }
@@ -133,33 +133,33 @@ impl Reader {
     fn close(&mut self) {
         let Some(depth) = self.depth.checked_sub(1) else { return };
         self.depth = depth;
-        if depth < DEPTH {
+        if depth < MAX_DEPTH {
             self.levels.truncate(depth);
         }
         self.ended = depth == 0;
     }
 
-    /// The open object or array, unless it is too deep.
-    fn here(&mut self) -> Option<&mut Level> {
+    /// The innermost open object or array, unless it is too deep.
+    fn current(&mut self) -> Option<&mut Level> {
         let level = self.levels.last_mut()?;
-        (self.depth <= DEPTH).then_some(level)
+        (self.depth <= MAX_DEPTH).then_some(level)
     }
 
     fn text(&mut self, text: &[u8], escaped: bool, found: Found<'_>) -> usize {
         if escaped {
-            self.hold(&text[..1]);
+            self.buffer(&text[..1]);
             self.state = State::Text { escaped: false };
             return 1;
         }
         let Some(at) = memchr::memchr2(b'"', b'\\', text) else {
-            self.hold(text);
+            self.buffer(text);
             return text.len();
         };
         if text[at] == b'\\' {
-            self.hold(&text[..=at]);
+            self.buffer(&text[..=at]);
             self.state = State::Text { escaped: true };
         } else {
-            self.hold(&text[..at]);
+            self.buffer(&text[..at]);
             self.state = State::Between;
             self.text_ended(found);
         }
@@ -167,18 +167,18 @@ impl Reader {
     }
 
     fn text_ended(&mut self, found: Found<'_>) {
-        if self.depth > DEPTH {
+        if self.depth > MAX_DEPTH {
             return;
         }
-        let (held, too_long) = (&self.held, self.too_long);
+        let (buffered, too_long) = (&self.buffered, self.too_long);
         match self.levels.last_mut() {
             Some(level) if level.at_key => {
                 level.key.clear();
-                if !too_long && held.len() <= KEY {
-                    level.key.extend_from_slice(held);
+                if !too_long && buffered.len() <= MAX_KEY {
+                    level.key.extend_from_slice(buffered);
                 }
             }
-            Some(_) if !too_long => found(&JsonPath(&self.levels), Scalar::Text(held)),
+            Some(_) if !too_long => found(&JsonPath(&self.levels), Scalar::Text(buffered)),
             _ => {}
         }
     }
@@ -187,22 +187,22 @@ impl Reader {
         let ends =
             |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n' | b':' | b'"');
         let Some(at) = text.iter().position(ends) else {
-            self.hold(text);
+            self.buffer(text);
             return text.len();
         };
-        self.hold(&text[..at]);
+        self.buffer(&text[..at]);
         self.state = State::Between;
-        if self.depth <= DEPTH && !self.levels.is_empty() && !self.too_long {
-            found(&JsonPath(&self.levels), Scalar::Word(&self.held));
+        if self.depth <= MAX_DEPTH && !self.levels.is_empty() && !self.too_long {
+            found(&JsonPath(&self.levels), Scalar::Word(&self.buffered));
         }
         at
     }
 
-    fn hold(&mut self, text: &[u8]) {
-        if self.depth > DEPTH || self.held.len() + text.len() > TEXT {
+    fn buffer(&mut self, text: &[u8]) {
+        if self.depth > MAX_DEPTH || self.buffered.len() + text.len() > MAX_TEXT {
             self.too_long = true;
         } else {
-            self.held.extend_from_slice(text);
+            self.buffered.extend_from_slice(text);
         }
     }
 }
@@ -217,8 +217,8 @@ mod tests {
         let mut reader = Reader::default();
         let mut all = Vec::new();
         for piece in pieces {
-            reader.feed(piece, &mut |way, scalar| {
-                let keys: Vec<_> = way.0.iter().map(|level| String::from_utf8_lossy(&level.key)).collect();
+            reader.feed(piece, &mut |path, scalar| {
+                let keys: Vec<_> = path.0.iter().map(|level| String::from_utf8_lossy(&level.key)).collect();
                 let value = match scalar {
                     Scalar::Text(text) => format!("'{}'", String::from_utf8_lossy(text)),
                     Scalar::Word(word) => String::from_utf8_lossy(word).into_owned(),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_are_told_with_the_way_to_them() {
+    fn reports_scalars_with_their_paths() {
         for (text, scalars) in [
             (
                 r#"{"a":1,"b":{"c":"x","d":[true,{"e":null}]},"f":-2.5}"#,
@@ -242,32 +242,32 @@ mod tests {
             (r#"[{"a":1},2]"#, ".a=1 =2"),
             (r#"{"usage":"{\"usage\":{\"input\":9}}"}"#, r#"usage='{\"usage\":{\"input\":9}}'"#),
         ] {
-            let (told, ended) = read(&[text.as_bytes()]);
-            assert_eq!(told.join(" "), scalars, "{text}");
+            let (scalars_seen, ended) = read(&[text.as_bytes()]);
+            assert_eq!(scalars_seen.join(" "), scalars, "{text}");
             assert!(ended, "{text}");
         }
     }
 
     #[test]
-    fn what_is_long_or_deep_is_passed_over_and_costs_nothing() {
+    fn skips_long_and_deep_values() {
         let long = "x".repeat(1 << 20);
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let text = format!(r#"{{"{long}":1,"a":"{long}","b":{deep},"c":{long},"d":4}}"#);
-        let (told, ended) = read(&[text.as_bytes()]);
-        assert_eq!((told.join(" ").as_str(), ended), ("=1 d=4", true));
+        let (scalars_seen, ended) = read(&[text.as_bytes()]);
+        assert_eq!((scalars_seen.join(" ").as_str(), ended), ("=1 d=4", true));
     }
 
     #[test]
-    fn what_is_no_json_does_nothing() {
+    fn tolerates_malformed_input() {
         for text in ["", "}", "]]}{", ":::", "\"", "{\"a\" \"b\"", "<html>", "{,:}", "nul", "{\"a\":tr"] {
-            let (told, _) = read(&[text.as_bytes()]);
-            assert!(told.len() <= 2, "{text}: {told:?}");
+            let (scalars_seen, _) = read(&[text.as_bytes()]);
+            assert!(scalars_seen.len() <= 2, "{text}: {scalars_seen:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn the_same_wherever_the_borders_fall(
+        fn splitting_the_input_makes_no_difference(
             text in r#"[\[\]{}",:\\ a-c0-9\n]{0,120}"#, size in 1_usize..9,
         ) {
             let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();

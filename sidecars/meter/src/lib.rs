@@ -1,12 +1,13 @@
-//! Token usage, read from a model's answer as it passes.
+//! Reads token usage from a model's response as it streams.
 //!
 //! ```text
 //!                    ┌─ events ─► data of each event ─┐
-//! decoded answer ────┤                                ├─► json ─► scalars ─► numbers, model, end
+//! decoded response ──┤                                ├─► json ─► scalars ─► numbers, model, end
 //!                    └─ one object ───────────────────┘
 //! ```
-//! Pure: bytes in, numbers out. An answer may be of any length and cut into any pieces; memory stays the same and
-//! so does what is read. It is hostile: a number that is negative, broken or beyond reason is not taken.
+//! Pure: bytes in, numbers out. A response may have any length and arrive in any pieces; memory use is
+//! constant, and the result does not depend on the pieces. Input is untrusted: negative, malformed or
+//! implausible numbers are ignored.
 
 mod events;
 mod json;
@@ -15,34 +16,34 @@ use bottle_contract::usage::{Api, Tokens};
 use events::{Events, Piece};
 use json::{JsonPath, Reader, Scalar};
 
-/// The most tokens that one answer can have to do with; a thousand times the longest contexts.
-const MOST: u64 = 1_000_000_000;
-/// The longest name of a model.
-const MODEL: usize = 128;
+/// The largest plausible token count: a thousand times the longest contexts.
+const MAX_TOKENS: u64 = 1_000_000_000;
+/// The longest model name, in bytes.
+const MAX_MODEL: usize = 128;
 
-/// What an answer said.
+/// The usage in one response.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// The model, in plain characters.
+    /// The model name, in printable ASCII.
     pub model: Option<String>,
-    /// The numbers.
+    /// The token counts.
     pub tokens: Tokens,
-    /// Whether it broke off.
+    /// Whether the response was interrupted.
     pub interrupted: bool,
 }
 
-/// Reads one answer.
+/// Reads the usage of one response.
 #[derive(Debug)]
 pub struct Meter {
     api: Api,
     text: Text,
-    noted: Noted,
+    progress: Progress,
 }
 
-/// How the answer is written.
+/// The format of the response body.
 #[derive(Debug)]
 enum Text {
-    /// Nothing of it has come.
+    /// No content has arrived yet.
     Unknown,
     Whole(Reader),
     Events {
@@ -52,31 +53,32 @@ enum Text {
     },
 }
 
-/// What was seen so far.
+/// The values read so far.
 #[derive(Debug, Default)]
-struct Noted {
+struct Progress {
     model: Option<String>,
     tokens: Tokens,
-    /// It is an answer of the API, and not something else from the same path.
+    /// The body is a response of the API, not other content at the same path.
     known: bool,
-    /// The event under way is the last one.
+    /// The current event is the last one.
     last: bool,
-    /// A choice was brought to its end, in Chat Completions.
+    /// A choice has finished, in Chat Completions.
     finished: bool,
     ended: bool,
 }
 
-/// What a stream of Chat Completions ends with.
+/// The end marker of a Chat Completions stream.
 const DONE: &[u8] = b"[DONE]";
 
 impl Meter {
-    /// For an answer of this API; `streams`: its headers say that it comes as events.
+    /// Makes a meter for a response of this API. `streams` reports whether its headers announce server-sent
+    /// events.
     #[must_use]
     pub fn new(api: Api, streams: bool) -> Self {
-        Self { api, text: Text::Unknown, noted: Noted { known: streams, ..Noted::default() } }
+        Self { api, text: Text::Unknown, progress: Progress { known: streams, ..Progress::default() } }
     }
 
-    /// Reads the next piece, decoded.
+    /// Reads the next piece of the decoded body.
     pub fn feed(&mut self, mut piece: &[u8]) {
         if let Text::Unknown = self.text {
             let Some(at) = piece.iter().position(|byte| !byte.is_ascii_whitespace()) else { return };
@@ -87,25 +89,25 @@ impl Meter {
                 Text::Events { events: Events::default(), data: Reader::default(), word: Vec::new() }
             };
         }
-        let (api, noted) = (self.api, &mut self.noted);
+        let (api, progress) = (self.api, &mut self.progress);
         match &mut self.text {
             Text::Unknown => {}
             Text::Whole(reader) => {
-                reader.feed(piece, &mut |way, scalar| noted.whole(api, way, scalar));
-                noted.ended |= reader.has_ended();
+                reader.feed(piece, &mut |path, scalar| progress.whole(api, path, scalar));
+                progress.ended |= reader.has_ended();
             }
             Text::Events { events, data, word } => events.feed(piece, &mut |piece| {
-                if noted.ended {
+                if progress.ended {
                     return;
                 }
                 match piece {
                     Piece::Data(text) => {
                         let room = (DONE.len() + 1).saturating_sub(word.len());
                         word.extend_from_slice(&text[..text.len().min(room)]);
-                        data.feed(text, &mut |way, scalar| noted.event(api, way, scalar));
+                        data.feed(text, &mut |path, scalar| progress.event(api, path, scalar));
                     }
                     Piece::End => {
-                        noted.ended = noted.last || word == DONE;
+                        progress.ended = progress.last || word == DONE;
                         *data = Reader::default();
                         word.clear();
                     }
@@ -114,26 +116,27 @@ impl Meter {
         }
     }
 
-    /// Whether all is read that there is to read: what may still come changes nothing.
+    /// Whether the usage is complete; later input cannot change it.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.noted.ended
+        self.progress.ended
     }
 
-    /// What was read; none when it was no answer of a model. `whole`: its transport says that all of it came.
+    /// The usage, or `None` if the body is not a model response. `whole` reports whether the transport
+    /// delivered the whole body.
     #[must_use]
     pub fn finish(self, whole: bool) -> Option<Reading> {
-        let Noted { model, tokens, known, last, finished, ended } = self.noted;
-        // An event that lacks nothing but the empty line behind it.
+        let Progress { model, tokens, known, last, finished, ended } = self.progress;
+        // The last event is complete except for its trailing empty line.
         let unspaced = last && matches!(&self.text, Text::Events { data, .. } if data.has_ended());
         let interrupted = !(ended || whole && (finished || unspaced));
         known.then_some(Reading { model, tokens, interrupted })
     }
 }
 
-impl Noted {
-    /// A scalar of an answer that comes as one object.
-    fn whole(&mut self, api: Api, way: &JsonPath<'_>, scalar: Scalar<'_>) {
+impl Progress {
+    /// Handles a scalar of a response that is one object.
+    fn whole(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         let kind = match api {
             Api::Messages => "type",
             Api::ChatCompletions | Api::Responses => "object",
@@ -143,52 +146,52 @@ impl Noted {
             Api::ChatCompletions => b"chat.completion",
             Api::Responses => b"response",
         };
-        if way.is(&[kind])
+        if path.is(&[kind])
             && let Scalar::Text(text) = scalar
         {
             self.known |= text.starts_with(expected);
         }
-        self.common(api, way, scalar);
+        self.common(api, path, scalar);
     }
 
-    /// A scalar of an event.
-    fn event(&mut self, api: Api, way: &JsonPath<'_>, scalar: Scalar<'_>) {
+    /// Handles a scalar of an event.
+    fn event(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         match (api, scalar) {
-            (Api::Messages, Scalar::Text(kind)) if way.is(&["type"]) => {
+            (Api::Messages, Scalar::Text(kind)) if path.is(&["type"]) => {
                 self.known |= kind == b"message_start";
                 self.last = kind == b"message_stop";
             }
-            (Api::Responses, Scalar::Text(kind)) if way.is(&["type"]) => {
+            (Api::Responses, Scalar::Text(kind)) if path.is(&["type"]) => {
                 self.known |= kind.starts_with(b"response.");
                 self.last =
                     matches!(kind, b"response.completed" | b"response.incomplete" | b"response.failed");
             }
-            (Api::ChatCompletions, Scalar::Text(kind)) if way.is(&["object"]) => {
+            (Api::ChatCompletions, Scalar::Text(kind)) if path.is(&["object"]) => {
                 self.known |= kind.starts_with(b"chat.completion");
             }
-            (Api::ChatCompletions, Scalar::Text(_)) if way.is(&["choices", "", "finish_reason"]) => {
+            (Api::ChatCompletions, Scalar::Text(_)) if path.is(&["choices", "", "finish_reason"]) => {
                 self.finished = true;
             }
             _ => {}
         }
         let inner = match api {
-            Api::Messages => way.below(&["message"]),
-            Api::Responses => way.below(&["response"]),
+            Api::Messages => path.below(&["message"]),
+            Api::Responses => path.below(&["response"]),
             Api::ChatCompletions => None,
         };
-        self.common(api, inner.as_ref().unwrap_or(way), scalar);
+        self.common(api, inner.as_ref().unwrap_or(path), scalar);
     }
 
-    /// What stands in an answer wherever it stands whole.
-    fn common(&mut self, api: Api, way: &JsonPath<'_>, scalar: Scalar<'_>) {
+    /// Handles the fields that both forms have.
+    fn common(&mut self, api: Api, path: &JsonPath<'_>, scalar: Scalar<'_>) {
         match scalar {
-            Scalar::Text(text) if way.is(&["model"]) => self.model = model(text).or(self.model.take()),
+            Scalar::Text(text) if path.is(&["model"]) => self.model = model(text).or(self.model.take()),
             Scalar::Word(word) => {
-                let Some(way) = way.below(&["usage"]) else { return };
-                let Some(place) = self.tokens_at(api, &way) else { return };
+                let Some(path) = path.below(&["usage"]) else { return };
+                let Some(count) = self.tokens_at(api, &path) else { return };
                 if let Some(number) = number(word) {
-                    // What is told again is told of all until there.
-                    *place = Some(place.unwrap_or(0).max(number));
+                    // Repeated counts are cumulative.
+                    *count = Some(count.unwrap_or(0).max(number));
                     self.known = true;
                 }
             }
@@ -196,10 +199,10 @@ impl Noted {
         }
     }
 
-    /// Where a number of `usage` belongs.
-    fn tokens_at(&mut self, api: Api, way: &JsonPath<'_>) -> Option<&mut Option<u64>> {
+    /// The token count for a path below `usage`.
+    fn tokens_at(&mut self, api: Api, path: &JsonPath<'_>) -> Option<&mut Option<u64>> {
         let Tokens { input, output, cached, cache_written } = &mut self.tokens;
-        let places: &[(&[&str], _)] = match api {
+        let counts: &[(&[&str], _)] = match api {
             Api::Messages => &[
                 (&["input_tokens"], 0),
                 (&["output_tokens"], 1),
@@ -219,24 +222,24 @@ impl Noted {
                 (&["input_tokens_details", "cache_write_tokens"], 3),
             ],
         };
-        let (_, place) = places.iter().find(|(keys, _)| way.is(keys))?;
-        [input, output, cached, cache_written].into_iter().nth(*place)
+        let (_, count) = counts.iter().find(|(keys, _)| path.is(keys))?;
+        [input, output, cached, cache_written].into_iter().nth(*count)
     }
 }
 
-/// A count that can be meant.
+/// A plausible count.
 fn number(word: &[u8]) -> Option<u64> {
     if !word.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    std::str::from_utf8(word).ok()?.parse().ok().filter(|number| *number <= MOST)
+    std::str::from_utf8(word).ok()?.parse().ok().filter(|number| *number <= MAX_TOKENS)
 }
 
-/// The name in plain characters; none when it is none or too long.
+/// The model name in printable ASCII; `None` if empty or too long.
 fn model(written: &[u8]) -> Option<String> {
     let quoted = [b"\"", written, b"\""].concat();
     let name: String = serde_json::from_slice(&quoted).ok()?;
     let plain = |character: char| if character.is_ascii_graphic() { character } else { '?' };
     let name: String = name.chars().map(plain).collect();
-    (!name.is_empty() && name.len() <= MODEL).then_some(name)
+    (!name.is_empty() && name.len() <= MAX_MODEL).then_some(name)
 }

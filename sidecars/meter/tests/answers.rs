@@ -1,5 +1,5 @@
-//! Whole answers as the three APIs give them: what is read of each, however it is cut into pieces, and what
-//! becomes of answers that break off or were never meant to be counted.
+//! Complete responses of the three APIs: the usage read from each, split into any pieces; and responses that
+//! are interrupted or not model responses.
 #![allow(missing_docs)]
 
 use bottle_contract::usage::{Api, Tokens};
@@ -104,7 +104,7 @@ fn at_once(api: Api, answer: &str) -> Option<Reading> {
 }
 
 #[test]
-fn every_shape_is_read() {
+fn reads_every_response_format() {
     for (api, answer, model, numbers) in ANSWERS {
         let reading = at_once(api, answer).unwrap_or_else(|| panic!("{answer}"));
         let expected = Reading { model: Some(model.to_owned()), tokens: tokens(numbers), interrupted: false };
@@ -114,9 +114,9 @@ fn every_shape_is_read() {
     }
 }
 
-/// The sender of the last piece may wait for the record before it lets that piece go on.
+/// The proxy may hold back the last piece until the record is written.
 #[test]
-fn the_end_is_known_with_the_last_byte_that_matters() {
+fn detects_the_end_with_the_last_relevant_byte() {
     for (api, answer, ..) in ANSWERS {
         let mut meter = Meter::new(api, false);
         let end = answer.len() - 1;
@@ -128,7 +128,7 @@ fn the_end_is_known_with_the_last_byte_that_matters() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_keeps_what_was_seen_and_says_so() {
+fn an_interrupted_response_keeps_its_counts() {
     let until = |text: &str, words: &str| text[..text.find(words).expect("there")].to_owned();
     for (api, answer, numbers) in [
         (Api::Messages, until(MESSAGE_EVENTS, "event: ping"), [Some(4), Some(1), Some(20512), Some(1830)]),
@@ -156,7 +156,7 @@ fn an_answer_that_breaks_off_keeps_what_was_seen_and_says_so() {
 }
 
 #[test]
-fn an_end_that_lacks_only_form_is_an_end() {
+fn accepts_an_end_without_trailing_formatting() {
     let cut = |text: &str, bytes: usize| text[..text.len() - bytes].to_owned();
     let done = COMPLETION_EVENTS.len() - COMPLETION_EVENTS.find("data: [DONE]").expect("there");
     for (api, answer) in [
@@ -170,7 +170,7 @@ fn an_end_that_lacks_only_form_is_an_end() {
 }
 
 #[test]
-fn an_answer_that_says_no_numbers_is_one_all_the_same() {
+fn a_response_without_counts_is_recorded() {
     let done = COMPLETION_EVENTS.find("data: {\"id\":\"gen-1\",\"provider\":\"OpenAI\",\"model\":\"openai/gpt-5.1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"choices\":[],").expect("there");
     let without = format!("{}data: [DONE]\n\n", &COMPLETION_EVENTS[..done]);
     let reading = at_once(Api::ChatCompletions, &without).expect("an answer");
@@ -180,7 +180,7 @@ fn an_answer_that_says_no_numbers_is_one_all_the_same() {
 }
 
 #[test]
-fn what_is_no_answer_of_a_model_is_not_counted() {
+fn ignores_other_content() {
     for answer in [
         "",
         "{}",
@@ -198,8 +198,8 @@ fn what_is_no_answer_of_a_model_is_not_counted() {
 }
 
 #[test]
-fn numbers_that_cannot_be_meant_are_not_taken() {
-    for (number, taken) in [
+fn ignores_implausible_numbers() {
+    for (number, counted) in [
         ("0", Some(0)),
         ("1000000000", Some(1_000_000_000)),
         ("1000000001", None),
@@ -215,15 +215,15 @@ fn numbers_that_cannot_be_meant_are_not_taken() {
         let answer =
             format!("{{\"type\":\"message\",\"usage\":{{\"input_tokens\":{number},\"output_tokens\":1}}}}");
         let reading = at_once(Api::Messages, &answer).expect("an answer");
-        assert_eq!(reading.tokens, tokens([taken, Some(1), None, None]), "{number}");
+        assert_eq!(reading.tokens, tokens([counted, Some(1), None, None]), "{number}");
     }
-    // What is told again counts for all until there, whichever comes last.
+    // Repeated counts are cumulative; the larger one counts, whatever the order.
     let twice = "data: {\"usage\":{\"prompt_tokens\":9}}\n\ndata: {\"usage\":{\"prompt_tokens\":3}}\n\ndata: [DONE]\n\n";
     assert_eq!(at_once(Api::ChatCompletions, twice).expect("an answer").tokens.input, Some(9));
 }
 
 #[test]
-fn the_name_of_a_model_is_plain_and_bounded() {
+fn model_names_are_printable_and_bounded() {
     let model = |written: &str| {
         let answer = format!("{{\"type\":\"message\",\"model\":\"{written}\"}}");
         at_once(Api::Messages, &answer).expect("an answer").model
@@ -234,9 +234,9 @@ fn the_name_of_a_model_is_plain_and_bounded() {
     assert_eq!(model("\\ud800"), None);
 }
 
-/// A single event of many megabytes: what follows it counts.
+/// A single event of many megabytes does not hide later ones.
 #[test]
-fn no_event_is_too_long() {
+fn events_may_have_any_length() {
     let text = "lorem ipsum ".repeat(1 << 20);
     let long = format!("data: {{\"type\":\"content_block_delta\",\"delta\":{{\"text\":\"{text}\"}}}}\n\n");
     let (start, rest) = MESSAGE_EVENTS.split_at(MESSAGE_EVENTS.find("event: message_delta").expect("there"));
@@ -248,7 +248,7 @@ fn no_event_is_too_long() {
 
 proptest! {
     #[test]
-    fn the_same_record_wherever_the_borders_fall(which in 0..ANSWERS.len(), sizes in prop::collection::vec(1_usize..200, 1..40)) {
+    fn splitting_the_input_makes_no_difference(which in 0..ANSWERS.len(), sizes in prop::collection::vec(1_usize..200, 1..40)) {
         let (api, answer, ..) = ANSWERS[which];
         let (mut rest, mut sizes) = (answer.as_bytes(), sizes.into_iter().cycle());
         let mut pieces = Vec::new();
@@ -261,7 +261,7 @@ proptest! {
     }
 
     #[test]
-    fn no_answer_panics_and_no_number_is_beyond_reason(
+    fn damaged_responses_never_panic_or_yield_implausible_numbers(
         which in 0..ANSWERS.len(), damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..30), whole in any::<bool>(),
     ) {
         let (api, answer, ..) = ANSWERS[which];

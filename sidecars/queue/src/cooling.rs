@@ -101,7 +101,7 @@ mod tests {
 
     fn asks(tool: Tool, file: &str) -> Keys {
         keys(&Proposal {
-            id: Id::of([1; 16]),
+            id: Id::from_random([1; 16]),
             bottle_slug: "a-1".parse().expect("slug"),
             tool,
             proposed_file: file.to_owned(),

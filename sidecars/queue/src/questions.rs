@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_secs(1);
 pub fn question(tool: Tool, proposed_file: String, justification: String, wait: Duration) -> Question {
     let wait = jiff::SignedDuration::try_from(wait).unwrap_or(jiff::SignedDuration::MAX);
     let expires_at = Timestamp::now().saturating_add(wait).unwrap_or(Timestamp::MAX);
-    let id = Id::of(rand::random());
+    let id = Id::from_random(rand::random());
     Question { id, tool, proposed_file, justification, revision: None, expires_at }
 }
 

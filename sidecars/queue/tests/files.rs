@@ -246,7 +246,7 @@ async fn equal_questions_are_one_and_no_more_wait_than_may() {
 #[tokio::test]
 async fn what_cannot_be_an_answer_refuses() {
     let home = tempfile::tempdir().expect("home");
-    let other = Id::of([7; 16]);
+    let other = Id::from_random([7; 16]);
     let future = Timestamp::now() + jiff::SignedDuration::from_hours(2);
     type Make = Box<dyn Fn(&Id) -> Vec<u8>>;
     let json = |response: Response| serde_json::to_vec(&response).expect("JSON");
@@ -278,7 +278,7 @@ async fn hostile_folders_are_reported_and_followed_nowhere() {
     std::fs::write(&outside, "kept").expect("written");
     Folder::make(home.path(), &slug()).expect("folder");
     let at = folder(home.path());
-    let id = |n: u8| Id::of([n; 16]);
+    let id = |n: u8| Id::from_random([n; 16]);
     let proposal = |n| at.join(format!("{}.proposal.json", id(n)));
     symlink(&outside, proposal(1)).expect("link");
     std::fs::create_dir(proposal(2)).expect("folder");

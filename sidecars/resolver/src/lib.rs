@@ -1,7 +1,7 @@
-//! The bottle's resolver: every name is the proxy, and nothing is ever asked outside.
+//! The bottle's DNS resolver: resolves every name to the proxy and never queries upstream.
 //!
-//! Only the sockets are here; what is answered is [`bottle_contract::dns::answer`], the same wherever
-//! the resolver runs: in the guest when the proxy comes by socket, beside the proxy when it comes by network.
+//! This crate owns the sockets; [`bottle_contract::dns::answer`] makes the responses. The resolver runs in
+//! the guest with the socket transport, and beside the proxy with the network transport.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,36 +13,36 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-/// A question of any honest client fits: RFC 9715 recommends 1400, EDNS clients announce 4096 at most.
-const QUESTION: usize = 4096;
+/// The largest query. RFC 9715 recommends 1400 bytes, EDNS clients announce at most 4096.
+const MAX_QUERY: usize = 4096;
 
-/// TCP connections at once; a client asks and goes.
-const CONNECTIONS: usize = 64;
+/// The most concurrent TCP connections; clients disconnect after a query.
+const MAX_CONNECTIONS: usize = 64;
 
-/// How long a TCP client may take for its next question (RFC 7766 section 6.2.3 wants seconds).
-const IDLE: Duration = Duration::from_secs(10);
+/// How long a TCP client may take for its next query (RFC 7766 section 6.2.3 recommends seconds).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to pause when a socket fails, so that it does not spin.
-const BREATH: Duration = Duration::from_millis(50);
+/// Pause after a socket error, to avoid a busy loop.
+const ERROR_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Both sockets, bound; whoever asks waits until [`Resolver::serve`].
+/// The bound UDP and TCP sockets. Clients wait until [`Resolver::serve`].
 #[derive(Debug)]
 pub struct Resolver {
     datagrams: UdpSocket,
     streams: TcpListener,
-    proxy: Answering,
+    responder: Responder,
 }
 
-/// What is answered, and to whom.
+/// The address in responses, and the only client that gets them.
 #[derive(Debug, Clone, Copy)]
-struct Answering {
+struct Responder {
     address: Ipv4Addr,
-    asker: Option<Ipv4Addr>,
+    client: Option<Ipv4Addr>,
 }
 
 /// A socket of the resolver could not be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("the resolver at {address}, {transport} port {port}, cannot be opened: {source}")]
+#[error("cannot bind the resolver to {address}, {transport} port {port}: {source}")]
 pub struct BindError {
     address: Ipv4Addr,
     transport: &'static str,
@@ -51,107 +51,109 @@ pub struct BindError {
 }
 
 impl Resolver {
-    /// Binds `port` for UDP and TCP at the proxy's own address. Only `asker` is answered, if one is given;
-    /// anybody else gets nothing.
+    /// Binds `port` for UDP and TCP at `address`, which responses also contain. If `client` is given, only
+    /// that client gets responses.
     ///
     /// # Errors
-    /// [`BindError`] naming the first socket that cannot be had; then none is kept.
-    pub async fn bind(address: Ipv4Addr, port: u16, asker: Option<Ipv4Addr>) -> Result<Self, BindError> {
+    /// [`BindError`] for the first socket that cannot be bound; the other is closed then.
+    pub async fn bind(address: Ipv4Addr, port: u16, client: Option<Ipv4Addr>) -> Result<Self, BindError> {
         let failed = |transport| move |source| BindError { address, transport, port, source };
         let datagrams = UdpSocket::bind((address, port)).await.map_err(failed("UDP"))?;
         let streams = TcpListener::bind((address, port)).await.map_err(failed("TCP"))?;
-        Ok(Self { datagrams, streams, proxy: Answering { address, asker } })
+        Ok(Self { datagrams, streams, responder: Responder { address, client } })
     }
 
-    /// Answers on tasks of the current runtime, for as long as it lives.
+    /// Serves on tasks of the current runtime, for as long as it lives.
     pub fn serve(self) {
-        tokio::spawn(datagrams(self.datagrams, self.proxy));
-        tokio::spawn(streams(self.streams, self.proxy));
+        tokio::spawn(datagrams(self.datagrams, self.responder));
+        tokio::spawn(streams(self.streams, self.responder));
     }
 }
 
-impl Answering {
-    fn hears(self, asker: IpAddr) -> bool {
-        self.asker.is_none_or(|only| asker == only)
+impl Responder {
+    fn serves(self, client: IpAddr) -> bool {
+        self.client.is_none_or(|only| client == only)
     }
 }
 
-async fn datagrams(socket: UdpSocket, proxy: Answering) {
-    let mut question = vec![0; QUESTION];
+async fn datagrams(socket: UdpSocket, responder: Responder) {
+    let mut query = vec![0; MAX_QUERY];
     loop {
-        match socket.recv_from(&mut question).await {
-            Ok((length, asker)) if proxy.hears(asker.ip()) => {
-                if let Some(answer) = dns::answer(&question[..length], proxy.address) {
-                    let _ = socket.send_to(&answer, asker).await;
+        match socket.recv_from(&mut query).await {
+            Ok((length, client)) if responder.serves(client.ip()) => {
+                if let Some(answer) = dns::answer(&query[..length], responder.address) {
+                    let _ = socket.send_to(&answer, client).await;
                 }
             }
             Ok(_) => {}
-            // The error of an earlier answer (nobody listens there) is reported here too.
-            Err(_) => tokio::time::sleep(BREATH).await,
+            // The error of an earlier response (no listener at the client) is reported here too.
+            Err(_) => tokio::time::sleep(ERROR_BACKOFF).await,
         }
     }
 }
 
-async fn streams(listener: TcpListener, proxy: Answering) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+async fn streams(listener: TcpListener, responder: Responder) {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((connection, asker)) if proxy.hears(asker.ip()) => {
+            Ok((connection, client)) if responder.serves(client.ip()) => {
                 tokio::spawn(async move {
-                    questions(connection, proxy.address).await;
+                    serve_connection(connection, responder.address).await;
                     drop(slot);
                 });
             }
             Ok(_) => {}
-            Err(_) => tokio::time::sleep(BREATH).await,
+            Err(_) => tokio::time::sleep(ERROR_BACKOFF).await,
         }
     }
 }
 
-/// RFC 1035 section 4.2.2: each message behind its length. Ends at the first thing that is none.
-async fn questions(mut connection: TcpStream, proxy: Ipv4Addr) {
+/// RFC 1035 section 4.2.2: each message follows its length. Returns at the first invalid message.
+async fn serve_connection(mut connection: TcpStream, proxy: Ipv4Addr) {
     loop {
-        let Ok(Some(question)) = tokio::time::timeout(IDLE, question(&mut connection)).await else { return };
-        let Some(answer) = dns::answer(&question, proxy) else { return };
+        let Ok(Some(query)) = tokio::time::timeout(IDLE_TIMEOUT, read_query(&mut connection)).await else {
+            return;
+        };
+        let Some(answer) = dns::answer(&query, proxy) else { return };
         let Ok(length) = u16::try_from(answer.len()) else { return };
         let message = [&length.to_be_bytes(), answer.as_slice()].concat();
-        match tokio::time::timeout(IDLE, connection.write_all(&message)).await {
+        match tokio::time::timeout(IDLE_TIMEOUT, connection.write_all(&message)).await {
             Ok(Ok(())) => {}
             _ => return,
         }
     }
 }
 
-async fn question(connection: &mut TcpStream) -> Option<Vec<u8>> {
+async fn read_query(connection: &mut TcpStream) -> Option<Vec<u8>> {
     let length = usize::from(connection.read_u16().await.ok()?);
-    if length > QUESTION {
+    if length > MAX_QUERY {
         return None;
     }
-    let mut question = vec![0; length];
-    connection.read_exact(&mut question).await.ok()?;
-    Some(question)
+    let mut query = vec![0; length];
+    connection.read_exact(&mut query).await.ok()?;
+    Some(query)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// One question for `any.example`, type A, as dig sends it.
-    const ASK: &[u8] =
+    /// A query for `any.example`, type A, as dig sends it.
+    const QUERY: &[u8] =
         b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03any\x07example\x00\x00\x01\x00\x01";
 
-    fn is_the_proxy(answer: &[u8]) -> bool {
-        answer.starts_with(&ASK[..2]) && answer.ends_with(&Ipv4Addr::LOCALHOST.octets())
+    fn is_response_with_the_proxy(answer: &[u8]) -> bool {
+        answer.starts_with(&QUERY[..2]) && answer.ends_with(&Ipv4Addr::LOCALHOST.octets())
     }
 
-    /// A resolver on a free port, which both transports have to be free on.
-    async fn resolver(asker: Option<Ipv4Addr>) -> u16 {
+    /// A resolver on a port that is free for both transports.
+    async fn resolver(client: Option<Ipv4Addr>) -> u16 {
         for _ in 0..50 {
             let free = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
             let port = free.local_addr().expect("its address").port();
             drop(free);
-            if let Ok(resolver) = Resolver::bind(Ipv4Addr::LOCALHOST, port, asker).await {
+            if let Ok(resolver) = Resolver::bind(Ipv4Addr::LOCALHOST, port, client).await {
                 resolver.serve();
                 return port;
             }
@@ -160,23 +162,23 @@ mod tests {
     }
 
     async fn ask_by_stream(client: &mut TcpStream) -> io::Result<Vec<u8>> {
-        let length = u16::try_from(ASK.len()).expect("short").to_be_bytes();
-        client.write_all(&[&length, ASK].concat()).await?;
-        question(client).await.ok_or(io::ErrorKind::UnexpectedEof.into())
+        let length = u16::try_from(QUERY.len()).expect("short").to_be_bytes();
+        client.write_all(&[&length, QUERY].concat()).await?;
+        read_query(client).await.ok_or(io::ErrorKind::UnexpectedEof.into())
     }
 
     #[tokio::test]
-    async fn every_name_is_the_proxy_over_udp_and_tcp() {
+    async fn resolves_every_name_to_the_proxy_over_udp_and_tcp() {
         let port = resolver(Some(Ipv4Addr::LOCALHOST)).await;
         let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("client");
         let mut answer = [0; 512];
         client.send_to(b"no question", (Ipv4Addr::LOCALHOST, port)).await.expect("send");
         client.send_to(&[0; 9000], (Ipv4Addr::LOCALHOST, port)).await.expect("send");
-        client.send_to(ASK, (Ipv4Addr::LOCALHOST, port)).await.expect("send");
+        client.send_to(QUERY, (Ipv4Addr::LOCALHOST, port)).await.expect("send");
         let found = async {
             loop {
                 let length = client.recv(&mut answer).await.expect("receive");
-                if is_the_proxy(&answer[..length]) {
+                if is_response_with_the_proxy(&answer[..length]) {
                     return;
                 }
             }
@@ -186,33 +188,37 @@ mod tests {
         let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         for _ in 0..2 {
             let answer = ask_by_stream(&mut client).await.expect("an answer");
-            assert!(is_the_proxy(&answer), "{answer:?}");
+            assert!(is_response_with_the_proxy(&answer), "{answer:?}");
         }
-        let mut liar = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
-        liar.write_all(&u16::MAX.to_be_bytes()).await.expect("send");
-        assert_eq!(liar.read(&mut [0; 8]).await.unwrap_or(0), 0, "an oversized question closes");
+        let mut oversized = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
+        oversized.write_all(&u16::MAX.to_be_bytes()).await.expect("send");
+        assert_eq!(
+            oversized.read(&mut [0; 8]).await.unwrap_or(0),
+            0,
+            "an oversized query closes the connection"
+        );
     }
 
     #[tokio::test]
-    async fn only_the_asker_is_answered() {
+    async fn serves_only_the_given_client() {
         let port = resolver(Some(Ipv4Addr::new(127, 0, 0, 9))).await;
         let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("client");
-        let asker = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 9), 0)).await.expect("client");
+        let client = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 9), 0)).await.expect("client");
         let mut answer = [0; 512];
-        for client in [&stranger, &asker] {
-            client.send_to(ASK, (Ipv4Addr::LOCALHOST, port)).await.expect("send");
+        for client in [&stranger, &client] {
+            client.send_to(QUERY, (Ipv4Addr::LOCALHOST, port)).await.expect("send");
         }
-        // Questions are answered in their order: the stranger's would have been there before.
-        let length = tokio::time::timeout(Duration::from_secs(5), asker.recv(&mut answer));
+        // Queries are served in order: a response to the stranger would have been sent first.
+        let length = tokio::time::timeout(Duration::from_secs(5), client.recv(&mut answer));
         let length = length.await.expect("an answer").expect("receive");
-        assert!(is_the_proxy(&answer[..length]));
+        assert!(is_response_with_the_proxy(&answer[..length]));
         assert!(stranger.try_recv(&mut answer).is_err(), "the stranger was answered");
         let mut stranger = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("connect");
         assert!(ask_by_stream(&mut stranger).await.is_err(), "the stranger was answered");
     }
 
     #[tokio::test]
-    async fn a_taken_port_is_named() {
+    async fn a_bind_error_names_the_port() {
         let holder = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
         let port = holder.local_addr().expect("its address").port();
         let error = Resolver::bind(Ipv4Addr::LOCALHOST, port, None).await.expect_err("taken").to_string();

@@ -1,7 +1,7 @@
-//! What the scanner costs: text of the kind that agents send, with all outbound detectors.
+//! Measures the scanner on text as agents send it, with all outbound detectors.
 //!
-//! Budget, printed and not asserted: 250 MB/s on one core for clean JSON of 10 KiB with 10 secrets, and with
-//! 1,000 secrets at most 1.5 times as long. Run with `cargo bench -p bottle-scan`.
+//! Budget, printed and not asserted: 250 MB/s on one core for clean JSON of 10 KiB with 10 secrets, and at
+//! most 1.5 times as long with 1,000 secrets. Run with `cargo bench -p bottle-scan`.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -13,10 +13,10 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use criterion::Criterion;
 
-/// In MB/s.
+/// The budget, in MB/s.
 const BUDGET: f64 = 250.0;
 
-/// A conversation with code in it, as long as asked.
+/// A conversation with code, of the given length.
 fn conversation(length: usize) -> Vec<u8> {
     let mut text = String::from("{\"model\":\"some-model\",\"max_tokens\":4096,\"messages\":[");
     let mut number = 0;
@@ -45,7 +45,7 @@ fn secrets(count: u64) -> Vec<Secret> {
     (0..count).map(|_| Secret::new(format!("{:016x}-{:016X}+{}", next(), next(), next()))).collect()
 }
 
-/// Texts that make the scanner read as much as any: each is one long run of digits of some encoding.
+/// Worst-case texts: each is one long run of digits of some encoding.
 fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     let mut state = 1_u64;
     let mut of = |alphabet: &str| -> Vec<u8> {
@@ -74,14 +74,14 @@ fn hostile(length: usize) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What this thread has had of a processor: on a busy machine the clock on the wall says more. None where the kernel
-/// does not tell.
-fn worked() -> Option<Duration> {
+/// CPU time of this thread, because wall time is unreliable on a busy machine. `None` if the kernel does not
+/// report it.
+fn cpu_time() -> Option<Duration> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     Some(Duration::from_nanos(stat.split(' ').next()?.parse().ok()?))
 }
 
-/// Bytes that this process holds in memory.
+/// Resident memory of this process, in bytes.
 fn resident() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/statm").ok()?;
     stat.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)
@@ -92,13 +92,13 @@ fn rate(scanner: &Scanner, text: &[u8]) -> f64 {
 }
 
 fn rate_of(scanner: &Scanner, text: &[u8], rounds: usize) -> f64 {
-    let (start, before) = (Instant::now(), worked());
+    let (start, before) = (Instant::now(), cpu_time());
     for _ in 0..rounds {
         black_box(scanner.scan(black_box(text)));
     }
     #[expect(clippy::cast_precision_loss, reason = "a figure to read")]
     let bytes = (rounds * text.len()) as f64;
-    let took = before.and_then(|before| Some(worked()? - before)).unwrap_or_else(|| start.elapsed());
+    let took = before.and_then(|before| Some(cpu_time()? - before)).unwrap_or_else(|| start.elapsed());
     bytes / 1e6 / took.as_secs_f64()
 }
 

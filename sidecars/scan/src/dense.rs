@@ -1,24 +1,24 @@
-//! Where in a text something encoded may stand: where capitals and digits are many, or stand in long words.
+//! Finds regions of a text that may contain encoded data: many capitals and digits, or long words with them.
 //!
-//! Prose and code have few of both; base64, base32, hexadecimal and lists of numbers are made of them. So one
-//! cheap pass says where the work of reading encodings is worth it.
+//! Prose and code have few of both; base64, base32, hexadecimal and lists of numbers consist of them. One
+//! cheap pass therefore selects the regions worth decoding.
 
 use std::ops::Range;
 
-/// Bytes that are judged together.
+/// Size of a block that is classified as a whole, in bytes.
 const BLOCK: usize = 64;
-/// Of so many printed characters in a block one is a capital or a digit.
-const SHARE: u32 = 5;
-/// A word of so many characters is looked into wherever it stands.
+/// A dense block has at least one capital or digit in this many printable characters.
+const DENSITY: u32 = 5;
+/// The shortest long word.
 const WORD: usize = 16;
-/// One of so many letters and digits alone too, whatever they are.
+/// A word of at least this many letters and digits counts without capitals or digits.
 const LONG_WORD: usize = 20;
-/// So many capitals and digits a shorter word must have.
-const STRONG: usize = 3;
-/// How far a region reaches for the beginning and the end of its lines.
+/// The fewest capitals and digits in a shorter long word.
+const MIN_STRONG: usize = 3;
+/// The most bytes by which a region extends to the start and end of its lines.
 const LINE: usize = 128;
 
-/// The regions of `text`, in order, apart from each other.
+/// The regions of `text`, in order, disjoint.
 pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
     let mut regions: Vec<Range<usize>> = Vec::new();
     for (number, block) in text.chunks(BLOCK).enumerate() {
@@ -38,7 +38,7 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
         let after = &text[region.end..text.len().min(region.end + LINE)];
         region.end += after.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     }
-    // Two that now touch are one.
+    // Merge regions that touch now.
     regions.dedup_by(|next, last| {
         let joins = next.start <= last.end;
         if joins {
@@ -52,7 +52,7 @@ pub(crate) fn regions(text: &[u8]) -> Vec<Range<usize>> {
 fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     let mut letters = [0_u8; BLOCK];
     let (mut strong, mut printed, mut other) = (0_u8, 0_u8, 0_u8);
-    // Written for the compiler to do sixteen at a time.
+    // Written so that the compiler vectorizes it.
     for (byte, letter) in block.iter().zip(&mut letters) {
         let digit = u8::from(byte.wrapping_sub(b'0') < 10);
         let capital = u8::from(byte.wrapping_sub(b'A') < 26);
@@ -68,10 +68,10 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
     }
     let (strong, printed) = (u32::from(strong), u32::from(printed));
     let text_like = usize::from(other) * 4 <= block.len();
-    if strong >= 4 && strong * SHARE >= printed && text_like {
+    if strong >= 4 && strong * DENSITY >= printed && text_like {
         return true;
     }
-    // Every word of sixteen holds eight that stand together here.
+    // Every word of sixteen contains an aligned group of eight.
     printed >= 8
         && letters
             .chunks_exact(8)
@@ -79,7 +79,7 @@ fn is_dense(text: &[u8], at: usize, block: &[u8]) -> bool {
             .any(|(number, eight)| eight == [1; 8] && is_word(text, at + number * 8))
 }
 
-/// Whether what stands at `at` belongs to a long word with capitals and digits.
+/// Whether `at` is within a long word with capitals and digits.
 fn is_word(text: &[u8], at: usize) -> bool {
     let belongs = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let before = text[..at].iter().rev().take(WORD).take_while(belongs).count();
@@ -89,7 +89,8 @@ fn is_word(text: &[u8], at: usize) -> bool {
         return false;
     }
     let strong = word.iter().filter(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase()).count();
-    strong >= STRONG || word.split(|byte| !byte.is_ascii_alphanumeric()).any(|part| part.len() >= LONG_WORD)
+    strong >= MIN_STRONG
+        || word.split(|byte| !byte.is_ascii_alphanumeric()).any(|part| part.len() >= LONG_WORD)
 }
 
 #[cfg(test)]
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prose_and_code_have_no_region_and_encodings_have() {
+    fn encodings_have_regions_and_prose_has_none() {
         let prose = "The proxy opens its own verified connection upstream, and decides each request. \
                      let value = table.get(&key).map(|entry| entry.size + 12); // see src/module.rs, and the tests\n"
             .repeat(5);

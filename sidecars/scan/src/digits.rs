@@ -1,23 +1,24 @@
-//! Encodings read back: digits of base 2, 16, 32 and 64, groups of base 85, lists of numbers, and what dumps
-//! print around them.
+//! Decodes text encodings: digits of base 2, 16, 32 and 64, groups of base 85, lists of numbers, and hex
+//! dumps.
 
 use std::ops::Range;
 
-/// Digits of 1, 4, 5 or 6 bits, each with its place in the text.
+/// Digits of 1, 4, 5 or 6 bits, each with its position in the text.
 pub(crate) struct Bits {
     width: usize,
     values: Vec<u8>,
     places: Vec<u32>,
 }
 
-/// Bytes of the shortest row that is read.
-const SHORTEST: usize = 8;
-const SHORTEST_BASE32: usize = (8 * SHORTEST).div_ceil(5);
-const SHORTEST_BASE85: usize = 10;
-/// Of so many digits of base 85 one is a sign that base64 does not have.
-const SIGNS_OF_BASE85: usize = 16;
-/// Of so many letters of base32 in lower case one is a digit: words are none, but for very long ones.
-const DIGITS_OF_BASE32: usize = 24;
+/// The shortest decoded row, in bytes.
+const MIN_BYTES: usize = 8;
+const MIN_BASE32: usize = (8 * MIN_BYTES).div_ceil(5);
+const MIN_BASE85: usize = 10;
+/// Base 85 has at least one punctuation character, absent from base64, in this many digits.
+const BASE85_PUNCTUATION: usize = 16;
+/// Lower-case base32 has at least one digit in this many letters; otherwise it is words, except for very long
+/// ones.
+const BASE32_DIGITS: usize = 24;
 const LONG_WORD: usize = 20;
 
 const NONE: u8 = 0xff;
@@ -54,7 +55,7 @@ const BASE85: [[u8; 256]; 3] = [
 ];
 
 #[expect(clippy::cast_possible_truncation, reason = "windows are far shorter than 4 GiB")]
-fn short(place: usize) -> u32 {
+fn position(place: usize) -> u32 {
     place as u32
 }
 
@@ -65,21 +66,21 @@ impl Bits {
 
     fn push(&mut self, value: u8, place: usize) {
         self.values.push(value);
-        self.places.push(short(place));
+        self.places.push(position(place));
     }
 
-    /// Every way to read `text` as digits.
+    /// Every reading of `text` as digits.
     pub(crate) fn all(text: &[u8]) -> Vec<Self> {
         let mut all = vec![base64(text), hexadecimal(text), binary(text)];
         for values in &BASE32 {
             base32(text, values, &mut all);
         }
-        all.retain(|bits| bits.values.len() * bits.width >= 8 * SHORTEST);
+        all.retain(|bits| bits.values.len() * bits.width >= 8 * MIN_BYTES);
         all
     }
 
-    /// How many digits may belong to a byte before the first.
-    pub(crate) fn starts(&self) -> usize {
+    /// The number of possible alignments: digits before the first whole byte.
+    pub(crate) fn alignments(&self) -> usize {
         match self.width {
             4 => 2,
             6 => 4,
@@ -87,23 +88,23 @@ impl Bits {
         }
     }
 
-    /// The bytes of the digits behind the first `skip`.
+    /// Decodes the digits after the first `skip`.
     pub(crate) fn bytes(&self, skip: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.values.len() * self.width / 8 + 1);
-        let (mut held, mut bits) = (0_u32, 0);
+        let (mut pending, mut bits) = (0_u32, 0);
         for value in self.values.iter().skip(skip) {
-            held = held << self.width | u32::from(*value);
+            pending = pending << self.width | u32::from(*value);
             bits += self.width;
             if bits >= 8 {
                 bits -= 8;
                 #[expect(clippy::cast_possible_truncation, reason = "the lowest eight bits are meant")]
-                bytes.push((held >> bits) as u8);
+                bytes.push((pending >> bits) as u8);
             }
         }
         bytes
     }
 
-    /// Where the digits stand that a range of those bytes was made of.
+    /// The source range of a range of those bytes.
     pub(crate) fn source(&self, skip: usize, range: &Range<usize>) -> Range<usize> {
         let place =
             |digit: usize| self.places.get(skip + digit).or(self.places.last()).map_or(0, |at| *at as usize);
@@ -111,15 +112,15 @@ impl Bits {
     }
 }
 
-/// The length of what a backslash at `at` escapes away: a line break or a space of some kind.
-fn escaped(text: &[u8], at: usize) -> usize {
+/// The length of the escape at `at`: two for a backslash before a line break or another space, otherwise one.
+fn escape_length(text: &[u8], at: usize) -> usize {
     if text[at] != b'\\' {
         return 1;
     }
     if matches!(text.get(at + 1), Some(b'n' | b'r' | b't' | b'\\')) { 2 } else { 1 }
 }
 
-/// Letters of base64 with whatever is between them left out. Padding is read as zeros, which nobody looks at.
+/// Base64 letters, with everything between them ignored. Padding becomes zeros, which match nothing.
 fn base64(text: &[u8]) -> Bits {
     let mut bits =
         Bits { width: 6, values: Vec::with_capacity(text.len()), places: Vec::with_capacity(text.len()) };
@@ -130,19 +131,19 @@ fn base64(text: &[u8]) -> Bits {
     while at < text.len() {
         let byte = text[at];
         let value = BASE64[usize::from(byte)];
-        // A plus between strings is none of base64.
+        // A plus between strings is not base64.
         let joined = || is_letter(at.checked_sub(1)) || is_letter(Some(at + 1));
         if value != NONE && (byte.is_ascii_alphanumeric() || joined()) {
             bits.push(value, at);
         } else if byte == b'=' && is_letter(at.checked_sub(1)) {
             bits.push(0, at);
         }
-        at += escaped(text, at);
+        at += escape_length(text, at);
     }
     bits
 }
 
-/// Rows of base32 with signs and spaces between them left out; another letter ends a row.
+/// Rows of base32, with signs and spaces between them ignored; any other letter ends a row.
 fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
     let (mut start, mut count, mut at) = (0, 0, 0);
     while at < text.len() {
@@ -150,15 +151,15 @@ fn base32(text: &[u8], values: &[u8; 256], all: &mut Vec<Bits>) {
         if values[usize::from(byte)] != NONE {
             count += 1;
         } else if byte.is_ascii_alphanumeric() {
-            // Nearly every row of another encoding is short, so that it is only counted.
-            if count >= SHORTEST_BASE32 {
+            // Nearly every row of another encoding is short, so rows are only counted first.
+            if count >= MIN_BASE32 {
                 all.extend(row32(text, start..at, values));
             }
             (start, count) = (at + 1, 0);
         }
-        at += escaped(text, at);
+        at += escape_length(text, at);
     }
-    if count >= SHORTEST_BASE32 {
+    if count >= MIN_BASE32 {
         all.extend(row32(text, start..text.len(), values));
     }
 }
@@ -171,18 +172,17 @@ fn row32(text: &[u8], row: Range<usize>, values: &[u8; 256]) -> Option<Bits> {
         if value != NONE {
             bits.push(value, at);
         }
-        at += escaped(text, at);
+        at += escape_length(text, at);
     }
     let small = values[usize::from(b'c')] != NONE;
     let digits = bits.places.iter().filter(|place| text[**place as usize].is_ascii_digit()).count();
-    let joined = |places: &[u32]| places[places.len() - 1] - places[0] < short(LONG_WORD);
-    let coded = !small
-        || digits * DIGITS_OF_BASE32 >= bits.values.len()
-        || bits.places.windows(LONG_WORD).any(joined);
+    let joined = |places: &[u32]| places[places.len() - 1] - places[0] < position(LONG_WORD);
+    let coded =
+        !small || digits * BASE32_DIGITS >= bits.values.len() || bits.places.windows(LONG_WORD).any(joined);
     coded.then_some(bits)
 }
 
-/// Words of letters and digits, with their places.
+/// Words of letters and digits, with their positions.
 fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -194,7 +194,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// Hexadecimal digits of a word, without what says that they are; and whether something does.
+/// The hexadecimal digits of a word without prefix and suffix, and whether it has a prefix.
 fn hex_word(word: &[u8]) -> Option<(usize, &[u8], bool)> {
     let (skip, marked) = match word {
         [b'0', b'x' | b'X', _, ..] => (2, true),
@@ -212,23 +212,23 @@ fn digit(byte: u8) -> u8 {
     char::from(byte).to_digit(16).unwrap_or(0) as u8
 }
 
-/// All hexadecimal words in a row.
+/// Joins all hexadecimal words.
 fn hexadecimal(text: &[u8]) -> Bits {
     let mut bits = Bits::new(4);
     for (start, word) in words(text) {
         if let Some((skip, digits, marked)) = hex_word(word) {
-            // `0xa` is a byte of its own.
+            // `0xa` is a whole byte.
             if marked && digits.len() % 2 == 1 {
                 bits.push(0, start);
             }
             for (number, byte) in digits.iter().enumerate() {
                 bits.push(digit(*byte), start + skip + number);
             }
-        } else if word.len() >= 2 * SHORTEST {
-            // Other letters stand before or behind them.
+        } else if word.len() >= 2 * MIN_BYTES {
+            // Other letters precede or follow the digits.
             let mut at = start;
             for row in word.split(|byte| !byte.is_ascii_hexdigit()) {
-                if row.len() >= 2 * SHORTEST {
+                if row.len() >= 2 * MIN_BYTES {
                     row.iter().enumerate().for_each(|(number, byte)| bits.push(digit(*byte), at + number));
                 }
                 at += row.len() + 1;
@@ -238,7 +238,7 @@ fn hexadecimal(text: &[u8]) -> Bits {
     bits
 }
 
-/// All words of zeros and ones in a row.
+/// Joins all words of zeros and ones.
 fn binary(text: &[u8]) -> Bits {
     let mut bits = Bits::new(1);
     for (start, word) in words(text) {
@@ -253,19 +253,19 @@ fn binary(text: &[u8]) -> Bits {
     bits
 }
 
-/// Bytes that were made of a text, each with what it was made of.
+/// Decoded bytes with their source positions.
 #[derive(Default)]
-pub(crate) struct Made {
+pub(crate) struct Decoded {
     pub(crate) bytes: Vec<u8>,
     places: Vec<(u32, u32)>,
 }
 
-impl Made {
+impl Decoded {
     fn push(&mut self, byte: u8, place: Range<usize>) {
-        // Zeros fill numbers up and are in no secret.
+        // Zeros pad numbers and occur in no secret.
         if byte != 0 {
             self.bytes.push(byte);
-            self.places.push((short(place.start), short(place.end)));
+            self.places.push((position(place.start), position(place.end)));
         }
     }
 
@@ -276,7 +276,7 @@ impl Made {
         }
     }
 
-    /// Where a range of the bytes comes from.
+    /// The source range of a range of the bytes.
     pub(crate) fn source(&self, range: &Range<usize>) -> Range<usize> {
         let start = self.places.get(range.start).map_or(0, |place| place.0 as usize);
         let end = range.end.checked_sub(1).and_then(|last| self.places.get(last));
@@ -285,20 +285,20 @@ impl Made {
 
     /// `bytes` without zeros.
     pub(crate) fn without_zeros(bytes: &[u8]) -> Self {
-        let mut made = Self::default();
+        let mut decoded = Self::default();
         for (at, byte) in bytes.iter().enumerate() {
-            made.push(*byte, at..at + 1);
+            decoded.push(*byte, at..at + 1);
         }
-        made
+        decoded
     }
 }
 
-/// What lists of numbers spell: bytes, or words of two, four and eight with their low or high byte first; in
-/// base 10, 8, and 16 for words. Also of every other number, where each has its index beside it.
-pub(crate) fn numbers(text: &[u8]) -> Vec<Made> {
-    let (mut tens, mut tens_back) = (Made::default(), Made::default());
-    let (mut eights, mut eights_back) = (Made::default(), Made::default());
-    let (mut sixteens, mut every_other) = (Made::default(), [Made::default(), Made::default()]);
+/// Decodes lists of numbers: bytes, or words of two, four and eight bytes in either byte order; in base 10
+/// and 8, and in base 16 for words. Also decodes every other number, for lists with an index beside each.
+pub(crate) fn numbers(text: &[u8]) -> Vec<Decoded> {
+    let (mut tens, mut tens_back) = (Decoded::default(), Decoded::default());
+    let (mut eights, mut eights_back) = (Decoded::default(), Decoded::default());
+    let (mut sixteens, mut every_other) = (Decoded::default(), [Decoded::default(), Decoded::default()]);
     let mut count = 0;
     for (start, word) in words(text) {
         let place = start..start + word.len();
@@ -322,13 +322,13 @@ pub(crate) fn numbers(text: &[u8]) -> Vec<Made> {
     }
     let [one, other] = every_other;
     let mut all = vec![tens, tens_back, eights, eights_back, sixteens, one, other];
-    // Backwards differs only where a number is more than a byte.
+    // The byte orders differ only for numbers above a byte.
     for back in [3, 1] {
         if all[back].bytes == all[back - 1].bytes {
             all.remove(back);
         }
     }
-    all.retain(|made| made.bytes.len() >= SHORTEST);
+    all.retain(|decoded| decoded.bytes.len() >= MIN_BYTES);
     all
 }
 
@@ -342,32 +342,32 @@ fn number(digits: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-/// Rows of base 85 in each of its alphabets, from each of five digits on. A quarter of such digits are signs; of
-/// base64 few are.
-pub(crate) fn base85(text: &[u8]) -> Vec<Made> {
+/// Decodes rows of base 85 in each of its alphabets, at each of five alignments. A quarter of its digits are
+/// punctuation; base64 has little.
+pub(crate) fn base85(text: &[u8]) -> Vec<Decoded> {
     let mut all = Vec::new();
     let mut next = 0;
     for row in text.split(|byte| !byte.is_ascii_graphic() && !matches!(byte, b'\n' | b'\r')) {
         let start = next;
         next += row.len() + 1;
-        if row.len() < SHORTEST_BASE85 {
+        if row.len() < MIN_BASE85 {
             continue;
         }
         let signs = row.iter().filter(|byte| byte.is_ascii_punctuation() && !b"+/-_=".contains(byte)).count();
-        if signs * SIGNS_OF_BASE85 >= row.len() {
+        if signs * BASE85_PUNCTUATION >= row.len() {
             BASE85.iter().for_each(|values| rows85(row, start, values, &mut all));
         }
     }
     all
 }
 
-fn rows85(text: &[u8], start: usize, values: &[u8; 256], all: &mut Vec<Made>) {
+fn rows85(text: &[u8], start: usize, values: &[u8; 256], all: &mut Vec<Decoded>) {
     let mut row: Vec<(u8, usize)> = Vec::new();
     for (at, byte) in text.iter().chain(b" ").enumerate() {
         match values[usize::from(*byte)] {
             NONE if matches!(byte, b'\n' | b'\r') => {}
             NONE => {
-                if row.len() >= SHORTEST_BASE85 {
+                if row.len() >= MIN_BASE85 {
                     all.extend((0..5).map(|skip| groups(&row[skip..])));
                 }
                 row.clear();
@@ -377,30 +377,30 @@ fn rows85(text: &[u8], start: usize, values: &[u8; 256], all: &mut Vec<Made>) {
     }
 }
 
-fn groups(row: &[(u8, usize)]) -> Made {
-    let mut made = Made::default();
+fn groups(row: &[(u8, usize)]) -> Decoded {
+    let mut decoded = Decoded::default();
     for group in row.chunks(5) {
         let full = group.iter().map(|(value, _)| *value).chain(std::iter::repeat(84)).take(5);
         let value = full.fold(0_u32, |value, digit| value.wrapping_mul(85).wrapping_add(u32::from(digit)));
         let place = group[0].1..group[group.len() - 1].1 + 1;
         for byte in value.to_be_bytes().into_iter().take(group.len() - 1) {
-            made.push(byte, place.clone());
+            decoded.push(byte, place.clone());
         }
     }
-    made
+    decoded
 }
 
-/// `text` without its backslashes, as shells quote what is no letter; none where few are there.
-pub(crate) fn unquoted(text: &[u8]) -> Option<Made> {
-    memchr::memchr_iter(b'\\', text).nth(SHORTEST - 1)?;
-    let mut made = Made::default();
+/// `text` without backslashes, which shells use to quote characters; `None` if there are few.
+pub(crate) fn unquoted(text: &[u8]) -> Option<Decoded> {
+    memchr::memchr_iter(b'\\', text).nth(MIN_BYTES - 1)?;
+    let mut decoded = Decoded::default();
     for (at, byte) in text.iter().enumerate().filter(|(_, byte)| **byte != b'\\') {
-        made.push(*byte, at..at + 1);
+        decoded.push(*byte, at..at + 1);
     }
-    Some(made)
+    Some(decoded)
 }
 
-/// Lines with their places.
+/// Lines with their positions.
 fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -412,9 +412,9 @@ fn lines(text: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Lines of uuencode (POSIX): how many bytes, then digits of six bits.
-pub(crate) fn uuencoded(text: &[u8]) -> Option<Made> {
-    let mut made = Made::default();
+/// Decodes lines of uuencode (POSIX): a byte count, then digits of six bits.
+pub(crate) fn uuencoded(text: &[u8]) -> Option<Decoded> {
+    let mut decoded = Decoded::default();
     for line in lines(text) {
         let Some((length, digits)) = text[line.clone()].split_first() else { continue };
         let value = |byte: &u8| byte.wrapping_sub(b' ') & 63;
@@ -429,20 +429,20 @@ pub(crate) fn uuencoded(text: &[u8]) -> Option<Made> {
             let group = four.iter().fold(0, |group, byte| group << 6 | u32::from(value(byte)));
             let start = line.start + 1 + 4 * number;
             for byte in group.to_be_bytes().into_iter().skip(1) {
-                made.push(byte, start..start + 4);
+                decoded.push(byte, start..start + 4);
             }
         }
     }
-    (!made.bytes.is_empty()).then_some(made)
+    (!decoded.bytes.is_empty()).then_some(decoded)
 }
 
-/// Offsets of dumps have so many digits.
+/// The number of digits in a dump's offset.
 const OFFSET: std::ops::RangeInclusive<usize> = 6..=16;
 
-/// The lines of `text` without what `od`, `xxd`, `hexdump` and debuggers print around the bytes: the offset
-/// before them, the characters after them. None where no line has an offset.
-pub(crate) fn dump(text: &[u8]) -> Option<Made> {
-    let mut made = Made::default();
+/// `text` without what `od`, `xxd`, `hexdump` and debuggers print around the bytes: the offset before and the
+/// characters after. `None` if no line has an offset.
+pub(crate) fn dump(text: &[u8]) -> Option<Decoded> {
+    let mut decoded = Decoded::default();
     let mut any = false;
     for line in lines(text) {
         let (start, words) = (line.start, &text[line.clone()]);
@@ -451,20 +451,20 @@ pub(crate) fn dump(text: &[u8]) -> Option<Made> {
             let rest = &words[length..];
             let column =
                 [&b"  |"[..], b"  >"].iter().filter_map(|sign| memchr::memmem::find(rest, sign)).min();
-            // What `xxd` prints behind the bytes, after two spaces.
+            // The text column of `xxd`, after two spaces.
             let gap = rest.len() - rest.trim_ascii_start().len();
             let wide = || memchr::memmem::find(&rest[gap..], b"  ").map(|at| at + gap);
             length..length + column.or_else(|| wide().filter(|_| colon)).unwrap_or(rest.len())
         });
         for at in body {
-            made.push(words[at], start + at..start + at + 1);
+            decoded.push(words[at], start + at..start + at + 1);
         }
-        made.push(b'\n', line.end..line.end + 1);
+        decoded.push(b'\n', line.end..line.end + 1);
     }
-    any.then_some(made)
+    any.then_some(decoded)
 }
 
-/// The length of the offset with which a line begins, and whether a colon ends it.
+/// The length of the offset at the start of a line, and whether a colon follows it.
 fn offset(line: &[u8]) -> Option<(usize, bool)> {
     let skip = if line.starts_with(b"0x") { 2 } else { 0 };
     let digits = line[skip..].iter().take_while(|byte| byte.is_ascii_hexdigit()).count();

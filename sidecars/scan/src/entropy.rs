@@ -1,13 +1,13 @@
-//! `entropy`: pieces of text as random as a key. Opt-in, and only worth a warning.
+//! `entropy`: finds text as random as a key. Opt-in, warns only.
 
 use std::ops::Range;
 
-/// Bytes of a window.
+/// Size of a window, in bytes.
 const WINDOW: usize = 64;
-/// From one window to the next.
+/// Distance between windows, in bytes.
 const STEP: usize = 32;
 
-/// Shannon's measure over the bytes of a text; 0 for none.
+/// Shannon entropy of a text, in bits per byte; 0 for an empty text.
 pub(crate) fn bits_per_byte(text: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for byte in text {
@@ -23,13 +23,13 @@ pub(crate) fn bits_per_byte(text: &[u8]) -> f64 {
         .sum()
 }
 
-/// What random text over the alphabet of `window` reaches and ordinary text does not. In 64 characters random
-/// hex has 3.8 bits a character on average, base64 5.2, printable ASCII 5.5, bytes 5.9; English has 4.1 and
-/// identifiers up to 4.6.
+/// The entropy that random text over the alphabet of `window` reaches and ordinary text does not. In 64
+/// characters random hex averages 3.8 bits per character, base64 5.2, printable ASCII 5.5, bytes 5.9; English
+/// has 4.1 and identifiers up to 4.6.
 fn threshold(window: &[u8]) -> f64 {
     let all = |fits: fn(&u8) -> bool| window.iter().all(fits);
     if all(u8::is_ascii_digit) {
-        // Numbers are no keys.
+        // Numbers are not keys.
         f64::INFINITY
     } else if all(u8::is_ascii_hexdigit) {
         3.5
@@ -42,8 +42,8 @@ fn threshold(window: &[u8]) -> f64 {
     }
 }
 
-/// The windows of `text` that are random for their alphabet, counted from `base` so that the cut does not
-/// depend on where a stream was divided.
+/// The random windows of `text`, aligned to stream offsets (`base`), so that the result does not depend on
+/// how a stream is divided.
 pub(crate) fn random_windows(text: &[u8], base: u64) -> impl Iterator<Item = Range<usize>> {
     let step = STEP as u64;
     let first = usize::try_from((step - base % step) % step).unwrap_or(0);

@@ -1,52 +1,52 @@
-//! What a detector says when it finds something.
+//! Findings of the detectors.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a finding is worth.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Logged; nothing is stopped for it.
+    /// Log only.
     Warn,
-    /// May not pass as it is.
+    /// Block or redact.
     Block,
 }
 
-/// Which detector speaks. The names are those of `dlp.outbound_detectors` and `dlp.inbound_detectors`.
+/// The detector of a finding. The names are those of `dlp.outbound_detectors` and `dlp.inbound_detectors`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Detector {
-    /// `token_patterns`: the shape of a vendor's credential.
+    /// `token_patterns`: the pattern of a vendor's credential.
     TokenPatterns,
-    /// `token_patterns` too: a rule of the user's own.
+    /// `token_patterns` too: one of the user's own rules.
     OwnRules,
-    /// `known_secrets`: a value that this bottle was given.
+    /// `known_secrets`: a secret of this bottle.
     KnownSecrets,
-    /// `entropy`: a piece of text as random as a key.
+    /// `entropy`: text as random as a key.
     Entropy,
-    /// Line breaks where a header or request line has none.
+    /// A line break in a header or request line.
     Structure,
-    /// `naive_injection_detection`: phrases that try to take over the agent.
+    /// `naive_injection_detection`: a phrase of a prompt injection.
     Injection,
 }
 
-/// One place in a text that should not pass. Never holds the value that was found.
+/// A finding at one position of a text. Never contains the matched value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
-    /// Where, in bytes from the start of the text or stream that was scanned.
+    /// The position, in bytes from the start of the scanned text or stream.
     pub span: Range64,
-    /// The rule's short name.
+    /// The rule's id.
     pub rule: Arc<str>,
-    /// Which detector.
+    /// The detector.
     pub detector: Detector,
-    /// What it is worth.
+    /// The severity.
     pub severity: Severity,
-    /// For `known_secrets`: which of the secrets, in the order in which they were given.
+    /// For `known_secrets`: the index of the secret, in the order given.
     pub secret: Option<usize>,
-    /// For a user: what it looks like, with what is public of it and its length.
+    /// A description for the user: the kind, its public part and its length.
     pub preview: String,
 }
 
-/// A range of positions that can be ordered and copied; `start` is never behind `end`.
+/// A `u64` range that can be ordered and copied; `start <= end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Range64 {
     /// The first byte.
@@ -56,12 +56,12 @@ pub struct Range64 {
 }
 
 impl Range64 {
-    /// The places of `range` in a text that begins `base` bytes into the stream.
+    /// Positions of `range` in a text that begins at offset `base` of the stream.
     pub(crate) fn at(base: u64, range: &Range<usize>) -> Self {
         Self { start: base + range.start as u64, end: base + range.end as u64 }
     }
 
-    /// As indices into a text of `length` bytes that was scanned from its start.
+    /// Converts to indices of a text of `length` bytes that was scanned from its start.
     #[must_use]
     pub fn within(self, length: usize) -> Range<usize> {
         let clamp = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(length);
@@ -69,8 +69,8 @@ impl Range64 {
     }
 }
 
-/// Sorts findings by place, joins those of one rule and secret that overlap, and drops repeats.
-pub(crate) fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
+/// Sorts findings by position, merges overlapping ones of one rule and secret, and drops duplicates.
+pub(crate) fn merge_findings(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_unstable_by(|one, other| {
         (&one.rule, one.detector, one.secret, one.span).cmp(&(
             &other.rule,

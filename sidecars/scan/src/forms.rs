@@ -1,19 +1,19 @@
-//! One secret in every spelling in which it may turn up in a text.
+//! Spellings of a secret in texts.
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-/// One spelling; wiped when it is dropped.
+/// One spelling; wiped when dropped.
 pub(crate) type Form = Zeroizing<Vec<u8>>;
 
-/// What RFC 3986 leaves plain.
+/// Unreserved characters of RFC 3986.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-/// What `encodeURIComponent` leaves plain.
+/// Characters that `encodeURIComponent` leaves unencoded.
 const COMPONENT: &AsciiSet = &UNRESERVED.remove(b'!').remove(b'\'').remove(b'(').remove(b')').remove(b'*');
-/// What `encodeURI` leaves plain, as in a whole path or query.
-const WHOLE: &AsciiSet = &COMPONENT
+/// Characters that `encodeURI` leaves unencoded, as in a whole path or query.
+const URI: &AsciiSet = &COMPONENT
     .remove(b';')
     .remove(b'/')
     .remove(b'?')
@@ -26,15 +26,15 @@ const WHOLE: &AsciiSet = &COMPONENT
     .remove(b',')
     .remove(b'#');
 
-/// The plain spelling.
-pub(crate) fn as_it_is(secret: &str) -> Form {
+/// The unencoded spelling.
+pub(crate) fn plain(secret: &str) -> Form {
     Zeroizing::new(secret.as_bytes().to_vec())
 }
 
-/// The secret as it is, percent-encoded, escaped for JSON and for debug output, in hexadecimal, and in
-/// base64 as a part of a longer encoded text. Without repeats.
+/// All spellings: unencoded, percent-encoded, escaped for JSON and debug output, in hexadecimal, and in
+/// base64 as part of a longer encoded text. Without duplicates.
 pub(crate) fn all(secret: &str) -> Vec<Form> {
-    let mut forms = vec![as_it_is(secret)];
+    let mut forms = vec![plain(secret)];
     percent(secret, &mut forms);
     escaped(secret, &mut forms);
     forms.push(Zeroizing::new(hex::encode(secret).into_bytes()));
@@ -48,8 +48,7 @@ pub(crate) fn all(secret: &str) -> Vec<Form> {
     forms
 }
 
-/// What is written in place of all of a text, beside what views undo: percent-encoded, escaped for JSON, for
-/// debug output and HTML.
+/// Whole-text spellings that views do not decode: percent-encoded, escaped for JSON, debug output and HTML.
 pub(crate) fn written(text: &str) -> Vec<Form> {
     let mut forms = Vec::new();
     percent(text, &mut forms);
@@ -60,14 +59,14 @@ pub(crate) fn written(text: &str) -> Vec<Form> {
     forms
 }
 
-/// As one large number in base 58, in Bitcoin's alphabet; none for what nobody writes so.
+/// Base 58 in Bitcoin's alphabet, as one large number; `None` above 128 bytes, which is unusual.
 pub(crate) fn base58(bytes: &[u8]) -> Option<Form> {
     const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
     const LONGEST: usize = 128;
     if bytes.len() > LONGEST {
         return None;
     }
-    // The lowest digit first.
+    // Lowest digit first.
     let mut digits: Zeroizing<Vec<u8>> = Zeroizing::new(Vec::with_capacity(bytes.len() * 2));
     for byte in bytes {
         let mut carry = u32::from(*byte);
@@ -93,7 +92,7 @@ fn html(secret: &str) -> Form {
 }
 
 fn percent(secret: &str, forms: &mut Vec<Form>) {
-    for set in [NON_ALPHANUMERIC, UNRESERVED, COMPONENT, WHOLE] {
+    for set in [NON_ALPHANUMERIC, UNRESERVED, COMPONENT, URI] {
         let upper = Zeroizing::new(percent_encode(secret.as_bytes(), set).to_string());
         let form = Zeroizing::new(upper.replace("%20", "+"));
         for text in [&upper, &form] {
@@ -103,7 +102,7 @@ fn percent(secret: &str, forms: &mut Vec<Form>) {
     }
 }
 
-/// `%2F` as `%2f`; letters outside a triplet keep their case.
+/// Lower-cases percent triplets (`%2f`); other letters keep their case.
 fn lower_triplets(text: &str) -> Form {
     let mut bytes = Zeroizing::new(text.as_bytes().to_vec());
     let mut at = 0;
@@ -120,7 +119,7 @@ fn lower_triplets(text: &str) -> Form {
 
 fn escaped(secret: &str, forms: &mut Vec<Form>) {
     let json = Zeroizing::new(serde_json::to_string(secret).expect("a string serializes"));
-    // Between its quotes.
+    // Without the quotes.
     let inner = &json[1..json.len() - 1];
     forms.push(Zeroizing::new(inner.as_bytes().to_vec()));
     forms.push(Zeroizing::new(inner.replace('/', "\\/").into_bytes()));
@@ -128,7 +127,7 @@ fn escaped(secret: &str, forms: &mut Vec<Form>) {
     forms.push(Zeroizing::new(secret.escape_debug().to_string().into_bytes()));
 }
 
-/// JSON as writers put it that stay within ASCII.
+/// JSON escaped to ASCII.
 fn ascii_json(secret: &str) -> String {
     let mut text = String::with_capacity(secret.len());
     for unit in secret.encode_utf16() {
@@ -142,8 +141,8 @@ fn ascii_json(secret: &str) -> String {
     text
 }
 
-/// The characters that the secret always gives when `offset` bytes (modulo three) come before it in a
-/// longer text that is encoded: those made of its bits alone.
+/// The base64 letters that depend on the secret alone, when it follows `offset` bytes (modulo three) in a
+/// longer encoded text.
 fn within_base64(secret: &[u8], offset: usize, engine: &impl Engine) -> Form {
     let mut padded = Zeroizing::new(vec![0; offset]);
     padded.extend_from_slice(secret);
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_has_the_spellings_that_clients_use() {
+    fn has_the_spellings_of_common_clients() {
         let forms = all("pa/ss w\"ö+1");
         for spelling in [
             "pa/ss w\"ö+1",

@@ -1,32 +1,32 @@
-//! Line breaks where a header or a request line has none: what would be read as another header upstream.
+//! Detects line breaks in a header or request line, which a server would read as another header.
 
 use std::ops::Range;
 
 use crate::finding::{Detector, Finding, Range64, Severity};
 use crate::view::View;
 
-/// Which part of a request's head.
+/// A part of a request's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeadPart {
     /// Method, host or path.
     Line,
-    /// The query, where forms send text of several lines.
+    /// The query, where forms may send multi-line text.
     Query,
     /// A header's name or value.
     Header,
 }
 
-/// The first injection of a line break into `text`, as it is, percent-encoded (once or twice), or as a
-/// character that careless servers cut down to one. Never for bodies, which are full of lines.
+/// Finds the first line break in `text`: literal, percent-encoded (once or twice), or as a character that
+/// careless servers truncate to one. Not for bodies, which have many lines.
 ///
-/// In a query an encoded LF alone is only worth a warning: texts of several lines are sent there. With CR, or before what
-/// reads like a header or a request, it is none of them.
+/// In a query an encoded LF alone is only a warning, because multi-line text is sent there. With CR, or
+/// before text like a header or a request, it is blocked.
 #[must_use]
 pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     if let Some(at) = text.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
         return Some(finding("line-break", Severity::Block, "a line break", at..at + 1));
     }
-    // U+560D and U+560A, whose last bytes are CR and LF.
+    // U+560D and U+560A, whose low bytes are CR and LF.
     let cut = text.windows(3).position(|window| matches!(window, [0xe5, 0x98, 0x8a | 0x8d]));
     let encoded = text.windows(9).position(|window| {
         window.eq_ignore_ascii_case(b"%e5%98%8a") || window.eq_ignore_ascii_case(b"%e5%98%8d")
@@ -35,7 +35,7 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
         return Some(finding(
             "line-break-cut",
             Severity::Block,
-            "a character that may be cut to a line break",
+            "a character that may be truncated to a line break",
             at..at + length,
         ));
     }
@@ -44,7 +44,7 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     }
     let view = View::unescaped_all(text);
     let bytes = view.as_ref().map_or(text, |view| &view.bytes);
-    // IIS reads `%u000d` so, and nothing else does.
+    // Only IIS decodes `%u000d`.
     let wide = bytes
         .windows(6)
         .position(|window| window.eq_ignore_ascii_case(b"%u000d") || window.eq_ignore_ascii_case(b"%u000a"));
@@ -55,8 +55,10 @@ pub fn head_injection(part: HeadPart, text: &[u8]) -> Option<Finding> {
     let view = view?;
     let at = view.bytes.iter().position(|byte| matches!(byte, b'\r' | b'\n'))?;
     let severity = match part {
-        // Texts of some lines stand in queries, and break them with LF alone.
-        HeadPart::Query if !view.bytes.contains(&b'\r') && !opens_header(&view.bytes[at..]) => Severity::Warn,
+        // Multi-line text in queries uses LF alone.
+        HeadPart::Query if !view.bytes.contains(&b'\r') && !looks_like_header(&view.bytes[at..]) => {
+            Severity::Warn
+        }
         _ => Severity::Block,
     };
     Some(finding("line-break-encoded", severity, "an encoded line break", view.source_range(&(at..at + 1))))
@@ -74,8 +76,8 @@ fn finding(rule: &str, severity: Severity, words: &str, range: Range<usize>) -> 
     }
 }
 
-/// Whether lines after a break read like headers, an empty line or a second request.
-fn opens_header(text: &[u8]) -> bool {
+/// Whether a line after a break looks like a header, an empty line or a second request.
+fn looks_like_header(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').skip(1).any(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let name = line.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn breaks_are_found_where_none_belong() {
+    fn detects_line_breaks_in_heads() {
         use HeadPart::{Header, Line, Query};
         use Severity::{Block, Warn};
         for (part, text, severity) in [

@@ -1,38 +1,38 @@
-//! Characters that a user does not see and a model reads.
+//! Detects characters that are invisible to a user and readable to a model.
 
 use std::ops::Range;
 
 use crate::finding::Severity;
 
-/// So many of them in a row carry a message.
-const RUN: usize = 8;
+/// The shortest run that carries a message.
+const MIN_RUN: usize = 8;
 
-/// Where text is hidden in characters, with the rule, what it is worth and words for a user.
+/// Finds hidden text: range, rule, severity and description.
 pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'static str)> {
     if text.is_ascii() {
         return Vec::new();
     }
     let mut found = Vec::new();
-    // Class and extent of the row under way, and how many are in it.
+    // Class, range and length of the current run.
     let mut row: Option<(Class, Range<usize>, usize)> = None;
     let mut at = 0;
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {
             let range = at..at + character.len_utf8();
             at = range.end;
-            let class = Class::of(character);
+            let class = Class::from_char(character);
             match &mut row {
                 Some((current, extent, count)) if Some(*current) == class => {
                     extent.end = range.end;
                     *count += 1;
                 }
                 _ => {
-                    found.extend(row.take().and_then(judge));
+                    found.extend(row.take().and_then(finding));
                     row = class.map(|class| (class, range, 1));
                 }
             }
         }
-        found.extend(row.take().and_then(judge));
+        found.extend(row.take().and_then(finding));
         at += chunk.invalid().len();
     }
     found
@@ -40,16 +40,16 @@ pub(crate) fn find(text: &[u8]) -> Vec<(Range<usize>, &'static str, Severity, &'
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// Unicode tags: a whole invisible alphabet.
+    /// Unicode tags: an invisible alphabet.
     Tag,
-    /// Zero-width characters and selectors, whose order can spell anything.
+    /// Zero-width characters and selectors, whose sequence can encode text.
     ZeroWidth,
-    /// Overrides of the writing direction.
+    /// Overrides of the text direction.
     Direction,
 }
 
 impl Class {
-    fn of(character: char) -> Option<Self> {
+    fn from_char(character: char) -> Option<Self> {
         match character {
             '\u{e0020}'..='\u{e007f}' => Some(Self::Tag),
             '\u{200b}'..='\u{200d}'
@@ -63,19 +63,19 @@ impl Class {
     }
 }
 
-fn judge(
+fn finding(
     (class, extent, count): (Class, Range<usize>, usize),
 ) -> Option<(Range<usize>, &'static str, Severity, &'static str)> {
     match class {
-        // Flags of regions are written with up to six of them.
-        Class::Tag if count >= RUN => {
-            Some((extent, "hidden-tags", Severity::Block, "text in characters that cannot be seen"))
+        // Flags of regions use up to six of them.
+        Class::Tag if count >= MIN_RUN => {
+            Some((extent, "hidden-tags", Severity::Block, "text in invisible characters"))
         }
-        Class::ZeroWidth if count >= RUN => {
-            Some((extent, "hidden-zero-width", Severity::Block, "a row of characters that cannot be seen"))
+        Class::ZeroWidth if count >= MIN_RUN => {
+            Some((extent, "hidden-zero-width", Severity::Block, "a run of invisible characters"))
         }
         Class::Direction => {
-            Some((extent, "hidden-direction", Severity::Warn, "text whose direction is turned round"))
+            Some((extent, "hidden-direction", Severity::Warn, "text with an overridden direction"))
         }
         Class::Tag | Class::ZeroWidth => None,
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_text_is_seen_and_ordinary_text_is_not() {
+    fn detects_hidden_text_only() {
         let tags: String =
             "ignore all".chars().filter_map(|letter| char::from_u32(0xe0000 + u32::from(letter))).collect();
         assert_eq!(rules(&format!("hello{tags} world")), ["hidden-tags"]);

@@ -1,9 +1,10 @@
-//! `known_secrets`: values that must not pass, in every spelling and in pieces.
+//! `known_secrets`: finds known secrets in every spelling and in pieces.
 //!
-//! Two searches share one idea (see `windows`): the private characters in the text, and their letters and digits
-//! in the letters and digits of the text, which finds what was cut, spaced out or spread over fields. Both find
-//! pieces from [`PIECE`] characters on, wholly within a private part (see `private`), and neither gets slower
-//! with the number of secrets. Spellings are undone in the text (see `view`, `dense` and `spelled`), not listed.
+//! Two searches use the same method (see `windows`). One finds private characters in the text. The other
+//! finds their letters and digits in the text's letters and digits, even if the secret is split, spaced or
+//! spread over fields. Both find pieces of at least [`PIECE`] characters within one private part (see
+//! `private`), and neither slows down with more secrets. Spellings are decoded in the text (see `view`,
+//! `dense` and `spelled`) rather than listed.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,42 +13,42 @@ use bottle_contract::secret::Secret;
 use zeroize::Zeroizing;
 
 use crate::forms;
-use crate::letters::{Letters, places};
+use crate::letters::{Letters, positions};
 use crate::private::{KnownSecret, Leaf, PIECE, Part};
 use crate::redact::TooLarge;
 use crate::view::View;
 use crate::windows::{self, Builder, Windows};
 
-/// Fewer letters and digits than this are not looked for apart from their text.
+/// The fewest letters and digits that are searched apart from their text.
 const SHORTEST_LETTERS: usize = windows::SHORTEST;
-/// Different characters that a piece must have: a row of zeros is in every text.
+/// The fewest distinct characters in a piece: a row of zeros is in every text.
 const DISTINCT: usize = 4;
-/// A longer value is no secret but a file.
-const LONGEST: usize = 64 << 10;
-/// Places in one text at which secrets are found; a text with more is refused anyway.
-const MOST_HITS: usize = 1000;
+/// The longest value, in bytes; a longer one is a file.
+const MAX_SECRET: usize = 64 << 10;
+/// The most hits in one text; a text with more is blocked anyway.
+const MAX_HITS: usize = 1000;
 
-/// The values that must not pass.
+/// The known secrets, prepared for search.
 ///
-/// Values shorter than [`crate::SHORTEST_ANYWHERE`] turn up by chance and are not looked for. The tables hold
-/// the secrets, live in processes that cannot be dumped, and are wiped when they are dropped.
+/// Values shorter than [`crate::SHORTEST_ANYWHERE`] match by chance and are ignored. The tables contain the
+/// secrets, live in processes that cannot be dumped, and are wiped when dropped.
 pub struct KnownSecrets {
-    texts: Vec<Thing>,
+    texts: Vec<Needle>,
     in_texts: Windows,
-    letters: Vec<Thing>,
+    letters: Vec<Needle>,
     in_letters: Windows,
     reach: usize,
 }
 
-/// A text or its letters, with what of it is private; wiped when it is dropped.
-struct Thing {
+/// A text or its letters, with its private parts; wiped when dropped.
+struct Needle {
     bytes: Zeroizing<Vec<u8>>,
     parts: Vec<Part>,
     owner: usize,
 }
 
-impl Thing {
-    /// Whether a range of it gives the secret away.
+impl Needle {
+    /// Whether a match of this range reveals the secret.
     fn is_piece(&self, range: &Range<usize>) -> bool {
         self.parts.iter().any(|part| {
             let (start, end) = (part.range.start.max(range.start), part.range.end.min(range.end));
@@ -60,25 +61,24 @@ impl Thing {
 }
 
 impl KnownSecrets {
-    /// Prepares `secrets`, of whatever form. Findings name them by their place in this order. Spaces around a
-    /// value do not belong to it.
+    /// Prepares `secrets` of any form. Findings identify them by index. Whitespace around a value is ignored.
     ///
     /// # Errors
-    /// [`TooLarge`] if a value is longer than 64 KiB; without all of them nothing may be let through.
+    /// [`TooLarge`] if a value is longer than 64 KiB; the caller must then allow nothing.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
-        Self::of(secrets.into_iter().map(KnownSecret::new))
+        Self::from_known(secrets.into_iter().map(KnownSecret::new))
     }
 
-    /// The same for values of which more is known than the value.
+    /// Like [`new`](Self::new), for values with a known form.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn of<'a>(secrets: impl IntoIterator<Item = KnownSecret<'a>>) -> Result<Self, TooLarge> {
-        let (mut texts, mut letters) = (Table::default(), Table::default());
+    pub fn from_known<'a>(secrets: impl IntoIterator<Item = KnownSecret<'a>>) -> Result<Self, TooLarge> {
+        let (mut texts, mut letters) = (NeedleTable::default(), NeedleTable::default());
         let mut reach = 0;
         for (owner, secret) in secrets.into_iter().enumerate() {
             let value = secret.value.expose().trim();
-            if value.len() > LONGEST {
+            if value.len() > MAX_SECRET {
                 return Err(TooLarge);
             }
             if value.len() < crate::SHORTEST_ANYWHERE {
@@ -95,33 +95,34 @@ impl KnownSecrets {
         Ok(Self { texts, in_texts, letters, in_letters, reach })
     }
 
-    /// Whether there is nothing to look for.
+    /// Whether there are no secrets to find.
     pub(crate) fn is_empty(&self) -> bool {
         self.texts.is_empty() && self.letters.is_empty()
     }
 
-    /// So many characters may have to be seen together.
+    /// The most characters of one match that must be visible in one window.
     pub(crate) fn reach(&self) -> usize {
         self.reach
     }
 
-    /// Every place of `text` where private characters of a secret stand, with what else of it is around them.
+    /// Finds every position of `text` with private characters of a secret, including the adjacent characters
+    /// of the secret.
     pub(crate) fn find(&self, text: &[u8], found: impl FnMut(usize, Range<usize>)) {
-        pieces(&self.texts, &self.in_texts, text, found);
+        find_pieces(&self.texts, &self.in_texts, text, found);
     }
 
-    /// Every place of `letters`, which are a text's letters and digits in lower case, with a piece of a secret.
+    /// Finds every piece of a secret in `letters`, a text's letters and digits in lower case.
     pub(crate) fn find_letters(&self, letters: &[u8], found: impl FnMut(usize, Range<usize>)) {
-        pieces(&self.letters, &self.in_letters, letters, found);
+        find_pieces(&self.letters, &self.in_letters, letters, found);
     }
 
-    /// Both searches in a text of its own.
+    /// Runs both searches on a separate text.
     pub(crate) fn find_all(&self, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
         self.find(text, &mut *found);
-        let letters = Letters::of(b"", text);
+        let letters = Letters::new(b"", text);
         let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
         self.find_letters(&letters.bytes, |owner, range| {
-            if hits.len() < MOST_HITS {
+            if hits.len() < MAX_HITS {
                 hits.push((owner, range));
             }
         });
@@ -132,8 +133,8 @@ impl KnownSecrets {
             hits.iter().flat_map(|(_, range)| [range.start, range.end - 1]).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let places = places(text, &numbers);
-        let place = |number: usize| places.get(numbers.binary_search(&number).ok()?).copied();
+        let positions = positions(text, &numbers);
+        let place = |number: usize| positions.get(numbers.binary_search(&number).ok()?).copied();
         for (owner, range) in hits {
             if let (Some(start), Some(last)) = (place(range.start), place(range.end - 1)) {
                 found(owner, start..last + 1);
@@ -142,51 +143,56 @@ impl KnownSecrets {
     }
 }
 
-/// Every place of `text` with a piece of one of `things`, as far as the two are the same.
-fn pieces(things: &[Thing], windows: &Windows, text: &[u8], mut found: impl FnMut(usize, Range<usize>)) {
-    // Of each thing, where its last comparison lay: what it covered is not compared again.
+/// Finds every piece of `needles` in `text`, extended as far as both are equal.
+fn find_pieces(
+    needles: &[Needle],
+    windows: &Windows,
+    text: &[u8],
+    mut found: impl FnMut(usize, Range<usize>),
+) {
+    // End of the last comparison: positions that it covered are not compared again.
     let mut last: Option<(u32, usize, usize)> = None;
     windows.each(text, |at, number, offset| {
-        let Some(thing) = things.get(number as usize) else { return };
+        let Some(needle) = needles.get(number as usize) else { return };
         let offset = offset as usize;
         let shift = at.wrapping_sub(offset);
         if last.is_some_and(|last| (last.0, last.1) == (number, shift) && at < last.2) {
             return;
         }
-        let before = pairs_back(&text[..at], &thing.bytes[..offset]);
+        let before = common_suffix(&text[..at], &needle.bytes[..offset]);
         let after =
-            text[at..].iter().zip(&thing.bytes[offset..]).take_while(|(one, other)| one == other).count();
+            text[at..].iter().zip(&needle.bytes[offset..]).take_while(|(one, other)| one == other).count();
         last = Some((number, shift, at + after));
-        if thing.is_piece(&(offset - before..offset + after)) {
-            found(thing.owner, at - before..at + after);
+        if needle.is_piece(&(offset - before..offset + after)) {
+            found(needle.owner, at - before..at + after);
         }
     });
 }
 
-/// Things under collection.
+/// Collects things and their search windows.
 #[derive(Default)]
-struct Table {
-    things: Vec<Thing>,
+struct NeedleTable {
+    needles: Vec<Needle>,
     builder: Builder,
 }
 
-impl Table {
-    fn add(&mut self, thing: Thing) -> Result<(), TooLarge> {
-        let number = u32::try_from(self.things.len()).map_err(|_| TooLarge)?;
-        for part in &thing.parts {
-            self.builder.enter(number, &thing.bytes, part.range.clone(), part.need);
+impl NeedleTable {
+    fn add(&mut self, needle: Needle) -> Result<(), TooLarge> {
+        let number = u32::try_from(self.needles.len()).map_err(|_| TooLarge)?;
+        for part in &needle.parts {
+            self.builder.enter(number, &needle.bytes, part.range.clone(), part.need);
         }
-        self.things.push(thing);
+        self.needles.push(needle);
         Ok(())
     }
 
-    /// The text, backwards too, and as it is after folding and unescaping, which texts are looked at after.
+    /// Adds the text, also reversed, and in its folded and unescaped forms.
     fn add_text(&mut self, leaf: &Leaf, owner: usize) -> Result<(), TooLarge> {
         let bytes = Zeroizing::new(leaf.text.as_bytes().to_vec());
         let reversed: Zeroizing<Vec<u8>> =
             Zeroizing::new(leaf.text.chars().rev().collect::<String>().into_bytes());
-        let back = backwards(&leaf.parts, bytes.len());
-        // All of it in one number says nothing to who does not know all of it.
+        let back = reversed_parts(&leaf.parts, bytes.len());
+        // A whole-value encoding reveals nothing to a reader who does not know the whole value.
         let mut others: Vec<forms::Form> = forms::base58(&bytes).into_iter().collect();
         if leaf.parts.iter().all(|part| part.range == (0..bytes.len())) {
             let views = [Some(View::plain(&bytes)), View::unescaped(&bytes)];
@@ -196,17 +202,17 @@ impl Table {
             others.dedup();
         }
         for bytes in others.into_iter().filter(|other| other.as_slice() != bytes.as_slice()) {
-            // Nothing of it tells where a character ends: it counts as a whole only.
+            // Character boundaries are lost in it, so it counts only as a whole.
             if bytes.len() >= windows::SHORTEST {
                 let need = bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
-                self.add(Thing { parts: vec![Part { range: 0..bytes.len(), need }], bytes, owner })?;
+                self.add(Needle { parts: vec![Part { range: 0..bytes.len(), need }], bytes, owner })?;
             }
         }
-        self.add(Thing { bytes: reversed, parts: back, owner })?;
-        self.add(Thing { bytes, parts: leaf.parts.clone(), owner })
+        self.add(Needle { bytes: reversed, parts: back, owner })?;
+        self.add(Needle { bytes, parts: leaf.parts.clone(), owner })
     }
 
-    /// Its letters and digits in lower case, backwards and rotated too.
+    /// Adds its letters and digits in lower case, also reversed and ROT13.
     fn add_letters(&mut self, leaf: &Leaf, owner: usize) -> Result<(), TooLarge> {
         let text = leaf.text.as_bytes();
         let is_letter = |byte: &u8| byte.is_ascii_alphanumeric();
@@ -221,7 +227,7 @@ impl Table {
                 let own = &text[part.range.clone()];
                 let first = own.iter().position(is_letter)?;
                 let last = own.iter().rposition(is_letter)?;
-                // Letters alone are less than the piece they are from, and must not be had for less.
+                // Letters alone are fewer than the piece, and must not match for less.
                 let wide = range.len() >= PIECE || last + 1 - first >= PIECE.min(own.len());
                 let all = part.need >= own.len();
                 let need = if all { range.len() } else { range.len().min(PIECE) };
@@ -233,27 +239,27 @@ impl Table {
             return Ok(());
         }
         let reversed = Zeroizing::new(lower.iter().rev().copied().collect::<Vec<u8>>());
-        let rotated = Zeroizing::new(lower.iter().map(rotated).collect::<Vec<u8>>());
-        let back = backwards(&parts, lower.len());
-        for (bytes, parts) in [(reversed, back), (rotated, parts.clone()), (lower, parts)] {
-            self.add(Thing { bytes, parts, owner })?;
+        let rot13 = Zeroizing::new(lower.iter().map(rot13).collect::<Vec<u8>>());
+        let back = reversed_parts(&parts, lower.len());
+        for (bytes, parts) in [(reversed, back), (rot13, parts.clone()), (lower, parts)] {
+            self.add(Needle { bytes, parts, owner })?;
         }
         Ok(())
     }
 
-    fn build(self) -> (Vec<Thing>, Windows) {
-        (self.things, self.builder.build())
+    fn build(self) -> (Vec<Needle>, Windows) {
+        (self.needles, self.builder.build())
     }
 }
 
-/// The same parts of a text of `length` bytes written backwards.
-fn backwards(parts: &[Part], length: usize) -> Vec<Part> {
+/// The parts of the reversed text of `length` bytes.
+fn reversed_parts(parts: &[Part], length: usize) -> Vec<Part> {
     let turn = |part: &Part| Part { range: length - part.range.end..length - part.range.start, ..*part };
     parts.iter().map(turn).collect()
 }
 
 /// ROT13.
-fn rotated(letter: &u8) -> u8 {
+fn rot13(letter: &u8) -> u8 {
     match letter {
         b'a'..=b'm' => letter + 13,
         b'n'..=b'z' => letter - 13,
@@ -267,7 +273,7 @@ impl fmt::Debug for KnownSecrets {
     }
 }
 
-fn pairs_back(text: &[u8], secret: &[u8]) -> usize {
+fn common_suffix(text: &[u8], secret: &[u8]) -> usize {
     text.iter().rev().zip(secret.iter().rev()).take_while(|(one, other)| one == other).count()
 }
 

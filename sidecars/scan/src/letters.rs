@@ -1,6 +1,6 @@
-//! A text's letters and digits in lower case, and the way back.
+//! The letters and digits of a text in lower case, with a mapping back.
 
-/// What a byte counts as: itself in lower case, or nothing.
+/// Maps a byte to its lower-case letter or digit, or to 0.
 const LOWER: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -15,19 +15,19 @@ const LOWER: [u8; 256] = {
     table
 };
 
-/// Whether a byte after a backslash stands for a space of some kind, as in JSON.
+/// Whether a byte after a backslash denotes whitespace, as in JSON.
 fn is_escape(byte: u8) -> bool {
     matches!(byte, b'b' | b'f' | b'n' | b'r' | b't')
 }
 
-/// Letters and digits of a text.
+/// The letters and digits of a text.
 pub(crate) struct Letters {
     pub(crate) bytes: Vec<u8>,
 }
 
 impl Letters {
-    /// Those of `text` after `before`, which come from earlier text. The `n` of `\n` is none.
-    pub(crate) fn of(before: &[u8], text: &[u8]) -> Self {
+    /// Collects those of `text`, preceded by `before` from earlier text. The `n` of `\n` does not count.
+    pub(crate) fn new(before: &[u8], text: &[u8]) -> Self {
         let mut bytes = vec![0; before.len() + text.len() + 1];
         bytes[..before.len()].copy_from_slice(before);
         let (mut length, mut rest) = (before.len(), text);
@@ -49,28 +49,28 @@ impl Letters {
     }
 }
 
-/// The places in `text` of those of its letters and digits that have these numbers; `numbers` ascend.
-pub(crate) fn places(text: &[u8], numbers: &[usize]) -> Vec<usize> {
+/// The positions in `text` of the letters and digits with these numbers; `numbers` is ascending.
+pub(crate) fn positions(text: &[u8], numbers: &[usize]) -> Vec<usize> {
     let (mut count, mut escape) = (0, false);
-    let mut places = Vec::with_capacity(numbers.len());
+    let mut positions = Vec::with_capacity(numbers.len());
     for (place, byte) in text.iter().enumerate() {
         let letter = LOWER[usize::from(*byte)] != 0 && !(escape && is_escape(*byte));
         escape = *byte == b'\\' && !escape;
         if letter {
-            while numbers.get(places.len()) == Some(&count) {
-                places.push(place);
+            while numbers.get(positions.len()) == Some(&count) {
+                positions.push(place);
             }
             count += 1;
         }
-        if places.len() == numbers.len() {
+        if positions.len() == numbers.len() {
             break;
         }
     }
-    places
+    positions
 }
 
-/// The last `most` letters and digits of `text` with their places, in order.
-pub(crate) fn last(text: &[u8], most: usize) -> Vec<(u8, usize)> {
+/// The last `most` letters and digits of `text` with their positions, in order.
+pub(crate) fn last_letters(text: &[u8], most: usize) -> Vec<(u8, usize)> {
     let slashes = |place: usize| text[..place].iter().rev().take_while(|byte| **byte == b'\\').count();
     let mut found: Vec<(u8, usize)> = (0..text.len())
         .rev()
@@ -90,17 +90,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_what_is_left() {
-        assert_eq!(Letters::of(b"ab", br#"-C.d\n1\\x "#).bytes, b"abcd1x");
+    fn keeps_letters_and_digits_only() {
+        assert_eq!(Letters::new(b"ab", br#"-C.d\n1\\x "#).bytes, b"abcd1x");
     }
 
     proptest! {
         #[test]
         fn forwards_and_backwards_agree(text in "[a-cnX1\\\\ .é]{0,40}", most in 0_usize..12) {
-            let letters = Letters::of(b"", text.as_bytes()).bytes;
+            let letters = Letters::new(b"", text.as_bytes()).bytes;
             let numbers: Vec<usize> = (letters.len().saturating_sub(most)..letters.len()).collect();
-            let forwards = places(text.as_bytes(), &numbers);
-            let backwards = last(text.as_bytes(), most);
+            let forwards = positions(text.as_bytes(), &numbers);
+            let backwards = last_letters(text.as_bytes(), most);
             prop_assert_eq!(forwards, backwards.iter().map(|(_, place)| *place).collect::<Vec<_>>());
             prop_assert!(letters.ends_with(&backwards.iter().map(|(letter, _)| *letter).collect::<Vec<_>>()));
         }

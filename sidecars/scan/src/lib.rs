@@ -1,19 +1,19 @@
-//! What may not leave: the redactor and the detectors.
+//! Detects secrets and prompt injections in text, and redacts known secrets.
 //!
 //! ```text
-//! scanner     all detectors over a text or a stream: window by window, the same however it is cut
-//!   view        the text as its reader sees it: escapes undone, look-alikes folded
-//!   rules       shapes of tokens and phrases: keys in one pass, patterns only where a key stands
-//!   encoded     base64 within it, looked through by the same rules
-//!   known       values that must not pass: their private characters (private, pem), in the text and its letters, by windows
-//!   spelled     the same in what the text encodes: where it may (dense), and how it is read (digits)
-//!   entropy     as random as a key        hidden  characters that nobody sees
-//!   user_rules  a user's own rules, from gitleaks' configuration format; rule_files, all of them
-//! header      line breaks in a request's head
-//! rewrite     a text without what was found
-//! redact      log lines, with every known secret masked
+//! scanner     all detectors over a text or a stream, window by window; the result does not depend on the pieces
+//!   view        the text as its reader sees it: unescaped, look-alikes folded
+//!   rules       patterns of tokens and phrases: keys in one pass, patterns only at a key
+//!   encoded     base64 in the text, scanned with the same rules
+//!   known       known secrets: their private characters (private, pem), in the text and its letters, by windows
+//!   spelled     known secrets in encoded text: where it may be (dense), and how it is decoded (digits)
+//!   entropy     text as random as a key   hidden  invisible characters
+//!   user_rules  the user's own rules, in gitleaks' configuration format; rule_files, all files of them
+//! header      line break injection in a request's head
+//! rewrite     removes findings from a text
+//! redact      masks known secrets in log lines
 //! ```
-//! Pure: nothing here opens a file or a socket, and no value of a secret is ever in a message.
+//! Pure: nothing here opens a file or socket. Messages never contain a secret's value.
 
 mod dense;
 mod digits;

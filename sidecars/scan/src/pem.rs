@@ -1,7 +1,7 @@
-//! Where the private numbers of a key stand in its bytes.
+//! Locates the private numbers within a key's bytes.
 //!
-//! Half of a key in PEM is its public key: the modulus of RSA, the point of a curve. Whoever has that must not
-//! be able to read on from there.
+//! Half of a PEM key is its public key: the modulus of RSA, the point of a curve. An agent that knows it must
+//! not be able to read on from there.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-/// Nested so deep at most: PKCS #8 around a key is three.
-const DEPTH: usize = 8;
+/// Maximum nesting: PKCS #8 around a key needs three.
+const MAX_DEPTH: usize = 8;
 /// Shorter numbers are versions and exponents.
 const SHORTEST: usize = 16;
 /// Fields of RSAPrivateKey (RFC 8017, A.1.2): version, modulus, exponent, and six that are private.
 const RSA_FIELDS: usize = 9;
 
-/// The private bytes of a key whose body in base64 is `body`; none if its format is not known.
+/// The private byte ranges of a key with the base64 body `body`; empty if its format is unknown.
 pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
     let Ok(bytes) = STANDARD.decode(body).map(Zeroizing::new) else { return Vec::new() };
     if bytes.starts_with(b"openssh-key-v1\0") {
@@ -26,7 +26,7 @@ pub(crate) fn private(body: &str) -> Vec<Range<usize>> {
     der(&bytes, 0..bytes.len(), 0, &mut found);
     match found.rsa {
         Some(private) => private,
-        // The last number: a scalar, the seed of a curve, or a whole key that is encrypted.
+        // The last number: a scalar, a curve seed, or a whole encrypted key.
         None => found.last.into_iter().collect(),
     }
 }
@@ -37,7 +37,7 @@ struct Found {
     last: Option<Range<usize>>,
 }
 
-/// Walks DER (X.690). Says whether `range` is a row of well-formed elements.
+/// Walks DER (X.690). Returns whether `range` is a sequence of valid elements.
 fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bool {
     let Some(elements) = elements(bytes, range) else { return false };
     let numbers: Vec<&(u8, Range<usize>)> = elements.iter().filter(|(tag, _)| *tag == 2).collect();
@@ -49,12 +49,12 @@ fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bo
     for (tag, place) in &elements {
         let inner = place.clone();
         match tag {
-            // SEQUENCE. Of parameters that are explicitly given nothing is private.
-            0x30 if depth < DEPTH => {
+            // SEQUENCE. Explicit parameters contain nothing private.
+            0x30 if depth < MAX_DEPTH => {
                 der(bytes, inner, depth + 1, found);
             }
-            // OCTET STRING: what it wraps, or a number. A field with a tag of its own is a public key.
-            0x04 if depth < DEPTH
+            // OCTET STRING: a wrapped structure or a number. A context-tagged field is a public key.
+            0x04 if depth < MAX_DEPTH
                 && place.len() >= SHORTEST
                 && der(bytes, inner.clone(), depth + 1, found) => {}
             0x02 | 0x04 if place.len() >= SHORTEST => found.last = Some(inner),
@@ -64,7 +64,7 @@ fn der(bytes: &[u8], range: Range<usize>, depth: usize, found: &mut Found) -> bo
     true
 }
 
-/// Tag and content of each element; none if they do not fill the range.
+/// Tag and content of each element; `None` if they do not fill the range.
 fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>> {
     let mut all = Vec::new();
     let mut at = range.start;
@@ -85,8 +85,8 @@ fn elements(bytes: &[u8], range: Range<usize>) -> Option<Vec<(u8, Range<usize>)>
     (!all.is_empty()).then_some(all)
 }
 
-/// OpenSSH's own format (PROTOCOL.key): names, the public key, and a section that repeats it beside what is
-/// private.
+/// OpenSSH's format (PROTOCOL.key): names, the public key, and a section that repeats it with the private
+/// part.
 fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut at = b"openssh-key-v1\0".len();
     let cipher = string(bytes, &mut at)?;
@@ -102,7 +102,7 @@ fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut next = |count: usize| (0..count).map(|_| string(bytes, &mut at)).collect::<Option<Vec<_>>>();
     match &bytes[kind] {
         b"ssh-rsa" => next(6).map(|fields| fields[2..].to_vec()),
-        // The seed; the public key follows it in the same field.
+        // The seed; the same field repeats the public key after it.
         b"ssh-ed25519" => next(2).map(|fields| {
             fields[1..].iter().map(|field| field.start..field.end.min(field.start + 32)).collect()
         }),
@@ -112,7 +112,7 @@ fn openssh(bytes: &[u8]) -> Option<Vec<Range<usize>>> {
     }
 }
 
-/// A string with its length before it in four bytes.
+/// A string after its four-byte length.
 fn string(bytes: &[u8], at: &mut usize) -> Option<Range<usize>> {
     let length = bytes.get(*at..*at + 4)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
     let start = *at + 4;

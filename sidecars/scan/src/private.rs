@@ -1,9 +1,9 @@
-//! Which characters of a known secret are private, and so give it away.
+//! Determines which characters of a known secret are private and therefore reveal it.
 //!
-//! A verdict on a text is an answer to whoever wrote the text. If a piece of a secret counted that is partly
-//! public, an agent could write that part, guess one character more, and read the secret from verdicts. So a
-//! value is cut into parts, each of which is public or private as a whole, and a piece counts only within one
-//! part: what is known of one part says nothing of another.
+//! A scan result is an answer to the author of the text. If a piece counted that is partly public, an agent
+//! could write the public part, guess one character more, and read the secret from results. So a value is
+//! split into parts that are each public or private as a whole, and a piece counts only within one part:
+//! knowledge of one part reveals nothing about another.
 //!
 //! ```text
 //! user:password, scheme://user:password@host, name=value    the password, the value
@@ -11,11 +11,11 @@
 //! JSON                                                      each string by itself
 //! PEM                                                       the numbers that the public key does not have
 //! head.payload.signature                                    the signature
-//! base64 of text                                            what it says
+//! base64 of text                                            the decoded text
 //! anything else                                             each run of letters, digits, `+` and `=`
 //! ```
-//! Of a token with several runs those are public that are numbers or words; so is a vendor's prefix, and what a long
-//! token in base64 says in text.
+//! In a token with several runs, numbers and words are public. A vendor's prefix is public too, and so is
+//! readable text in the base64 of a long token.
 
 use std::ops::Range;
 
@@ -29,16 +29,16 @@ use crate::pem;
 use crate::redact::SHORTEST_ANYWHERE;
 use crate::rules::public_prefix;
 
-/// So many private characters in a row give a secret away.
+/// The number of consecutive private characters that reveal a secret.
 pub(crate) const PIECE: usize = 12;
-/// Structures within structures are looked into so deep.
-const DEPTH: usize = 4;
-/// The longest run of letters that may be a word.
-const LONGEST_WORD: usize = 20;
-/// Passwords that forges document for a token that stands as the user's name.
-const NO_PASSWORDS: [&str; 3] = ["x-oauth-basic", "x-access-token", "x-token-auth"];
+/// Maximum nesting of structures.
+const MAX_DEPTH: usize = 4;
+/// The longest run of letters that counts as a word.
+const MAX_WORD: usize = 20;
+/// Fixed passwords that forges document for a token in place of the user name.
+const FIXED_PASSWORDS: [&str; 3] = ["x-oauth-basic", "x-access-token", "x-token-auth"];
 
-/// A value that must not pass, with what is known of its form.
+/// A known secret, with its form if known.
 #[derive(Debug, Clone, Copy)]
 pub struct KnownSecret<'s> {
     pub(crate) value: &'s Secret,
@@ -46,20 +46,20 @@ pub struct KnownSecret<'s> {
 }
 
 impl<'s> KnownSecret<'s> {
-    /// A value of any form: its private parts are told from the value itself.
+    /// A value of any form; its private parts are derived from the value.
     #[must_use]
     pub fn new(value: &'s Secret) -> Self {
         Self { value, login: false }
     }
 
-    /// `user:password`, as in the scheme `basic`: the password alone is looked for. One shorter than
-    /// [`SHORTEST_ANYWHERE`] is not looked for at all: it would turn up by chance.
+    /// `user:password`, as in the scheme `basic`: only the password is searched. A password shorter than
+    /// [`SHORTEST_ANYWHERE`] is ignored, because it would match by chance.
     #[must_use]
     pub fn login(value: &'s Secret) -> Self {
         Self { value, login: true }
     }
 
-    /// The texts to look for.
+    /// The texts to search for.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
         let value = self.value.expose().trim();
         let mut leaves = Vec::new();
@@ -75,7 +75,7 @@ impl<'s> KnownSecret<'s> {
     }
 }
 
-/// A text that holds something private.
+/// A text with private parts.
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) text: Zeroizing<String>,
@@ -86,35 +86,35 @@ pub(crate) struct Leaf {
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) range: Range<usize>,
-    /// So many characters of it in a row count.
+    /// The number of consecutive characters that count as a match.
     pub(crate) need: usize,
 }
 
 impl Leaf {
-    /// A text that is private throughout; none if it is too short to be looked for.
+    /// A text that is entirely private; `None` if it is too short to search for.
     fn private(text: &str) -> Option<Self> {
         let need = text.chars().count().min(PIECE);
-        (need >= SHORTEST_ANYWHERE).then(|| Self::of(text, vec![Part { range: 0..text.len(), need }]))
+        (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    /// A text of which nothing counts but all of it.
+    /// A text that counts only as a whole.
     fn whole(text: &str) -> Option<Self> {
         let need = text.chars().count();
-        (need >= SHORTEST_ANYWHERE).then(|| Self::of(text, vec![Part { range: 0..text.len(), need }]))
+        (need >= SHORTEST_ANYWHERE).then(|| Self::with_parts(text, vec![Part { range: 0..text.len(), need }]))
     }
 
-    fn of(text: &str, parts: Vec<Part>) -> Self {
+    fn with_parts(text: &str, parts: Vec<Part>) -> Self {
         Self { text: Zeroizing::new(text.to_owned()), parts }
     }
 }
 
-/// Takes `value` apart. Says whether it has a form by which some of it is public.
+/// Splits `value` into leaves. Returns whether it has a form with public parts.
 fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
-    if depth > DEPTH {
+    if depth > MAX_DEPTH {
         return false;
     }
     if value.contains("-----BEGIN ") {
-        leaves.extend(armoured(value));
+        leaves.extend(pem_keys(value));
         return true;
     }
     if value.starts_with(['{', '['])
@@ -126,12 +126,12 @@ fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     if let Some((scheme, rest)) = value.split_once("://")
         && is_name(scheme)
     {
-        address(rest, depth, leaves);
+        url(rest, depth, leaves);
         return true;
     }
-    if value.contains(is_border) {
+    if value.contains(is_separator) {
         let mut formed = false;
-        for item in value.split(is_border).filter(|item| !item.is_empty()) {
+        for item in value.split(is_separator).filter(|item| !item.is_empty()) {
             formed |= structure(item, depth + 1, leaves);
         }
         return formed;
@@ -165,12 +165,12 @@ fn structure(value: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
     token(value, depth, leaves)
 }
 
-/// Whatever stands between the items of a list, the fields of a record, or words.
-fn is_border(character: char) -> bool {
+/// Separators of list items, record fields or words.
+fn is_separator(character: char) -> bool {
     character.is_whitespace() || ";,&|\"'`()[]{}<>".contains(character)
 }
 
-/// Whether it may name something: a user, a variable, a scheme, a number.
+/// Whether it may be a name: of a user, variable or scheme, or a number.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-@+\\%".contains(&byte))
@@ -187,10 +187,10 @@ fn strings(document: &serde_json::Value, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// What follows `scheme://`: the password, and what in user, path and query may be a token.
-fn address(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
+/// The part after `scheme://`: the password, and possible tokens in user, path and query.
+fn url(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    // A password may hold what should have been encoded.
+    // A password may contain characters that should be encoded.
     let end = rest.rfind('@').map_or(end, |at| at.max(end));
     let (authority, path) = rest.split_at(end);
     let (login, path) = match rest.rsplit_once('@') {
@@ -199,7 +199,7 @@ fn address(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     };
     if let Some(login) = login.or_else(|| authority.rsplit_once('@').map(|(login, _)| login)) {
         match login.split_once(':') {
-            Some((_, secret)) if !secret.is_empty() && !NO_PASSWORDS.contains(&secret) => {
+            Some((_, secret)) if !secret.is_empty() && !FIXED_PASSWORDS.contains(&secret) => {
                 password(secret, depth, leaves);
             }
             Some((user, _)) => drop(token(user, depth + 1, leaves)),
@@ -207,7 +207,7 @@ fn address(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
         }
     }
     let mut found = Vec::new();
-    for item in path.split(|letter: char| is_border(letter) || "/?#".contains(letter)) {
+    for item in path.split(|letter: char| is_separator(letter) || "/?#".contains(letter)) {
         if !item.is_empty() {
             structure(item, depth + 1, &mut found);
         }
@@ -218,7 +218,7 @@ fn address(rest: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     leaves.append(&mut found);
 }
 
-/// A password: private throughout, if it is not a token with a form of its own.
+/// A password: entirely private, unless it is a token with a known form.
 fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     if public_prefix(secret) > 0 || secret.starts_with("eyJ") {
         token(secret, depth, leaves);
@@ -231,16 +231,16 @@ fn password(secret: &str, depth: usize, leaves: &mut Vec<Leaf>) {
     }
 }
 
-/// A text without borders: a token, a password of unknown use, a name. Says whether some of it is public.
+/// A text without separators: a token, a password or a name. Returns whether part of it is public.
 fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
-    if let Some(said) = base64_of_text(text).filter(|_| depth < DEPTH) {
+    if let Some(decoded) = base64_of_text(text).filter(|_| depth < MAX_DEPTH) {
         leaves.extend(Leaf::whole(text));
-        structure(&said, depth + 1, leaves);
+        structure(&decoded, depth + 1, leaves);
         return true;
     }
     let segments: Vec<&str> = text.split('.').collect();
     if text.starts_with("eyJ") && segments.len() >= 3 {
-        // RFC 7515: head, payload, signature; RFC 7516: head, key, vector, text, tag.
+        // RFC 7515: header, payload, signature; RFC 7516: header, key, vector, text, tag.
         let public = if segments.len() == 3 { 2 } else { 1 };
         let from: usize = segments[..public].iter().map(|segment| segment.len() + 1).sum();
         let mut parts = Vec::new();
@@ -249,22 +249,22 @@ fn token(text: &str, depth: usize, leaves: &mut Vec<Leaf>) -> bool {
             parts.extend(part(at..at + segment.len()));
             at += segment.len() + 1;
         }
-        leaves.push(Leaf::of(text, parts));
+        leaves.push(Leaf::with_parts(text, parts));
         return true;
     }
-    let prefix = public_prefix(text) + account(text);
-    let runs = without(runs(text, prefix), &said(text, prefix));
+    let prefix = public_prefix(text) + public_id_length(text);
+    let runs = subtract(runs(text, prefix), &shared_text(text, prefix));
     let several = runs.len() > 1 || depth > 0;
     let private = |run: &&Range<usize>| !(several && is_public(&text[run.start..run.end]));
     let mut parts: Vec<Part> = runs.iter().filter(private).cloned().filter_map(part).collect();
-    // Beside a long run the short ones are names.
+    // Beside a long run, short ones are names.
     if parts.iter().any(is_long) {
         parts.retain(is_long);
     }
     if parts.is_empty() {
         return false;
     }
-    leaves.push(Leaf::of(text, parts));
+    leaves.push(Leaf::with_parts(text, parts));
     prefix > 0
 }
 
@@ -277,9 +277,9 @@ fn part(range: Range<usize>) -> Option<Part> {
     (need >= SHORTEST_ANYWHERE).then_some(Part { range, need })
 }
 
-/// What stands behind the prefix and is public too: the account in Stripe's newer keys (it is in published keys as
-/// well), the id of a key of SendGrid and of a fine-grained token of GitHub.
-fn account(text: &str) -> usize {
+/// The length of the public part after the prefix: the account in Stripe's newer keys (published keys contain
+/// it too), the key id of SendGrid keys and fine-grained GitHub tokens.
+fn public_id_length(text: &str) -> usize {
     const STRIPE: usize = 24;
     const GITHUB: usize = 23;
     let prefix = public_prefix(text);
@@ -301,7 +301,7 @@ fn account(text: &str) -> usize {
     length.min(body.len())
 }
 
-/// Runs of what may be random: everything but signs of ASCII that stand between parts.
+/// Runs of possibly random characters: everything except ASCII separators.
 fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     let belongs = |byte: u8| byte.is_ascii_alphanumeric() || b"+=".contains(&byte) || !byte.is_ascii();
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -316,25 +316,25 @@ fn runs(text: &str, from: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// Where OpenAI's keys say what they are.
-const WITHIN: &str = "T3BlbkFJ";
-/// Letters of base64 of the shortest token that is more than one random number.
-const COMPOUND: usize = 100;
-/// Printed bytes in a row that are a text and not chance.
-const SAID: usize = 9;
-/// Bytes around a text that frame it: lengths, kinds, the heads of what follows.
+/// The fixed marker in OpenAI's keys.
+const OPENAI_MARKER: &str = "T3BlbkFJ";
+/// The shortest base64 of a token with more than one random number.
+const MIN_COMPOUND: usize = 100;
+/// The number of consecutive printable bytes that are text rather than chance.
+const MIN_TEXT: usize = 9;
+/// Bytes around a text that frame it: lengths, types, following headers.
 const FRAMING: usize = 12;
 
-/// What a token says behind its prefix, which others of its kind say too: macaroons (PyPI) hold their identifiers and
-/// permissions, session tokens of AWS their issuer and region. In order.
-fn said(text: &str, prefix: usize) -> Vec<Range<usize>> {
-    let mut said: Vec<Range<usize>> =
-        text.match_indices(WITHIN).map(|(at, word)| at..at + word.len()).collect();
+/// The ranges of a token that all tokens of its kind share: macaroons (PyPI) contain identifiers and
+/// permissions, AWS session tokens their issuer and region. In order.
+fn shared_text(text: &str, prefix: usize) -> Vec<Range<usize>> {
+    let mut shared_text: Vec<Range<usize>> =
+        text.match_indices(OPENAI_MARKER).map(|(at, word)| at..at + word.len()).collect();
     let body: Zeroizing<String> = Zeroizing::new(text[prefix..].replace('-', "+").replace('_', "/"));
     let body = body.trim_end_matches('=');
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
-    if body.len() < COMPOUND || !body.bytes().all(is_letter) {
-        return said;
+    if body.len() < MIN_COMPOUND || !body.bytes().all(is_letter) {
+        return shared_text;
     }
     // A vendor's prefix may end within a group of four letters.
     let readings = (0..4).map(|skip| {
@@ -343,31 +343,32 @@ fn said(text: &str, prefix: usize) -> Vec<Range<usize>> {
         let engine = GeneralPurpose::new(&STANDARD, LENIENT.with_decode_allow_trailing_bits(true));
         let bytes = Zeroizing::new(engine.decode(letters).unwrap_or_default());
         let from = prefix + skip;
-        let texts = printed(&bytes).map(|range| {
+        let texts = printable_ranges(&bytes).map(|range| {
             let start = range.start.saturating_sub(FRAMING) * 8 / 6;
             let end = ((range.end + FRAMING) * 8).div_ceil(6);
             from + start..text.len().min(from + end)
         });
         texts.collect::<Vec<_>>()
     });
-    said.extend(readings.max_by_key(|texts| texts.iter().map(Range::len).sum::<usize>()).unwrap_or_default());
-    said.sort_unstable_by_key(|range| range.start);
-    said
+    shared_text
+        .extend(readings.max_by_key(|texts| texts.iter().map(Range::len).sum::<usize>()).unwrap_or_default());
+    shared_text.sort_unstable_by_key(|range| range.start);
+    shared_text
 }
 
-/// The texts in `bytes`.
-fn printed(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+/// The printable texts in `bytes`.
+fn printable_ranges(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = 0;
     let rows = bytes.split(|byte| !matches!(byte, b' '..=b'~')).map(move |row| {
         let start = at;
         at += row.len() + 1;
         start..start + row.len()
     });
-    rows.filter(|row| row.len() >= SAID)
+    rows.filter(|row| row.len() >= MIN_TEXT)
 }
 
-/// `runs` without `public`; both are in order.
-fn without(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize>> {
+/// `runs` without `public`; both are sorted.
+fn subtract(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut left = Vec::new();
     for mut run in runs {
         for out in public.iter().filter(|out| out.start < run.end) {
@@ -386,11 +387,11 @@ fn without(runs: Vec<Range<usize>>, public: &[Range<usize>]) -> Vec<Range<usize>
     left
 }
 
-/// A number, a word, or JSON in base64.
+/// Whether a run is a number, a word, or base64 of JSON.
 fn is_public(run: &str) -> bool {
     let bytes = run.as_bytes();
     let word = bytes.iter().all(u8::is_ascii_alphabetic)
-        && bytes.len() <= LONGEST_WORD
+        && bytes.len() <= MAX_WORD
         && (bytes[1..].iter().all(u8::is_ascii_lowercase) || bytes.iter().all(u8::is_ascii_uppercase));
     word || bytes.iter().all(u8::is_ascii_digit) || run.starts_with("eyJ")
 }
@@ -398,7 +399,7 @@ fn is_public(run: &str) -> bool {
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
-/// What a value in base64 says, if that is text.
+/// Decodes a base64 value if it is text.
 fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
     if text.len() < 16 || text.len() % 4 == 1 {
         return None;
@@ -406,15 +407,15 @@ fn base64_of_text(text: &str) -> Option<Zeroizing<String>> {
     [&STANDARD, &URL_SAFE].into_iter().find_map(|alphabet| {
         let bytes =
             GeneralPurpose::new(alphabet, LENIENT.with_decode_allow_trailing_bits(true)).decode(text).ok()?;
-        let said = Zeroizing::new(String::from_utf8(bytes).ok()?);
-        let plain = said.chars().all(|character| !character.is_control() || character.is_whitespace());
-        plain.then_some(said)
+        let decoded = Zeroizing::new(String::from_utf8(bytes).ok()?);
+        let plain = decoded.chars().all(|character| !character.is_control() || character.is_whitespace());
+        plain.then_some(decoded)
     })
 }
 
-/// The private numbers of each key in PEM, as the letters that are made of nothing else.
-fn armoured(value: &str) -> Vec<Leaf> {
-    // As it stands in variables and in JSON.
+/// The private numbers of each PEM key, as the base64 letters that depend on nothing else.
+fn pem_keys(value: &str) -> Vec<Leaf> {
+    // As in variables and JSON.
     let value = Zeroizing::new(value.replace("\\r", "").replace("\\n", "\n"));
     let mut leaves = Vec::new();
     for block in value.split("-----BEGIN ").skip(1) {
@@ -423,14 +424,15 @@ fn armoured(value: &str) -> Vec<Leaf> {
         if !label.contains("PRIVATE KEY") {
             continue;
         }
-        // Heads such as `Proc-Type: 4,ENCRYPTED` are no part of it.
+        // Headers such as `Proc-Type: 4,ENCRYPTED` are not part of the body.
         let lines = body.lines().map(str::trim).filter(|line| !line.contains(':'));
         let body: Zeroizing<String> = Zeroizing::new(lines.collect());
         let letters = body.trim_end_matches('=').len();
         let parts = pem::private(&body);
         let parts: Vec<Part> = parts
             .iter()
-            // Six bits each: the first letter that has no bit of what is before, the last without one behind.
+            // A letter has six bits: from the first letter without bits of the bytes before, to the last
+            // without bits of those after.
             .map(|range| (range.start * 8).div_ceil(6)..(range.end * 8 / 6).min(letters))
             .filter(|range| range.start < range.end)
             .filter_map(part)
@@ -438,7 +440,7 @@ fn armoured(value: &str) -> Vec<Leaf> {
         if parts.is_empty() {
             leaves.extend(Leaf::whole(&body));
         } else {
-            leaves.push(Leaf::of(&body, parts));
+            leaves.push(Leaf::with_parts(&body, parts));
         }
     }
     leaves

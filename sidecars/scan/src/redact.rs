@@ -1,4 +1,4 @@
-//! Log lines, with every known secret masked.
+//! Masks known secrets in log lines.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,29 +9,26 @@ use bottle_contract::secret::Secret;
 
 use crate::forms;
 
-/// What stands in a secret's place.
+/// The replacement for a secret.
 pub const MASK: &str = "[redacted]";
 
-/// Secrets of at least so many bytes are masked wherever they stand and in every spelling. Shorter ones
-/// turn up by chance in any encoding, so they are masked as they are only, where they are a whole word.
+/// Secrets of at least this many bytes are masked at any position and in every spelling. Shorter ones match
+/// by chance in encodings, so they are masked only unencoded and as a whole word.
 pub const SHORTEST_ANYWHERE: usize = 8;
 
-/// Values shorter than this are not masked at all: `1` or `yes` as a secret would unmake every line, and
-/// anyone can guess it.
+/// Shorter values are never masked: `1` or `yes` would garble every line, and they are easy to guess.
 pub const SHORTEST_MASKED: usize = 4;
 
-/// The known secrets are more than one search can hold (gigabytes).
+/// The known secrets exceed the capacity of one search (gigabytes).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the known secrets are too large to search for")]
 pub struct TooLarge;
 
-/// Masks every known secret, in every spelling of it and whatever the case of its letters, in one pass over a
-/// text. Values are masked with what is public of them: logs and screens are not seen by an agent, so that
-/// nothing is told to one by what is masked.
+/// Masks every known secret in every spelling and case, in one pass. The whole value is masked, public parts
+/// included: agents cannot see logs and screens, so a mask reveals nothing to them.
 ///
-/// Redact first and cut afterwards: a secret that has been cut in two is not found. The search tables
-/// hold the secrets and cannot be wiped, so they live in processes that cannot be dumped; everything
-/// made on the way to them is wiped.
+/// Redact before truncating: a truncated secret is not found. The search tables contain the secrets and
+/// cannot be wiped, so they live in processes that cannot be dumped; intermediate data is wiped.
 pub struct Redactor {
     search: AhoCorasick,
     /// For each pattern of `search`, whether it must be a whole word.
@@ -39,10 +36,10 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// A redactor of `secrets`. Spaces around a value do not belong to it.
+    /// Makes a redactor for `secrets`. Whitespace around a value is ignored.
     ///
     /// # Errors
-    /// [`TooLarge`]; without a redactor nothing may be logged.
+    /// [`TooLarge`]; the caller must then log nothing.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Result<Self, TooLarge> {
         let mut patterns = Vec::new();
         let mut whole_word = Vec::new();
@@ -52,30 +49,30 @@ impl Redactor {
                 continue;
             }
             let short = value.len() < SHORTEST_ANYWHERE;
-            let forms = if short { vec![forms::as_it_is(value)] } else { forms::all(value) };
+            let forms = if short { vec![forms::plain(value)] } else { forms::all(value) };
             whole_word.extend(forms.iter().map(|_| short));
             patterns.extend(forms);
         }
         let search = AhoCorasick::builder()
             .kind(Some(AhoCorasickKind::ContiguousNFA))
-            // A host's name comes in lower case, whatever was asked for.
+            // Host names are lower-cased, whatever the client sent.
             .ascii_case_insensitive(true)
             .build(patterns.iter().map(|form| form.as_slice()))
             .map_err(|_| TooLarge)?;
         Ok(Self { search, whole_word })
     }
 
-    /// `text` with [`MASK`] in place of every secret; borrowed when it holds none.
+    /// `text` with [`MASK`] in place of every secret; borrowed if it has none.
     #[must_use]
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.redact_bytes(text.as_bytes()) {
             Cow::Borrowed(_) => Cow::Borrowed(text),
-            // Spellings begin and end between characters, so nothing is lost here.
+            // Spellings begin and end at character boundaries, so this is lossless.
             Cow::Owned(bytes) => Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
-    /// The same for bytes.
+    /// Like [`redact`](Self::redact), for bytes.
     #[must_use]
     pub fn redact_bytes<'t>(&self, text: &'t [u8]) -> Cow<'t, [u8]> {
         let found = self.found(text);
@@ -93,8 +90,7 @@ impl Redactor {
         Cow::Owned(kept)
     }
 
-    /// Where secrets stand, in order and merged: two that overlap are one place, so that no rest of the
-    /// second stays.
+    /// Ranges of secrets, sorted and merged, so that no part of an overlapping secret remains.
     fn found(&self, text: &[u8]) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = self
             .search
@@ -140,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_masked_and_the_rest_stays() {
+    fn masks_secrets_only() {
         let redactor = redactor(&["sk-ant-0123456789", "pass"]);
         for (text, masked) in [
             ("nothing here", "nothing here"),
@@ -160,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn overlapping_secrets_leave_no_rest() {
+    fn masks_overlapping_secrets_completely() {
         let redactor = redactor(&["abcdefgh1234", "1234stuvwxyz", "efgh"]);
         assert_eq!(redactor.redact("<abcdefgh1234stuvwxyz>"), "<[redacted]>");
     }
 
     #[test]
-    fn short_values_do_not_unmake_a_line() {
+    fn ignores_very_short_values() {
         let redactor = redactor(&["", "1", "yes", "\n"]);
         assert_eq!(redactor.redact("1 yes 11"), "1 yes 11");
         assert!(!format!("{redactor:?}").contains("yes"));
@@ -174,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_spelling_survives(secret in "[ -~é]{6}[!-~]{6}", before in "[a-z]{0,4}", after in "[a-z]{0,4}") {
+        fn masks_every_spelling(secret in "[ -~é]{6}[!-~]{6}", before in "[a-z]{0,4}", after in "[a-z]{0,4}") {
             let secret = secret.trim().to_owned();
             prop_assume!(secret.len() >= SHORTEST_ANYWHERE);
             let redactor = redactor(&[&secret]);

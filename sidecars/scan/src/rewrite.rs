@@ -1,25 +1,25 @@
-//! A text with what was found taken out, still readable by who it was meant for.
+//! Removes findings from a text and keeps it readable for its recipient.
 
 use std::ops::Range;
 
 use crate::finding::Finding;
 use crate::redact::MASK;
 
-/// How the text is written, and so what may stand in place of a finding.
+/// The format of a text, which limits the replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// JSON: stays JSON with the same structure; only the insides of strings and digits are replaced.
+    /// JSON: stays valid with the same structure; only string contents and numbers are replaced.
     Json,
-    /// A path, a query or a form: only characters that need no encoding are put in.
+    /// A path, query or form: the replacement needs no encoding.
     Url,
     /// Anything else.
     Text,
 }
 
-/// `text` without what `findings` span. A piece shorter than the mask becomes as many asterisks, so the
-/// outcome is never longer than the text.
+/// `text` without the spans of `findings`. A span shorter than the mask becomes asterisks, so the result is
+/// never longer than `text`.
 ///
-/// Text that calls itself JSON and is none is rewritten as [`Shape::Text`].
+/// Invalid JSON is rewritten as [`Shape::Text`].
 #[must_use]
 pub fn rewrite(text: &[u8], findings: &[Finding], shape: Shape) -> Vec<u8> {
     let spans = merged(text, findings);
@@ -38,7 +38,7 @@ pub fn rewrite(text: &[u8], findings: &[Finding], shape: Shape) -> Vec<u8> {
     made
 }
 
-/// `text` is JSON: its strings lose what is covered, by whole escapes; a number that is touched becomes 0.
+/// Rewrites JSON: strings lose covered characters, by whole escapes; a touched number becomes 0.
 fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     let mut made = Vec::with_capacity(text.len());
     let (mut at, mut in_string, mut covered) = (0, false, 0);
@@ -65,7 +65,7 @@ fn json(text: &[u8], spans: &[Range<usize>]) -> Vec<u8> {
     made
 }
 
-/// Bytes that stay together: an escape, a number, or one byte (spans never begin within a character).
+/// The length of an indivisible unit: an escape, a number, or one byte (spans never split a character).
 fn unit(text: &[u8], in_string: bool) -> usize {
     let length = match text {
         [b'\\', b'u', ..] if in_string => 6,
@@ -78,14 +78,14 @@ fn unit(text: &[u8], in_string: bool) -> usize {
     length.min(text.len())
 }
 
-/// In order, without overlaps, and never through a character.
+/// Sorts and merges the spans, and extends them to character boundaries.
 fn merged(text: &[u8], findings: &[Finding]) -> Vec<Range<usize>> {
     let inside = |place: usize| text.get(place).is_some_and(|byte| byte & 0xc0 == 0x80);
     let mut spans: Vec<Range<usize>> = findings
         .iter()
         .map(|finding| finding.span.within(text.len()))
         .map(|mut span| {
-            // A character has four bytes at most; what goes on longer is none.
+            // A character has at most four bytes; longer sequences are invalid.
             for _ in 0..3 {
                 span.start -= usize::from(span.start > 0 && inside(span.start));
                 span.end += usize::from(inside(span.end));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_goes_and_the_rest_stays() {
+    fn removes_findings_only() {
         for (text, found, shape, left) in [
             ("key=abcdefghijkl;", "abcdefghijkl", Shape::Text, "key=[redacted];"),
             ("key=abcde;", "abcde", Shape::Text, "key=*****;"),

@@ -1,29 +1,29 @@
-//! All files of a user's own rules together.
+//! All files of the user's own rules.
 
 use std::ops::Range;
 
 use crate::finding::{Detector, Finding};
 use crate::user_rules::{RulesError, UserRules};
 
-/// The rules of every file, each with the allowlists of its own file.
+/// The rules of all files. Each file's allowlists apply to its own rules.
 #[derive(Debug, Default)]
 pub struct RuleFiles(Vec<UserRules>);
 
-/// A file of rules that cannot be used.
+/// An invalid rule file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {error}")]
 pub struct BadRuleFile {
-    /// The file, as it was named.
+    /// The file's name, as given.
     pub file: String,
-    /// Why, with the line.
+    /// The error, with its line.
     pub error: RulesError,
 }
 
 impl RuleFiles {
-    /// Reads files, given by name and text.
+    /// Parses files, given by name and text.
     ///
     /// # Errors
-    /// [`BadRuleFile`] for the first that cannot be used; an id that an earlier file has counts as such.
+    /// [`BadRuleFile`] for the first invalid file, or for one that repeats an earlier file's rule id.
     pub fn parse<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, BadRuleFile> {
         let mut read: Vec<(&str, UserRules)> = Vec::new();
         for (file, text) in files {
@@ -33,7 +33,7 @@ impl RuleFiles {
                 if let Some((rule, _)) = rules.names().find(|(id, _)| known.line_of(id).is_some()) {
                     let line = rules.line_of(rule).unwrap_or_default();
                     let file = Some((*other).to_owned());
-                    return Err(bad(RulesError::Twice { line, rule: rule.to_owned(), file }));
+                    return Err(bad(RulesError::DuplicateId { line, rule: rule.to_owned(), file }));
                 }
             }
             read.push((file, rules));
@@ -41,18 +41,19 @@ impl RuleFiles {
         Ok(Self(read.into_iter().map(|(_, rules)| rules).collect()))
     }
 
-    /// How many rules there are.
+    /// The number of rules.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().map(|rules| rules.names().count()).sum()
     }
 
-    /// What was left out of each file, in their order, for the user who wrote it.
+    /// Notes on ignored parts of each file, in order, for the user.
     pub fn notes(&self) -> impl Iterator<Item = &[String]> {
         self.0.iter().map(UserRules::notes)
     }
 
-    /// Whether a finding is of one of these rules and none in a file at `path`: for readers that have files.
+    /// Whether a finding is of one of these rules and allowed in a file at `path`; for callers that scan
+    /// files.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         let of_it = |rules: &&UserRules| rules.line_of(&finding.rule).is_some();
@@ -60,7 +61,7 @@ impl RuleFiles {
             && self.0.iter().filter(of_it).any(|rules| rules.allows_path(&finding.rule, path))
     }
 
-    /// Every match in `text`, with the rule's id.
+    /// Finds every match in `text` and reports the rule's id.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(&str, Range<usize>)) {
         for rules in &self.0 {
             rules.find(text, &mut found);
@@ -80,26 +81,26 @@ mod tests {
         "[[rules]]\nid = 'other'\nregex = 'other-[0-9]{8}'\n[allowlist]\npaths = ['^tests/']\n";
 
     #[test]
-    fn rules_of_all_files_are_found_and_each_has_the_allowlist_of_its_own() {
+    fn each_files_allowlist_applies_to_its_own_rules() {
         let rules = RuleFiles::parse([("a.toml", ACME), ("b.toml", OTHER)]).expect("rules");
         assert_eq!(rules.count(), 2);
         let rules = Arc::new(rules);
         let known = Arc::new(KnownSecrets::new([]).expect("none"));
         let scanner = Scanner::outbound(known).with_rules(Arc::clone(&rules));
         let found = scanner.scan(b"acme-12345678 other-12345678 acme-1").findings;
-        let said: Vec<(&str, bool, bool)> = found
+        let results: Vec<(&str, bool, bool)> = found
             .iter()
             .map(|finding| (&*finding.rule, rules.allows(finding, "tests/a"), rules.allows(finding, "src/a")))
             .collect();
-        assert_eq!(said, [("acme", false, false), ("other", true, false)]);
+        assert_eq!(results, [("acme", false, false), ("other", true, false)]);
         assert!(found[0].preview.contains("`acme`"), "{}", found[0].preview);
-        // A shape of ours with the name of a rule of theirs is not theirs to allow.
+        // A built-in rule with the same id is not subject to the user's allowlists.
         let ours = Finding { detector: Detector::TokenPatterns, ..found[1].clone() };
         assert!(!rules.allows(&ours, "tests/a"));
     }
 
     #[test]
-    fn an_id_that_another_file_has_names_both_and_the_line() {
+    fn a_duplicate_id_error_names_both_files_and_the_line() {
         let twice = format!("title = 'x'\n\n{ACME}");
         let error = RuleFiles::parse([("a.toml", ACME), ("b.toml", &twice)]).expect_err("twice").to_string();
         assert_eq!(error, "b.toml: line 3: rule \"acme\" is there already, in a.toml");

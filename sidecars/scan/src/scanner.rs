@@ -1,8 +1,8 @@
-//! All detectors over one text or stream.
+//! Runs all detectors over one text or stream.
 //!
-//! A text is judged in windows at fixed places of it, each with some context on both sides, and a finding
-//! belongs to the window in which it begins. So what is found depends on the text alone: not on how it came in
-//! pieces, and whole or streamed alike.
+//! A text is scanned in windows at fixed offsets, each with context on both sides. A finding belongs to the
+//! window in which it begins. The result therefore depends only on the text: it is the same for any split
+//! into pieces, and for whole and streamed texts.
 
 use std::borrow::Borrow;
 use std::ops::Range;
@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use crate::encoded::{self, Starts};
 use crate::entropy::random_windows;
-use crate::finding::{Detector, Finding, Range64, Severity, settle};
+use crate::finding::{Detector, Finding, Range64, Severity, merge_findings};
 use crate::hidden;
 use crate::known::KnownSecrets;
-use crate::letters::{Letters, last, places};
+use crate::letters::{Letters, last_letters, positions};
 use crate::private::PIECE;
 use crate::rule_files::RuleFiles;
 use crate::rules::row::Row;
@@ -21,16 +21,16 @@ use crate::rules::{self, REACH, RuleSet};
 use crate::spelled;
 use crate::view::View;
 
-/// Bytes that a window owns.
-const CORE: usize = 64 << 10;
+/// Size of a window without its context, in bytes.
+const WINDOW: usize = 64 << 10;
 
-/// Findings that are kept. A text with more is refused or unreadable anyway.
+/// The most findings in a report. A text with more is blocked or unreadable anyway.
 pub const MOST_FINDINGS: usize = 1000;
 
-/// Bytes that one character of a secret takes in what a program prints of it, in lists and dumps.
-const LONGEST_CHARACTER: usize = 12;
+/// The most bytes that programs print for one character of a secret, in lists and dumps.
+const MAX_PRINTED_CHARACTER: usize = 12;
 
-/// What to look for.
+/// A scanner: the detectors and their data.
 #[derive(Debug)]
 pub struct Scanner {
     known: Arc<KnownSecrets>,
@@ -38,21 +38,22 @@ pub struct Scanner {
     entropy: bool,
     injection: bool,
     own: Option<Arc<RuleFiles>>,
-    harmless: Arc<[Box<[u8]>]>,
+    placeholders: Arc<[Box<[u8]>]>,
     reach: usize,
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// In the order of their places.
+    /// The findings in the order of their positions.
     pub findings: Vec<Finding>,
-    /// There were more than [`MOST_FINDINGS`], and the rest was not kept; known secrets come before all others.
+    /// Whether there were more than [`MOST_FINDINGS`] and some were dropped. Known secrets are kept before
+    /// others.
     pub more: bool,
 }
 
 impl Report {
-    /// The highest severity; none when nothing was found.
+    /// The highest severity; `None` without findings.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
         self.findings.iter().map(|finding| finding.severity).max()
@@ -60,81 +61,81 @@ impl Report {
 }
 
 impl Scanner {
-    /// For what leaves: shapes of tokens and known secrets.
+    /// A scanner for outbound text: token patterns and known secrets.
     #[must_use]
     pub fn outbound(known: Arc<KnownSecrets>) -> Self {
-        Self { tokens: true, ..Self::of(known) }
+        Self { tokens: true, ..Self::with_known(known) }
     }
 
-    /// For what comes in: known secrets that an endpoint echoes, and phrases that take over an agent.
+    /// A scanner for inbound text: echoed known secrets and prompt injection phrases.
     #[must_use]
     pub fn inbound(known: Arc<KnownSecrets>) -> Self {
-        Self { injection: true, ..Self::of(known) }
+        Self { injection: true, ..Self::with_known(known) }
     }
 
-    fn of(known: Arc<KnownSecrets>) -> Self {
-        let reach = REACH.max(known.reach() * LONGEST_CHARACTER);
+    fn with_known(known: Arc<KnownSecrets>) -> Self {
+        let reach = REACH.max(known.reach() * MAX_PRINTED_CHARACTER);
         Self {
             known,
             tokens: false,
             entropy: false,
             injection: false,
             own: None,
-            harmless: Arc::default(),
+            placeholders: Arc::default(),
             reach,
         }
     }
 
-    /// With `token_patterns` on or off.
+    /// Sets `token_patterns`.
     #[must_use]
     pub fn with_tokens(self, tokens: bool) -> Self {
         Self { tokens, ..self }
     }
 
-    /// With `entropy` on or off.
+    /// Sets `entropy`.
     #[must_use]
     pub fn with_entropy(self, entropy: bool) -> Self {
         Self { entropy, ..self }
     }
 
-    /// With `naive_injection_detection` on or off.
+    /// Sets `naive_injection_detection`.
     #[must_use]
     pub fn with_phrases(self, injection: bool) -> Self {
         Self { injection, ..self }
     }
 
-    /// With a user's own rules.
+    /// Adds the user's own rules.
     #[must_use]
     pub fn with_rules(self, rules: Arc<RuleFiles>) -> Self {
         Self { own: Some(rules), ..self }
     }
 
-    /// With texts that are no finding by their shape: what stands in place of secrets. Known secrets are found all
-    /// the same.
+    /// Adds texts that are no finding by pattern: placeholders of secrets. Known secrets in them are still
+    /// found.
     #[must_use]
-    pub fn with_harmless(self, texts: &[String]) -> Self {
-        Self { harmless: texts.iter().map(|text| text.as_bytes().into()).collect(), ..self }
+    pub fn with_placeholders(self, texts: &[String]) -> Self {
+        Self { placeholders: texts.iter().map(|text| text.as_bytes().into()).collect(), ..self }
     }
 
-    fn is_harmless(&self, found: &[u8]) -> bool {
-        self.harmless.iter().any(|text| memchr::memmem::find(text, found).is_some())
+    fn is_placeholder(&self, found: &[u8]) -> bool {
+        self.placeholders.iter().any(|text| memchr::memmem::find(text, found).is_some())
     }
 
-    /// Whether a finding is none in a file at `path`, as the user's own rules say: for readers that have files.
+    /// Whether the user's own rules allow a finding in a file at `path`; for callers that scan files.
     #[must_use]
     pub fn allows(&self, finding: &Finding, path: &str) -> bool {
         self.own.as_ref().is_some_and(|own| own.allows(finding, path))
     }
 
-    /// Judges a whole text.
+    /// Scans a whole text.
     #[must_use]
     pub fn scan(&self, text: &[u8]) -> Report {
-        let mut judge = Judge::new(self);
+        let mut state = ScanState::new(self);
         let mut start = 0;
         loop {
-            let end = text.len().min(start + CORE);
+            let end = text.len().min(start + WINDOW);
             let seen = start.saturating_sub(self.reach)..text.len().min(end + self.reach);
-            judge.window(
+            state.window(
                 &text[seen.clone()],
                 seen.start as u64,
                 start - seen.start..end - seen.start,
@@ -142,117 +143,118 @@ impl Scanner {
             );
             start = end;
             if end == text.len() {
-                return judge.report();
+                return state.report();
             }
         }
     }
 
-    /// Judges a text that comes in pieces.
+    /// Scans a text that arrives in pieces.
     #[must_use]
     pub fn stream(&self) -> Stream<&Self> {
-        Stream { judge: Judge::new(self), held: Vec::new(), base: 0, start: 0 }
+        Stream { state: ScanState::new(self), buffer: Vec::new(), base: 0, start: 0 }
     }
 
-    /// The same for whoever cannot borrow.
+    /// Like [`stream`](Self::stream), without a borrow.
     #[must_use]
     pub fn stream_owned(self: &Arc<Self>) -> Stream<Arc<Self>> {
-        Stream { judge: Judge::new(Arc::clone(self)), held: Vec::new(), base: 0, start: 0 }
+        Stream { state: ScanState::new(Arc::clone(self)), buffer: Vec::new(), base: 0, start: 0 }
     }
 }
 
-/// A scan under way; holds a window and its context, however long the stream is.
+/// A streaming scan. It buffers one window and its context, for streams of any length.
 #[derive(Debug)]
 pub struct Stream<S> {
-    judge: Judge<S>,
-    held: Vec<u8>,
-    /// Place of the first held byte.
+    state: ScanState<S>,
+    buffer: Vec<u8>,
+    /// Offset of the first buffered byte.
     base: u64,
-    /// Where among the held bytes the next window begins.
+    /// Offset of the next window within the buffer.
     start: usize,
 }
 
 impl<S: Borrow<Scanner> + Clone> Stream<S> {
-    /// Takes the next piece of the text.
+    /// Scans the next piece of the text.
     pub fn feed(&mut self, mut piece: &[u8]) {
-        let reach = self.judge.scanner.borrow().reach;
+        let reach = self.state.scanner.borrow().reach;
         while !piece.is_empty() {
-            let wanted = (self.start + CORE + reach + 1).saturating_sub(self.held.len());
+            let wanted = (self.start + WINDOW + reach + 1).saturating_sub(self.buffer.len());
             let (now, later) = piece.split_at(piece.len().min(wanted));
-            self.held.extend_from_slice(now);
+            self.buffer.extend_from_slice(now);
             piece = later;
-            // One byte more than the window and its context: it is surely not the last.
-            if self.held.len() > self.start + CORE + reach {
-                self.step(self.start + CORE, false);
+            // One byte beyond the window and its context: this is not the last window.
+            if self.buffer.len() > self.start + WINDOW + reach {
+                self.step(self.start + WINDOW, false);
             }
         }
     }
 
-    fn step(&mut self, end: usize, last: bool) {
-        let reach = self.judge.scanner.borrow().reach;
-        let seen = self.held.len().min(end + reach);
-        self.judge.window(&self.held[..seen], self.base, self.start..end, last);
+    fn step(&mut self, end: usize, is_last: bool) {
+        let reach = self.state.scanner.borrow().reach;
+        let seen = self.buffer.len().min(end + reach);
+        self.state.window(&self.buffer[..seen], self.base, self.start..end, is_last);
         let keep = end.saturating_sub(reach);
-        self.held.drain(..keep);
+        self.buffer.drain(..keep);
         self.base += keep as u64;
         self.start = end - keep;
     }
 
-    /// Everything before this place is judged: its findings are in [`findings`](Self::findings).
+    /// The offset up to which scanning is complete: [`findings`](Self::findings) has all findings before it.
     #[must_use]
-    pub fn judged(&self) -> u64 {
+    pub fn scanned_to(&self) -> u64 {
         self.base + self.start as u64
     }
 
-    /// What was found so far, settled only by [`finish`](Self::finish).
+    /// The findings so far; [`finish`](Self::finish) merges them.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
-        &self.judge.findings
+        &self.state.findings
     }
 
-    /// The text has ended: what was found in all of it, as [`Scanner::scan`] would say.
+    /// Ends the text and returns the result, the same as [`Scanner::scan`] for the whole text.
     #[must_use]
     pub fn finish(mut self) -> Report {
         loop {
-            let end = self.held.len().min(self.start + CORE);
-            let last = end == self.held.len();
-            self.step(end, last);
-            if last {
-                return self.judge.report();
+            let end = self.buffer.len().min(self.start + WINDOW);
+            let is_last = end == self.buffer.len();
+            self.step(end, is_last);
+            if is_last {
+                return self.state.report();
             }
         }
     }
 }
 
-/// The findings so far, and what of earlier windows later ones need.
+/// The findings so far, and the state that later windows need.
 #[derive(Debug)]
-struct Judge<S> {
+struct ScanState<S> {
     scanner: S,
     findings: Vec<Finding>,
     more: bool,
-    /// The last letters before the window as it is, and as it is without escapes, each with its place.
+    /// The last letters before the window, each with its position: of the plain and of the unescaped view.
     carry: [Vec<(u8, u64)>; 2],
-    /// How the base64 goes on in which the next window begins.
+    /// The alignment of a base64 run that continues in the next window.
     base64: Option<Starts>,
-    /// The private keys in which the next window begins: in the window as it is, without escapes, and in base64.
+    /// Private keys that continue in the next window: in the plain view, the unescaped view and in base64.
     keys: [Option<&'static Row>; 3],
 }
 
-/// A window, where it stands and what of it counts.
+/// A view of a window, its offset, and the range that the window owns.
 struct Frame<'w> {
     view: &'w View<'w>,
     base: u64,
     core: Range<usize>,
-    last: bool,
+    is_last: bool,
 }
 
 impl Frame<'_> {
-    /// Where in the stream a range of the view stands; none if another window owns it.
+    /// The position of a view's range in the stream; `None` if another window owns it.
     fn owned(&self, range: &Range<usize>) -> Option<Range64> {
         let source = self.view.source_range(range);
         (self.core.contains(&source.start)).then(|| Range64::at(self.base, &source))
     }
 
-    /// The part of it that is not another window's: each finds its part of what is longer than its context.
+    /// The part of a range that this window owns. Each window reports its part of a match that is longer than
+    /// the context.
     fn shared(&self, range: &Range<usize>) -> Option<Range64> {
         let source = self.view.source_range(range);
         let start = source.start.max(self.core.start);
@@ -260,7 +262,7 @@ impl Frame<'_> {
     }
 }
 
-impl<S: Borrow<Scanner> + Clone> Judge<S> {
+impl<S: Borrow<Scanner> + Clone> ScanState<S> {
     fn new(scanner: S) -> Self {
         Self {
             scanner,
@@ -274,20 +276,21 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
 
     fn report(mut self) -> Report {
         self.trim();
-        Report { findings: settle(self.findings), more: self.more }
+        Report { findings: merge_findings(self.findings), more: self.more }
     }
 
     fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
-        // Twice as many, so that what joins and what is dropped is looked for once in so many.
+        // Trims at twice the limit, so that sorting and merging run once per many findings.
         if self.findings.len() >= 2 * MOST_FINDINGS {
             self.trim();
         }
     }
 
-    /// Keeps [`MOST_FINDINGS`] at most. Whoever counts hits on secrets must miss none behind a heap of something else.
+    /// Keeps at most [`MOST_FINDINGS`]. Known secrets are kept first: a counter of hits on secrets must not
+    /// miss one behind many other findings.
     fn trim(&mut self) {
-        self.findings = settle(std::mem::take(&mut self.findings));
+        self.findings = merge_findings(std::mem::take(&mut self.findings));
         if self.findings.len() > MOST_FINDINGS {
             self.more = true;
             self.findings.sort_by_key(|finding| finding.secret.is_none());
@@ -295,26 +298,26 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         }
     }
 
-    fn window(&mut self, window: &[u8], base: u64, core: Range<usize>, last: bool) {
+    fn window(&mut self, window: &[u8], base: u64, core: Range<usize>, is_last: bool) {
         let plain = View::plain(window);
         let unescaped = View::unescaped(window);
-        let frame = Frame { view: &plain, base, core: core.clone(), last };
-        self.look(0, &frame);
+        let frame = Frame { view: &plain, base, core: core.clone(), is_last };
+        self.scan_view(0, &frame);
         if matches!(plain.bytes, std::borrow::Cow::Owned(_)) {
-            // What was folded away may be a part of a secret.
-            self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), last });
+            // Folded characters may be part of a secret.
+            self.spellings(&Frame { view: &View::raw(window), base, core: core.clone(), is_last });
         }
         self.pieces(0, &frame);
         self.spelled(&frame);
         match unescaped {
             Some(view) => {
-                let frame = Frame { view: &view, base, core: core.clone(), last };
-                self.look(1, &frame);
+                let frame = Frame { view: &view, base, core: core.clone(), is_last };
+                self.scan_view(1, &frame);
                 self.encoded(&frame);
                 self.pieces(1, &frame);
             }
             None => {
-                self.encoded(&Frame { view: &plain, base, core: core.clone(), last });
+                self.encoded(&Frame { view: &plain, base, core: core.clone(), is_last });
                 let [first, second] = &mut self.carry;
                 second.clone_from(first);
                 self.keys[1] = self.keys[0];
@@ -347,13 +350,13 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         }
     }
 
-    /// Spellings and shapes in one view of the window.
-    fn look(&mut self, lane: usize, frame: &Frame<'_>) {
+    /// Known secrets and patterns in one view of the window.
+    fn scan_view(&mut self, lane: usize, frame: &Frame<'_>) {
         self.spellings(frame);
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
         if scanner.tokens {
-            self.key_goes_on(lane, frame);
+            self.continued_key(lane, frame);
             self.rules(rules::tokens(), Detector::TokenPatterns, lane, frame);
         }
         if scanner.injection {
@@ -362,16 +365,16 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         if let Some(own) = &scanner.own {
             own.find(&frame.view.bytes, |id, range| {
                 if let Some(span) = frame.owned(&range)
-                    && !scanner.is_harmless(&frame.view.bytes[range])
+                    && !scanner.is_placeholder(&frame.view.bytes[range])
                 {
-                    let words = format!("what your rule `{id}` looks for");
+                    let words = format!("a match of your rule `{id}`");
                     self.plain_finding(id, Detector::OwnRules, Severity::Block, &words, span);
                 }
             });
         }
     }
 
-    /// Shapes in what stands in base64 in one view of the window.
+    /// Patterns in the base64 of one view of the window.
     fn encoded(&mut self, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
@@ -381,13 +384,13 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         let text = &frame.view.bytes;
         // Where the next window begins.
         let next = frame.core.end.saturating_sub(scanner.reach);
-        let next = made_from(frame.view, next);
+        let next = view_offset(frame.view, next);
         let carried = self.base64.take();
-        // What stands in base64 with a key goes with it, up to the end of the run.
+        // A key in base64 extends to the end of the base64 run.
         let mut key = self.keys[2].take().filter(|_| carried.is_some());
         for run in encoded::runs(text, carried) {
             if let Some(row) = key.take() {
-                let start = made_from(frame.view, frame.core.start);
+                let start = view_offset(frame.view, frame.core.start);
                 self.rest_of_key(row, frame, start..run.end().max(start));
                 self.keys[2] = run.at(next).map(|_| row);
             }
@@ -399,7 +402,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
                     });
                     rules::tokens().find(&decoded.bytes, |found| {
                         if let Some(span) = frame.owned(&decoded.source(&found.span))
-                            && !scanner.is_harmless(&decoded.bytes[found.span.clone()])
+                            && !scanner.is_placeholder(&decoded.bytes[found.span.clone()])
                         {
                             let words = format!("{} in base64", found.words);
                             self.keys[2] = found.open.filter(|_| run.at(next).is_some()).or(self.keys[2]);
@@ -416,9 +419,9 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
                 if let Some(own) = &scanner.own {
                     own.find(&decoded.bytes, |id, range| {
                         if let Some(span) = frame.owned(&decoded.source(&range))
-                            && !scanner.is_harmless(&decoded.bytes[range])
+                            && !scanner.is_placeholder(&decoded.bytes[range])
                         {
-                            let words = format!("what your rule `{id}` looks for, in base64");
+                            let words = format!("a match of your rule `{id}`, in base64");
                             self.plain_finding(id, Detector::OwnRules, Severity::Block, &words, span);
                         }
                     });
@@ -429,10 +432,10 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
     }
 
     /// The rest of a private key that began in an earlier window.
-    fn key_goes_on(&mut self, lane: usize, frame: &Frame<'_>) {
+    fn continued_key(&mut self, lane: usize, frame: &Frame<'_>) {
         let Some(row) = self.keys[lane].take() else { return };
         let Some(armour) = row.armour else { return };
-        let start = made_from(frame.view, frame.core.start);
+        let start = view_offset(frame.view, frame.core.start);
         let body = armour.body(&frame.view.bytes[start..]);
         if body.open {
             self.keys[lane] = Some(row);
@@ -440,7 +443,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         self.rest_of_key(row, frame, start..start + body.end);
     }
 
-    /// Joined with what was found of it before, which ends behind the start of this window.
+    /// Merged with the earlier part of the key, which ends after the start of this window.
     fn rest_of_key(&mut self, row: &Row, frame: &Frame<'_>, range: Range<usize>) {
         if range.is_empty() {
             return;
@@ -449,12 +452,12 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         self.plain_finding(row.id, Detector::TokenPatterns, row.severity, row.words, span);
     }
 
-    /// Private keys as bytes, where `owned` says that they stand in this window.
+    /// Binary private keys that this window owns, by `owned`.
     fn binary_keys(&mut self, text: &[u8], how: &str, owned: impl Fn(Range<usize>) -> Option<Range64>) {
         let mut all = Vec::new();
         rules::binary::find(text, |rule, words, range| all.push((rule, words, range)));
         for (rule, words, range) in all {
-            // One with a line that names it was found by that line.
+            // A key with a header line is found by that line.
             let covers = |span: Range64| {
                 self.findings.iter().any(|other| other.span.start <= span.start && span.end <= other.span.end)
             };
@@ -470,7 +473,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         let scanner: &Scanner = scanner.borrow();
         set.find(&frame.view.bytes, |found| {
             if let Some(span) = frame.owned(&found.span)
-                && !scanner.is_harmless(&frame.view.bytes[found.span.clone()])
+                && !scanner.is_placeholder(&frame.view.bytes[found.span.clone()])
             {
                 let preview = format!("{}, {} bytes", found.words, found.span.len());
                 let rule = found.id;
@@ -509,7 +512,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         });
     }
 
-    /// Secrets in what the window encodes.
+    /// Known secrets in the encoded text of the window.
     fn spelled(&mut self, frame: &Frame<'_>) {
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
@@ -523,14 +526,14 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
         });
     }
 
-    /// Letters and digits of what the window owns, after those of the windows before it.
+    /// Known secrets in the letters and digits of the owned range, preceded by those of earlier windows.
     fn pieces(&mut self, lane: usize, frame: &Frame<'_>) {
         let text = &frame.view.bytes;
-        let start = made_from(frame.view, frame.core.start);
-        let end = if frame.last { text.len() } else { made_from(frame.view, frame.core.end) };
+        let start = view_offset(frame.view, frame.core.start);
+        let end = if frame.is_last { text.len() } else { view_offset(frame.view, frame.core.end) };
         let own = &text[start..end];
         let carried: Vec<u8> = self.carry[lane].iter().map(|(letter, _)| *letter).collect();
-        let letters = Letters::of(&carried, own);
+        let letters = Letters::new(&carried, own);
         let mut hits: Vec<(usize, Range<usize>)> = Vec::new();
         let scanner = self.scanner.clone();
         let scanner: &Scanner = scanner.borrow();
@@ -547,7 +550,7 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let found = places(own, &numbers);
+        let found = positions(own, &numbers);
         let source = |place: usize| frame.base + frame.view.source(start + place) as u64;
         let place = |number: usize| match number.checked_sub(carried.len()) {
             None => carried[number].1,
@@ -559,9 +562,11 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
                 (owner, Range64 { start: place(range.start), end: place(range.end - 1) + 1 })
             })
             .collect();
-        if !frame.last {
+        if !frame.is_last {
             let mut carry = carried.clone();
-            carry.extend(last(own, PIECE - 1).into_iter().map(|(letter, place)| (letter, source(place))));
+            carry.extend(
+                last_letters(own, PIECE - 1).into_iter().map(|(letter, place)| (letter, source(place))),
+            );
             carry.drain(..carry.len().saturating_sub(PIECE - 1));
             self.carry[lane] = carry;
         }
@@ -571,8 +576,8 @@ impl<S: Borrow<Scanner> + Clone> Judge<S> {
     }
 }
 
-/// The first place of a view that comes from `place` of its source or from behind it.
-fn made_from(view: &View<'_>, place: usize) -> usize {
+/// The first position of a view whose source is at or after `place`.
+fn view_offset(view: &View<'_>, place: usize) -> usize {
     let (mut low, mut high) = (0, view.bytes.len());
     while low < high {
         let middle = low.midpoint(high);

@@ -1,33 +1,33 @@
-//! Known secrets in what a text encodes.
+//! Finds known secrets in encoded text.
 //!
-//! Wherever a text may hold something encoded (`dense`), it is read in every encoding that its characters
-//! allow, from every digit on, without whatever stands between the digits: so a piece is found that lost its
-//! first characters, is broken over lines, or was put together from strings. What was read is read once more,
-//! inflated if it is compressed. An encoding is read only where enough of its digits stand in a row, so the work
-//! per byte of text is bounded.
+//! Wherever a text may contain encoded data (`dense`), it is decoded in every encoding that its characters
+//! allow, at every alignment, ignoring characters between the digits. This finds pieces that lack their first
+//! characters, are broken over lines or concatenated from strings. Decoded data is decoded a second time, and
+//! inflated if it is compressed. An encoding is decoded only where enough of its digits are adjacent, so the
+//! work per byte is bounded.
 
 use std::io::Read;
 use std::ops::Range;
 
 use crate::dense;
-use crate::digits::{Bits, Made, base85, dump, numbers, unquoted, uuencoded};
+use crate::digits::{Bits, Decoded, base85, dump, numbers, unquoted, uuencoded};
 use crate::known::KnownSecrets;
 use crate::view::View;
 
-/// So many encodings are undone within another.
-const DEPTH: usize = 1;
-/// Compressed texts that are looked for in one that was decoded.
-const MOST_PACKED: usize = 64;
-/// Bytes that one compressed text is inflated to.
-const LONGEST_INFLATED: u64 = 64 << 10;
-/// Bytes that all compressed texts of one window are inflated to.
-const MOST_INFLATED: u64 = 1 << 20;
+/// Maximum nesting of encodings.
+const MAX_DEPTH: usize = 1;
+/// The most compressed streams that are inflated in one decoded text.
+const MAX_STREAMS: usize = 64;
+/// The most bytes inflated from one compressed stream.
+const MAX_STREAM_BYTES: u64 = 64 << 10;
+/// The most bytes inflated in one window.
+const MAX_INFLATED: u64 = 1 << 20;
 
-/// Calls `found` with every secret that `text` holds encoded, and the place of its digits.
+/// Calls `found` with every secret in encoded parts of `text`, and the range of its digits.
 pub(crate) fn find(known: &KnownSecrets, text: &[u8], found: &mut dyn FnMut(usize, Range<usize>)) {
     let mut reader = Reader { known, inflated: 0 };
-    reader.regions(text, DEPTH, found);
-    // Signs between the characters are percent-encoded in a path or a form.
+    reader.regions(text, MAX_DEPTH, found);
+    // Separators between characters are percent-encoded in a path or form.
     if has_percent(text)
         && let Some(view) = View::unescaped_all(text)
     {
@@ -40,8 +40,8 @@ fn has_percent(text: &[u8]) -> bool {
         .any(|at| text.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)))
 }
 
-/// Whether somewhere a third of sixteen bytes is zero. Of any twelve characters of two bytes, six stand in one such
-/// row; a picture has one in a hundred million.
+/// Whether some 16 bytes contain at least five zeros. Any twelve two-byte characters have six in one row;
+/// image data has such a row once in a hundred million.
 fn is_wide(bytes: &[u8]) -> bool {
     bytes.chunks(16).any(|row| row.iter().map(|byte| u8::from(*byte == 0)).sum::<u8>() >= 5)
 }
@@ -58,78 +58,78 @@ impl Reader<'_> {
         for region in dense::regions(text) {
             let start = region.start;
             let piece = &text[region];
-            let mut here = |owner, range: Range<usize>| found(owner, start + range.start..start + range.end);
-            self.read(piece, depth, &mut here);
-            if let Some(made) = unquoted(piece) {
-                self.text(&made.bytes, &mut |owner, range| here(owner, made.source(&range)));
+            let mut local = |owner, range: Range<usize>| found(owner, start + range.start..start + range.end);
+            self.read(piece, depth, &mut local);
+            if let Some(decoded) = unquoted(piece) {
+                self.text(&decoded.bytes, &mut |owner, range| local(owner, decoded.source(&range)));
             }
             if let Some(view) = View::unescaped_all(piece) {
-                let mut there = |owner, range: Range<usize>| here(owner, view.source_range(&range));
+                let mut there = |owner, range: Range<usize>| local(owner, view.source_range(&range));
                 self.text(&view.bytes, &mut there);
                 self.read(&view.bytes, depth, &mut there);
             }
         }
     }
 
-    /// Reads `text` in every encoding, and once more without what dumps print around bytes.
+    /// Decodes `text` in every encoding, and again as a hex dump.
     fn read(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
         self.encodings(text, depth, found);
         if let Some(dump) = dump(text) {
-            let mut here = |owner, range: Range<usize>| found(owner, dump.source(&range));
-            self.known.find_all(&dump.bytes, &mut here);
-            self.encodings(&dump.bytes, depth, &mut here);
+            let mut local = |owner, range: Range<usize>| found(owner, dump.source(&range));
+            self.known.find_all(&dump.bytes, &mut local);
+            self.encodings(&dump.bytes, depth, &mut local);
         }
     }
 
     fn encodings(&mut self, text: &[u8], depth: usize, found: Found<'_>) {
         for bits in Bits::all(text) {
-            for skip in 0..bits.starts() {
+            for skip in 0..bits.alignments() {
                 let bytes = bits.bytes(skip);
-                self.decoded(&bytes, depth, &mut |owner, range| found(owner, bits.source(skip, &range)));
+                self.search_bytes(&bytes, depth, &mut |owner, range| found(owner, bits.source(skip, &range)));
             }
         }
-        for made in numbers(text).into_iter().chain(base85(text)).chain(uuencoded(text)) {
-            self.made(&made, depth, found);
+        for decoded in numbers(text).into_iter().chain(base85(text)).chain(uuencoded(text)) {
+            self.search_decoded(&decoded, depth, found);
         }
     }
 
-    fn made(&mut self, made: &Made, depth: usize, found: Found<'_>) {
-        self.decoded(&made.bytes, depth, &mut |owner, range| found(owner, made.source(&range)));
+    fn search_decoded(&mut self, decoded: &Decoded, depth: usize, found: Found<'_>) {
+        self.search_bytes(&decoded.bytes, depth, &mut |owner, range| found(owner, decoded.source(&range)));
     }
 
-    /// Looks at what was decoded, and for what is encoded in it.
-    fn decoded(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
+    /// Searches decoded bytes, and the encoded parts within them.
+    fn search_bytes(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
         self.text(bytes, found);
         if let Some(depth) = depth.checked_sub(1) {
             self.regions(bytes, depth, found);
-            self.packed(bytes, depth, found);
+            self.compressed(bytes, depth, found);
         }
     }
 
-    /// Looks at a text as it is, and without the zeros of UTF-16 and UTF-32.
+    /// Searches a text, also without the zeros of UTF-16 and UTF-32.
     fn text(&self, bytes: &[u8], found: Found<'_>) {
         self.known.find_all(bytes, found);
         if is_wide(bytes) {
-            let made = Made::without_zeros(bytes);
-            self.known.find_all(&made.bytes, &mut |owner, range| found(owner, made.source(&range)));
+            let decoded = Decoded::without_zeros(bytes);
+            self.known.find_all(&decoded.bytes, &mut |owner, range| found(owner, decoded.source(&range)));
         }
     }
 
-    /// What is compressed by gzip (RFC 1952) or zlib (RFC 1950) from any place of `bytes` on.
-    fn packed(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
+    /// Inflates gzip (RFC 1952) and zlib (RFC 1950) streams at any position of `bytes`.
+    fn compressed(&mut self, bytes: &[u8], depth: usize, found: Found<'_>) {
         let begins =
             |at: &usize| matches!(bytes[*at..], [0x1f, 0x8b, 8, ..] | [0x78, 0x01 | 0x5e | 0x9c | 0xda, ..]);
-        for at in memchr::memchr2_iter(0x1f, 0x78, bytes).filter(begins).take(MOST_PACKED) {
-            if self.inflated >= MOST_INFLATED {
+        for at in memchr::memchr2_iter(0x1f, 0x78, bytes).filter(begins).take(MAX_STREAMS) {
+            if self.inflated >= MAX_INFLATED {
                 return;
             }
-            let packed = &bytes[at..];
+            let compressed = &bytes[at..];
             let mut text = Vec::new();
-            // What ends too early or is broken says something up to there.
-            let _ = if packed[0] == 0x1f {
-                flate2::bufread::GzDecoder::new(packed).take(LONGEST_INFLATED).read_to_end(&mut text)
+            // A truncated or broken stream yields its readable part.
+            let _ = if compressed[0] == 0x1f {
+                flate2::bufread::GzDecoder::new(compressed).take(MAX_STREAM_BYTES).read_to_end(&mut text)
             } else {
-                flate2::bufread::ZlibDecoder::new(packed).take(LONGEST_INFLATED).read_to_end(&mut text)
+                flate2::bufread::ZlibDecoder::new(compressed).take(MAX_STREAM_BYTES).read_to_end(&mut text)
             };
             self.inflated += text.len() as u64;
             if !text.is_empty() {

@@ -1,8 +1,8 @@
-//! A user's own rules, written in the configuration format of gitleaks.
+//! Parses and runs the user's own rules, in gitleaks' configuration format.
 //!
-//! What is read: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`, `keywords` and
-//! `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`), and an `[allowlist]` or
-//! `[[allowlists]]` over all of them. Anything else is left out with a note; text in, rules out.
+//! Supported: `[[rules]]` with `id`, `description`, `regex`, `secretGroup`, `entropy`, `keywords` and
+//! `allowlist` or `allowlists` (`regexes`, `regexTarget`, `stopwords`, `paths`, `condition`), and an
+//! `[allowlist]` or `[[allowlists]]` for all of them. Anything else is ignored with a note.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,66 +14,66 @@ use toml_edit::{Document, Item, Table, Value};
 
 use crate::entropy::bits_per_byte;
 
-/// A longer text is no list of rules.
-const LONGEST_TEXT: usize = 1 << 20;
-/// More rules than any published list has.
-const MOST_RULES: usize = 2000;
-/// What one expression may take of memory when it is compiled.
-const LARGEST_REGEX: usize = 1 << 20;
+/// The largest rule file, in bytes.
+const MAX_TEXT: usize = 1 << 20;
+/// The most rules in a file, above every published list.
+const MAX_RULES: usize = 2000;
+/// Memory limit of one compiled expression, in bytes.
+const MAX_REGEX: usize = 1 << 20;
 
-/// Why a text of rules cannot be used. The line counts from 1.
+/// An invalid rule file. Lines count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RulesError {
-    /// No TOML.
+    /// It is not TOML.
     #[error("line {line}: {problem}")]
     Syntax {
         /// Where.
         line: usize,
-        /// What the reader says.
+        /// The parser's message.
         problem: String,
     },
-    /// A value of another kind than its key has.
+    /// A value has the wrong type.
     #[error("line {line}: {key} of rule {rule:?} must be {wanted}")]
-    Kind {
+    Type {
         /// Where.
         line: usize,
         /// The rule's id, or its number if it has none.
         rule: String,
         /// The key.
         key: &'static str,
-        /// What it must be.
+        /// The expected type.
         wanted: &'static str,
     },
-    /// An expression that cannot be compiled.
+    /// An expression does not compile.
     #[error("line {line}: the expression of rule {rule:?} cannot be used: {problem}")]
     Regex {
         /// Where.
         line: usize,
         /// The rule's id.
         rule: String,
-        /// What the compiler says.
+        /// The compiler's message.
         problem: String,
     },
-    /// Two rules of one id: a finding would not say which it is.
+    /// Two rules have the same id, so a finding would be ambiguous.
     #[error("line {line}: rule {rule:?} is there already{}", .file.as_ref().map(|file| format!(", in {file}")).unwrap_or_default())]
-    Twice {
+    DuplicateId {
         /// Where.
         line: usize,
         /// The id.
         rule: String,
-        /// The other file it stands in; none: this one.
+        /// The file with the other rule; `None` for the same file.
         file: Option<String>,
     },
-    /// More than is read.
-    #[error("the rules are too large: at most {LONGEST_TEXT} bytes and {MOST_RULES} rules are read")]
+    /// The file exceeds the limits.
+    #[error("the rules are too large: at most {MAX_TEXT} bytes and {MAX_RULES} rules are read")]
     TooLarge,
 }
 
-/// Rules of a user's own, ready to run.
+/// The compiled rules of one file.
 #[derive(Debug)]
 pub struct UserRules {
     keywords: AhoCorasick,
-    /// For each keyword, the rule it belongs to.
+    /// The rule of each keyword.
     owners: Vec<usize>,
     rules: Vec<Rule>,
     everywhere: Vec<Allow>,
@@ -82,13 +82,13 @@ pub struct UserRules {
 
 struct Rule {
     id: Arc<str>,
-    /// Where it was written.
+    /// The line in which it begins.
     line: usize,
     description: String,
     regex: Regex,
     group: usize,
     entropy: f64,
-    /// Without keywords it runs over every text.
+    /// Whether it has no keywords and runs on every text.
     always: bool,
     allows: Vec<Allow>,
 }
@@ -102,7 +102,7 @@ impl fmt::Debug for Rule {
     }
 }
 
-/// What is no finding after all.
+/// An allowlist: matches that are no findings.
 #[derive(Debug, Default)]
 struct Allow {
     regexes: Vec<Regex>,
@@ -121,12 +121,12 @@ enum Target {
 }
 
 impl UserRules {
-    /// Reads rules.
+    /// Parses a rule file.
     ///
     /// # Errors
     /// [`RulesError`], with the line and the rule.
     pub fn parse(text: &str) -> Result<Self, RulesError> {
-        if text.len() > LONGEST_TEXT {
+        if text.len() > MAX_TEXT {
             return Err(RulesError::TooLarge);
         }
         let document = Document::parse(text).map_err(|error| RulesError::Syntax {
@@ -136,7 +136,7 @@ impl UserRules {
         Reader { text, notes: Vec::new() }.rules(document.as_table())
     }
 
-    /// What was left out, for the user who wrote it.
+    /// Notes on ignored parts, for the user.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -152,7 +152,7 @@ impl UserRules {
         self.rules.iter().find(|known| &*known.id == rule).map(|rule| rule.line)
     }
 
-    /// Whether findings of `rule` in a file at `path` are no findings: for readers that have files.
+    /// Whether findings of `rule` in a file at `path` are allowed; for callers that scan files.
     #[must_use]
     pub fn allows_path(&self, rule: &str, path: &str) -> bool {
         let own = self.rules.iter().filter(|known| &*known.id == rule).flat_map(|known| &known.allows);
@@ -163,7 +163,7 @@ impl UserRules {
         self.everywhere.iter().chain(own).any(fits)
     }
 
-    /// Every match in `text`, with the rule's id.
+    /// Finds every match in `text` and reports the rule's id.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(&str, Range<usize>)) {
         let mut wanted: Vec<bool> = self.rules.iter().map(|rule| rule.always).collect();
         for hit in self.keywords.find_overlapping_iter(text) {
@@ -179,7 +179,8 @@ impl Rule {
     fn find(&self, text: &[u8], everywhere: &[Allow], found: &mut impl FnMut(&str, Range<usize>)) {
         for captures in self.regex.captures_iter(text) {
             let Some(whole) = captures.get(0).filter(|whole| !whole.is_empty()) else { continue };
-            // As gitleaks has it: the group that is named, else the first that took part, else all.
+            // As in gitleaks: the named group, otherwise the first group that matched, otherwise the whole
+            // match.
             let secret = match self.group {
                 0 => captures.iter().skip(1).flatten().find(|group| !group.is_empty()).unwrap_or(whole),
                 group => captures.get(group).unwrap_or(whole),
@@ -195,7 +196,7 @@ impl Rule {
 }
 
 impl Allow {
-    /// Where paths are asked for as well, only [`UserRules::allows_path`] can tell.
+    /// If paths are required as well, only [`UserRules::allows_path`] can decide.
     fn covers(&self, text: &[u8], whole: Range<usize>, secret: &[u8]) -> bool {
         let seen = match self.target {
             Target::Secret => secret,
@@ -225,7 +226,7 @@ fn surrounding_line(text: &[u8], whole: Range<usize>) -> &[u8] {
     &text[start..end]
 }
 
-/// The line of a place, from 1.
+/// The line of a position, from 1.
 fn line(text: &str, span: Option<Range<usize>>) -> usize {
     let end = span.map_or(0, |span| span.start.min(text.len()));
     text.as_bytes()[..end].iter().filter(|byte| **byte == b'\n').count() + 1
@@ -249,10 +250,10 @@ impl Reader<'_> {
         let tables = match root.get("rules") {
             None => Vec::new(),
             Some(item) => {
-                tables(item).ok_or_else(|| self.kind(item, "the file", "rules", "a list of tables"))?
+                tables(item).ok_or_else(|| self.type_error(item, "the file", "rules", "a list of tables"))?
             }
         };
-        if tables.len() > MOST_RULES {
+        if tables.len() > MAX_RULES {
             return Err(RulesError::TooLarge);
         }
         for (number, table) in tables.into_iter().enumerate() {
@@ -260,7 +261,7 @@ impl Reader<'_> {
             if let Some(rule) = self.rule(table, number, words.is_empty())? {
                 if rules.iter().any(|known: &Rule| known.id == rule.id) {
                     let (line, rule) = (rule.line, rule.id.to_string());
-                    return Err(RulesError::Twice { line, rule, file: None });
+                    return Err(RulesError::DuplicateId { line, rule, file: None });
                 }
                 owners.extend(words.iter().map(|_| rules.len()));
                 keywords.extend(words);
@@ -302,14 +303,16 @@ impl Reader<'_> {
                 .as_integer()
                 .and_then(|group| usize::try_from(group).ok())
                 .filter(|group| *group < regex.captures_len())
-                .ok_or_else(|| self.kind(item, &id, "secretGroup", "the number of a group of its regex"))?,
+                .ok_or_else(|| {
+                    self.type_error(item, &id, "secretGroup", "the number of a group of its regex")
+                })?,
         };
         let entropy = match table.get("entropy") {
             None => 0.0,
             Some(item) => item
                 .as_float()
                 .or_else(|| item.as_integer().and_then(|number| i32::try_from(number).ok()).map(f64::from))
-                .ok_or_else(|| self.kind(item, &id, "entropy", "a number"))?,
+                .ok_or_else(|| self.type_error(item, &id, "entropy", "a number"))?,
         };
         let description = self.string(table, "description", &id)?.unwrap_or_default();
         let allows = self.allows(table, &id)?;
@@ -321,7 +324,7 @@ impl Reader<'_> {
         let mut allows = Vec::new();
         for key in ["allowlist", "allowlists"] {
             let Some(item) = table.get(key) else { continue };
-            let found = tables(item).ok_or_else(|| self.kind(item, rule, "allowlist", "a table"))?;
+            let found = tables(item).ok_or_else(|| self.type_error(item, rule, "allowlist", "a table"))?;
             for table in found {
                 allows.push(self.allow(table, rule)?);
             }
@@ -363,13 +366,15 @@ impl Reader<'_> {
 
     fn string(&self, table: &Table, key: &'static str, rule: &str) -> Result<Option<String>, RulesError> {
         let Some(item) = table.get(key) else { return Ok(None) };
-        item.as_str().map(|text| Some(text.to_owned())).ok_or_else(|| self.kind(item, rule, key, "a string"))
+        item.as_str()
+            .map(|text| Some(text.to_owned()))
+            .ok_or_else(|| self.type_error(item, rule, key, "a string"))
     }
 
     fn strings(&self, table: &Table, key: &'static str, rule: &str) -> Result<Vec<String>, RulesError> {
         let Some(item) = table.get(key) else { return Ok(Vec::new()) };
         let texts = item.as_array().map(|array| array.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-        let texts = texts.flatten().ok_or_else(|| self.kind(item, rule, key, "a list of strings"))?;
+        let texts = texts.flatten().ok_or_else(|| self.type_error(item, rule, key, "a list of strings"))?;
         Ok(texts.into_iter().map(str::to_owned).collect())
     }
 
@@ -377,20 +382,21 @@ impl Reader<'_> {
         let problem = |error: regex::Error| RulesError::Regex {
             line: line(self.text, item.and_then(Item::span)),
             rule: rule.to_owned(),
-            // Its last line is the reason; those before it draw the place.
+            // The last line is the cause; those before it draw the position.
             problem: error.to_string().lines().last().unwrap_or_default().replacen("error: ", "", 1),
         };
-        let build = |unicode| RegexBuilder::new(pattern).unicode(unicode).size_limit(LARGEST_REGEX).build();
-        // Go's classes are of ASCII, and such expressions are far smaller; those that name letters beyond are not.
+        let build = |unicode| RegexBuilder::new(pattern).unicode(unicode).size_limit(MAX_REGEX).build();
+        // Go's character classes are ASCII, and ASCII expressions compile far smaller. Expressions with
+        // non-ASCII letters need Unicode.
         build(false).or_else(|_| build(true)).map_err(problem)
     }
 
-    fn kind(&self, item: &Item, rule: &str, key: &'static str, wanted: &'static str) -> RulesError {
-        RulesError::Kind { line: line(self.text, item.span()), rule: rule.to_owned(), key, wanted }
+    fn type_error(&self, item: &Item, rule: &str, key: &'static str, wanted: &'static str) -> RulesError {
+        RulesError::Type { line: line(self.text, item.span()), rule: rule.to_owned(), key, wanted }
     }
 }
 
-/// One table or a list of them, in any of TOML's two notations of a list of tables.
+/// One table or a list of tables, in either TOML notation.
 fn tables(item: &Item) -> Option<Vec<&Table>> {
     match item {
         Item::Table(table) => Some(vec![table]),
@@ -437,7 +443,7 @@ paths = ['(^|/)fixtures/']
 "#;
 
     #[test]
-    fn rules_find_what_they_say() {
+    fn rules_match_as_configured() {
         assert_eq!(found(RULES, "Acme_Key = \"q1w2e3r4t5y6\""), ["acme: q1w2e3r4t5y6"]);
         assert_eq!(found(RULES, "acme-key=q1w2sample9z"), Vec::<String>::new(), "a stopword");
         assert_eq!(found(RULES, "acme-key=000000000000000"), Vec::<String>::new(), "no entropy");
@@ -445,7 +451,7 @@ paths = ['(^|/)fixtures/']
     }
 
     #[test]
-    fn paths_are_for_those_who_have_them() {
+    fn path_allowlists_apply_to_paths() {
         let rules = UserRules::parse(RULES).expect("rules");
         assert!(rules.allows_path("acme", "src/fixtures/a.txt"));
         assert!(!rules.allows_path("acme", "src/main.rs"));
@@ -454,7 +460,7 @@ paths = ['(^|/)fixtures/']
     }
 
     #[test]
-    fn what_is_not_known_is_noted() {
+    fn notes_unknown_keys() {
         let rules = UserRules::parse("[extend]\nuseDefault = true\n[[rules]]\nid = \"p\"\npath = 'x'\n")
             .expect("rules");
         assert_eq!(rules.names().count(), 0);
@@ -485,7 +491,7 @@ paths = ['(^|/)fixtures/']
             let error = UserRules::parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");
         }
-        assert_eq!(UserRules::parse(&"#".repeat(LONGEST_TEXT + 1)).expect_err("large"), RulesError::TooLarge);
+        assert_eq!(UserRules::parse(&"#".repeat(MAX_TEXT + 1)).expect_err("large"), RulesError::TooLarge);
     }
 
     proptest! {

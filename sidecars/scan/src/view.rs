@@ -1,17 +1,17 @@
-//! A text as its reader will see it: escapes undone, look-alikes folded, what cannot be seen left out.
+//! Views of a text as its reader sees it: unescaped, look-alikes folded, invisible characters removed.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use unicode_normalization::char::decompose_compatible;
 
-/// How often escapes within escapes are undone: JSON in JSON in a form.
-const DEPTH: usize = 3;
+/// Maximum nesting of escapes: JSON in JSON in a form.
+const MAX_DEPTH: usize = 3;
 
-/// Where an outcome departs from what it was made from: place in the one, place in the other.
+/// Positions where a view departs from its source: (offset in the view, offset in the source).
 type Map = Vec<(usize, usize)>;
 
-/// A text made from another, with the way back.
+/// A text derived from another, with a mapping back.
 #[derive(Debug, Clone)]
 pub(crate) struct View<'t> {
     pub(crate) bytes: Cow<'t, [u8]>,
@@ -20,12 +20,12 @@ pub(crate) struct View<'t> {
 }
 
 impl<'t> View<'t> {
-    /// The text as it is.
+    /// The text unchanged.
     pub(crate) fn raw(text: &'t [u8]) -> Self {
         Self { bytes: Cow::Borrowed(text), steps: Vec::new() }
     }
 
-    /// The text with look-alikes folded and without what is invisible.
+    /// The text with look-alikes folded and invisible characters removed.
     pub(crate) fn plain(text: &'t [u8]) -> Self {
         match fold(text) {
             Some((bytes, map)) => Self { bytes: Cow::Owned(bytes), steps: vec![map] },
@@ -33,21 +33,21 @@ impl<'t> View<'t> {
         }
     }
 
-    /// The text with escapes undone and then folded; none when no escape hides anything but spaces and quotes,
-    /// which every text in JSON has.
+    /// The text unescaped and then folded. `None` if its escapes hide only spaces and quotes, as in every
+    /// JSON text.
     pub(crate) fn unescaped(text: &[u8]) -> Option<Self> {
-        Self::undone(text, false)
+        Self::unescaped_if(text, false)
     }
 
-    /// The same, whatever the escapes hide.
+    /// Like [`unescaped`](Self::unescaped), for any escapes.
     pub(crate) fn unescaped_all(text: &[u8]) -> Option<Self> {
-        Self::undone(text, true)
+        Self::unescaped_if(text, true)
     }
 
-    fn undone(text: &[u8], any: bool) -> Option<Self> {
+    fn unescaped_if(text: &[u8], any: bool) -> Option<Self> {
         let mut steps = Vec::new();
         let mut bytes: Option<Vec<u8>> = None;
-        while steps.len() < DEPTH
+        while steps.len() < MAX_DEPTH
             && let Some((next, map)) = unescape(bytes.as_deref().unwrap_or(text), any)
         {
             bytes = Some(next);
@@ -63,7 +63,7 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Where in the source a place of the view comes from.
+    /// The source position of a position in the view.
     pub(crate) fn source(&self, place: usize) -> usize {
         self.steps.iter().fold(place, |place, map| {
             let next = map.partition_point(|(made, _)| *made <= place);
@@ -74,13 +74,13 @@ impl<'t> View<'t> {
         })
     }
 
-    /// The same for a range; with everything of the source that its last byte was made of.
+    /// The source range of a range, including all source bytes of its last byte.
     pub(crate) fn source_range(&self, range: &Range<usize>) -> Range<usize> {
         self.source(range.start)..self.source(range.end)
     }
 }
 
-/// Writes an outcome and remembers where it departs from its source.
+/// Builds a view and its mapping.
 struct Writer {
     bytes: Vec<u8>,
     map: Map,
@@ -91,7 +91,7 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// `made` in place of what ends at `end` of the source. Every byte of it leads to the start of that.
+    /// Replaces the source range by `made`. Every byte of it maps to the range's start.
     fn put(&mut self, made: &[u8], start: usize, end: usize) {
         for byte in made {
             self.map.push((self.bytes.len(), start));
@@ -101,18 +101,17 @@ impl Writer {
     }
 }
 
-/// Whether nobody sees it: joiners, marks of direction, soft hyphens, tags, fillers.
-pub(crate) fn invisible(character: char) -> bool {
+/// Whether it is invisible: joiners, direction marks, soft hyphens, tags, fillers.
+pub(crate) fn is_invisible(character: char) -> bool {
     matches!(character,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// The ASCII text that a character stands for: full-width letters, letters in circles and in mathematical
-/// alphabets.
+/// The ASCII text of a compatibility character: full-width, circled and mathematical letters.
 fn folded(character: char) -> Option<([u8; 20], usize)> {
-    // Most of what is written beyond ASCII: letters of their own, and ideographs.
+    // Most non-ASCII text: other alphabets, and ideographs.
     if matches!(character, '\u{250}'..='\u{2bf}' | '\u{370}'..='\u{1cff}' | '\u{3400}'..='\u{fa0d}') {
         return None;
     }
@@ -127,7 +126,7 @@ fn folded(character: char) -> Option<([u8; 20], usize)> {
     fits.then_some((ascii, length))
 }
 
-/// NFKC as far as it leads to ASCII, and without what is invisible. Bytes that are no UTF-8 stay.
+/// Applies NFKC where it yields ASCII, and removes invisible characters. Invalid UTF-8 stays.
 fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     if text.is_ascii() {
         return None;
@@ -139,7 +138,7 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
             let end = at + character.len_utf8();
             if character.is_ascii() {
                 writer.copy(&text[at..end]);
-            } else if invisible(character) {
+            } else if is_invisible(character) {
                 writer.put(b"", at, end);
             } else if let Some((ascii, length)) = folded(character) {
                 writer.put(&ascii[..length], at, end);
@@ -154,12 +153,12 @@ fn fold(text: &[u8]) -> Option<(Vec<u8>, Map)> {
     (!writer.map.is_empty()).then_some((writer.bytes, writer.map))
 }
 
-/// Undoes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. None if that uncovers nothing worth a look: no letter,
-/// no sign that tokens have, no further escape.
+/// Decodes `%41`, `%u0041`, `\u0041`, `\x41`, `\/`, `\n` and `&#65;`. `None` if that yields nothing relevant:
+/// no letter, no token character, no further escape.
 fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
-    // Most escapes hide nothing, so a look comes before the work.
+    // Most escapes hide nothing, so check before decoding.
     let mut first = escapes(text);
-    if !first.any(|(at, unit, length)| any || unit.is_worth(text.get(at + length).copied())) {
+    if !first.any(|(at, unit, length)| any || unit.is_relevant(text.get(at + length).copied())) {
         return None;
     }
     let mut writer = Writer { bytes: Vec::with_capacity(text.len()), map: Vec::new() };
@@ -176,7 +175,7 @@ fn unescape(text: &[u8], any: bool) -> Option<(Vec<u8>, Map)> {
     Some((writer.bytes, writer.map))
 }
 
-/// The escapes of a text, none within another: place, what it stands for, length.
+/// The escapes of a text without overlaps: offset, decoded unit, length.
 fn escapes(text: &[u8]) -> impl Iterator<Item = (usize, Unit, usize)> {
     let mut next = 0;
     std::iter::from_fn(move || {
@@ -197,8 +196,8 @@ enum Unit {
 }
 
 impl Unit {
-    /// Whether it may be a part of a token, of what hides one, or (with the byte after it) of another escape.
-    fn is_worth(&self, after: Option<u8>) -> bool {
+    /// Whether it may be part of a token, of text that hides one, or (with the next byte) of another escape.
+    fn is_relevant(&self, after: Option<u8>) -> bool {
         let character = match self {
             Self::Byte(byte) => char::from(*byte),
             Self::Char(character) => *character,
@@ -211,10 +210,10 @@ impl Unit {
     }
 }
 
-/// What the escape at the start of `text` stands for, and its length.
+/// Decodes the escape at the start of `text`; returns its length too.
 fn escape(text: &[u8]) -> Option<(Unit, usize)> {
     match text {
-        // As `escape` of JavaScript and old servers write it.
+        // As JavaScript's `escape` and old servers write it.
         [b'%', b'u', rest @ ..] => utf16(rest, b"%u"),
         [b'%', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 3)),
         [b'\\', b'u', b'{', rest @ ..] => {
@@ -223,13 +222,13 @@ fn escape(text: &[u8]) -> Option<(Unit, usize)> {
         }
         [b'\\', b'u', rest @ ..] => utf16(rest, b"\\u"),
         [b'\\', b'x', high, low, ..] => Some((Unit::Byte(u8::try_from(hex(&[*high, *low])?).ok()?), 4)),
-        [b'\\', letter, ..] => Some((Unit::Byte(simple(*letter)?), 2)),
+        [b'\\', letter, ..] => Some((Unit::Byte(simple_escape(*letter)?), 2)),
         [b'&', rest @ ..] => entity(rest),
         _ => None,
     }
 }
 
-fn simple(letter: u8) -> Option<u8> {
+fn simple_escape(letter: u8) -> Option<u8> {
     Some(match letter {
         b'n' => b'\n',
         b'r' => b'\r',
@@ -239,7 +238,7 @@ fn simple(letter: u8) -> Option<u8> {
     })
 }
 
-/// Four digits, or two times four for what UTF-16 writes in two units.
+/// Four digits, or two groups of four for a surrogate pair.
 fn utf16(rest: &[u8], mark: &[u8]) -> Option<(Unit, usize)> {
     let first = hex(rest.get(..4)?)?;
     if let Some(character) = char::from_u32(first) {
@@ -282,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn look_alikes_are_folded_and_what_is_invisible_goes() {
+    fn folds_look_alikes_and_removes_invisible_characters() {
         for (text, seen) in [
             ("ｇｈｐ＿１", "ghp_1"),
             ("g\u{200b}h\u{ad}p\u{feff}", "ghp"),
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_are_undone_as_deep_as_they_are_nested() {
+    fn decodes_nested_escapes() {
         for (text, seen) in [
             ("%67hp%5F1", "ghp_1"),
             (r"\u0067\u{68}\x70\/", "ghp/"),
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_covers_what_was_written() {
+    fn source_ranges_cover_the_escapes() {
         let text = "x=\u{200b}%67%68p!".as_bytes();
         let view = View::unescaped(text).expect("escapes");
         let at = view.bytes.windows(3).position(|window| window == b"ghp").expect("found");
@@ -340,10 +339,10 @@ mod tests {
         }
 
         #[test]
-        fn escapes_in_any_mixture_are_undone(text in "[ -~]{1,40}", ways in prop::collection::vec(0..5, 40)) {
-            let written: String = text.chars().zip(ways).map(|(character, way)| {
+        fn decodes_mixed_escapes(text in "[ -~]{1,40}", styles in prop::collection::vec(0..5, 40)) {
+            let written: String = text.chars().zip(styles).map(|(character, style)| {
                 let code = u32::from(character);
-                match way {
+                match style {
                     0 => format!("%{code:02x}"),
                     1 => format!("\\u{code:04X}"),
                     2 => format!("&#{code};"),

@@ -1,36 +1,37 @@
-//! Pieces of many texts, looked for in one pass whose cost does not grow with their number.
+//! Searches for pieces of many texts in one pass whose cost does not grow with their number.
 //!
-//! A text is probed at every few places, with the bytes that stand there. Each thing to be found is entered with its
-//! pieces at so many neighbouring places that one of them falls on a probe wherever it stands. A small table of bits
-//! says no to nearly every probe; what remains is looked up and compared whole by the caller.
+//! The search probes a text at every few positions, with the bytes there. Each needle is entered with its
+//! pieces at enough adjacent offsets that one of them falls on a probe, wherever the needle begins. A small
+//! bitmap rejects nearly every probe; the caller compares the rest in full.
 //!
-//! The time of a search says whether a piece is in the text, so that a piece must be too long to be guessed: seven or
-//! eight bytes. With five, a long text that repeats a guess is told from one that repeats another. Bits are placed by
-//! numbers that are drawn anew for each set: nobody can say which other texts seem to have a piece.
+//! The time of a search reveals whether a piece is in the text, so pieces must be too long to guess: seven or
+//! eight bytes. With five, a long text that repeats a correct guess is distinguishable from one with a wrong
+//! guess. Random factors, drawn for each set, place the bits, so nobody can predict false positives.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-/// Bytes of a thing, at least, of which all is needed: fewer turn up by chance.
+/// The shortest needle that counts as a whole, in bytes: shorter ones match by chance.
 pub(crate) const SHORTEST: usize = 8;
-/// Bits of a table for each piece in it, of which two are set.
-const SPARSE: usize = 32;
+/// Bits in the table per piece; each piece sets two.
+const BITS_PER_PIECE: usize = 32;
 
-/// A piece, and what it belongs to: `(thing, offset in it)`.
+/// A piece with its needle: `(piece, needle, offset in it)`.
 type Entry = (u64, u32, u32);
 
-/// How long pieces are, and how far apart the probes: `length + step - 1` bytes of a thing have a piece for certain.
+/// The length of pieces and the distance of probes: any `length + step - 1` bytes of a needle contain a
+/// probed piece.
 #[derive(Clone, Copy)]
 struct Grid {
     length: usize,
     step: usize,
 }
 
-/// For things that are found by so many bytes as most are.
+/// For needles with the usual minimum match.
 const WIDE: Grid = Grid { length: 8, step: 4 };
-/// For those that are found by fewer.
+/// For needles with a shorter minimum match.
 const NARROW: Grid = Grid { length: 7, step: 2 };
 
 impl Grid {
@@ -42,7 +43,7 @@ impl Grid {
         self.length + self.step - 1
     }
 
-    /// The piece at the beginning of `bytes` as a number.
+    /// The piece at the start of `bytes`, as a number.
     fn piece(self, bytes: &[u8]) -> Option<u64> {
         let bytes = bytes.get(..self.length)?;
         Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -51,15 +52,15 @@ impl Grid {
 
 const _: () = assert!(NARROW.least() == SHORTEST);
 
-/// The pieces; see the module.
+/// The search index over all pieces.
 pub(crate) struct Windows(Vec<Table>);
 
-/// Those of one grid.
+/// The pieces of one grid.
 struct Table {
     grid: Grid,
     bits: Box<[u64]>,
     shift: u32,
-    /// Odd.
+    /// Odd, as multiplicative hashing requires.
     factors: [u64; 2],
     /// Sorted by piece.
     entries: Zeroizing<Vec<Entry>>,
@@ -73,16 +74,16 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    /// Enters what is found of `range` of `thing` where `need` bytes of it stand in a row; where all of it is needed,
-    /// what is in its middle. What needs fewer than [`SHORTEST`] bytes is not entered.
-    pub(crate) fn enter(&mut self, number: u32, thing: &[u8], range: Range<usize>, need: usize) {
+    /// Enters the pieces that find any `need` consecutive bytes of `range` of `needle`. If all of the range is
+    /// needed, only its middle. Ranges with `need` below [`SHORTEST`] are not entered.
+    pub(crate) fn enter(&mut self, number: u32, needle: &[u8], range: Range<usize>, need: usize) {
         let Some(grid) = Grid::for_need(need.min(range.len())) else { return };
         let last = range.end - grid.length;
         let middle = range.start + (range.len() - grid.least()) / 2;
         let offsets = if need >= range.len() { middle..=middle + grid.step - 1 } else { range.start..=last };
         let entries = if grid.length == WIDE.length { &mut self.wide } else { &mut self.narrow };
         for offset in offsets {
-            if let (Some(piece), Ok(offset)) = (grid.piece(&thing[offset..]), u32::try_from(offset)) {
+            if let (Some(piece), Ok(offset)) = (grid.piece(&needle[offset..]), u32::try_from(offset)) {
                 entries.push((piece, number, offset));
             }
         }
@@ -96,7 +97,7 @@ impl Builder {
 }
 
 impl Windows {
-    /// Calls `found(place in text, thing, offset in it)` for each piece that stands at a probe.
+    /// Calls `found(position in text, needle, offset in it)` for each piece at a probe.
     pub(crate) fn each(&self, text: &[u8], mut found: impl FnMut(usize, u32, u32)) {
         for table in &self.0 {
             table.each(text, &mut found);
@@ -108,7 +109,7 @@ impl Table {
     fn new(grid: Grid, mut entries: Zeroizing<Vec<Entry>>) -> Self {
         entries.sort_unstable();
         entries.dedup();
-        let words = (entries.len() * SPARSE).next_power_of_two().max(1 << 13) / 64;
+        let words = (entries.len() * BITS_PER_PIECE).next_power_of_two().max(1 << 13) / 64;
         let random = RandomState::new();
         let mut table = Self {
             grid,
@@ -143,20 +144,20 @@ impl Table {
         for (number, bytes) in text.windows(8).step_by(self.grid.step).enumerate() {
             let piece = u64::from_le_bytes(bytes.try_into().unwrap_or_default()) & mask;
             if self.may_have(piece) {
-                self.look(piece, number * self.grid.step, found);
+                self.report_matches(piece, number * self.grid.step, found);
             }
         }
-        // The last probe, where no eight bytes are left.
+        // The last probe, with fewer than eight bytes left.
         let last = text.len().saturating_sub(7).next_multiple_of(self.grid.step);
         if let Some(piece) = text.get(last..).and_then(|rest| self.grid.piece(rest))
             && self.may_have(piece)
         {
-            self.look(piece, last, found);
+            self.report_matches(piece, last, found);
         }
     }
 
     #[cold]
-    fn look(&self, piece: u64, at: usize, found: &mut impl FnMut(usize, u32, u32)) {
+    fn report_matches(&self, piece: u64, at: usize, found: &mut impl FnMut(usize, u32, u32)) {
         let start = self.entries.partition_point(|entry| entry.0 < piece);
         for (_, number, offset) in self.entries[start..].iter().take_while(|entry| entry.0 == piece) {
             found(at, *number, *offset);
@@ -170,19 +171,19 @@ mod tests {
 
     use super::*;
 
-    fn of(thing: &[u8], need: usize) -> Windows {
+    fn windows_of(needle: &[u8], need: usize) -> Windows {
         let mut builder = Builder::default();
-        builder.enter(0, thing, 0..thing.len(), need);
+        builder.enter(0, needle, 0..needle.len(), need);
         builder.build()
     }
 
-    /// The longest piece of `thing` around each place where the search stops.
-    fn longest(windows: &Windows, thing: &[u8], text: &[u8]) -> usize {
+    /// The longest common piece of `needle` around each hit.
+    fn longest(windows: &Windows, needle: &[u8], text: &[u8]) -> usize {
         let mut longest = 0;
         windows.each(text, |at, _, offset| {
             let offset = offset as usize;
-            let pairs = text[at..].iter().zip(&thing[offset..]).take_while(|(one, other)| one == other);
-            let before = text[..at].iter().rev().zip(thing[..offset].iter().rev());
+            let pairs = text[at..].iter().zip(&needle[offset..]).take_while(|(one, other)| one == other);
+            let before = text[..at].iter().rev().zip(needle[..offset].iter().rev());
             longest = longest.max(pairs.count() + before.take_while(|(one, other)| one == other).count());
         });
         longest
@@ -190,39 +191,39 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_needed_is_found_wherever_it_stands(
-            thing in prop::collection::vec(any::<u8>(), 8..40),
+        fn finds_a_piece_of_the_minimum_length_at_any_position(
+            needle in prop::collection::vec(any::<u8>(), 8..40),
             need in 8_usize..14,
             at in any::<prop::sample::Index>(),
             (before, after) in (prop::collection::vec(any::<u8>(), 0..50), prop::collection::vec(any::<u8>(), 0..50)),
         ) {
-            let need = need.min(thing.len());
-            let start = at.index(thing.len() - need + 1);
-            let text = [&before[..], &thing[start..start + need], &after].concat();
-            prop_assert!(longest(&of(&thing, need), &thing, &text) >= need);
+            let need = need.min(needle.len());
+            let start = at.index(needle.len() - need + 1);
+            let text = [&before[..], &needle[start..start + need], &after].concat();
+            prop_assert!(longest(&windows_of(&needle, need), &needle, &text) >= need);
         }
 
         #[test]
-        fn six_bytes_stop_no_search(
-            thing in prop::collection::hash_set(any::<u8>(), 30..40),
+        fn six_bytes_do_not_match(
+            needle in prop::collection::hash_set(any::<u8>(), 30..40),
             (start, need) in (0_usize..24, 8_usize..14),
             filler in any::<u8>(),
         ) {
-            let thing: Vec<u8> = thing.into_iter().collect();
-            // Something else than the thing has there, on both sides.
+            let needle: Vec<u8> = needle.into_iter().collect();
+            // A different byte than in the thing, on both sides.
             let around = |place: Option<usize>| {
-                let there = place.and_then(|place| thing.get(place)).copied();
+                let there = place.and_then(|place| needle.get(place)).copied();
                 if there == Some(filler) { filler.wrapping_add(1) } else { filler }
             };
             let (before, after) = (around(start.checked_sub(1)), around(Some(start + 6)));
-            let text = [&[before; 9][..], &thing[start..start + 6], &[after; 9]].concat();
-            prop_assert_eq!(longest(&of(&thing, need), &thing, &text), 0);
+            let text = [&[before; 9][..], &needle[start..start + 6], &[after; 9]].concat();
+            prop_assert_eq!(longest(&windows_of(&needle, need), &needle, &text), 0);
         }
     }
 
     #[test]
     fn short_things_have_no_piece() {
-        assert!(of(b"seven..", 7).0.is_empty());
-        assert!(!of(b"eight...", 12).0.is_empty());
+        assert!(windows_of(b"seven..", 7).0.is_empty());
+        assert!(!windows_of(b"eight...", 12).0.is_empty());
     }
 }

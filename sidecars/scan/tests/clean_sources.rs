@@ -1,9 +1,9 @@
-//! What the token patterns say of sources that hold no secret: twenty popular packages, as they are published.
+//! Runs the token patterns on published sources without secrets: twenty popular packages.
 //!
-//! They are fetched by `cargo vendor` and `pip download` from wherever these are set up to fetch, so that this
-//! is run on purpose: `cargo test -p bottle-scan --test clean_sources -- --ignored`. Every finding has to stand
-//! in `clean_sources.yaml`, with the reason why it is there: a token's shape in a test or in documentation is
-//! found rightly, and only the rest are mistakes. What is listed and found no more has to be taken from the list.
+//! `cargo vendor` and `pip download` fetch them from the configured registries, so the test runs only on
+//! request: `cargo test -p bottle-scan --test clean_sources -- --ignored`. Every finding must be listed in
+//! `clean_sources.yaml` with its reason: a token pattern in a test or in documentation is a correct finding,
+//! and only the rest are false positives. Remove listed findings that no longer occur.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test that prints what it measured")]
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bottle_scan::{KnownSecrets, Scanner};
 use serde::Deserialize;
 
-/// From the registry of Rust.
+/// From the Rust registry.
 const CRATES: [(&str, &str); 10] = [
     ("clap", "4.5.20"),
     ("hyper", "1.5.0"),
@@ -30,7 +30,7 @@ const CRATES: [(&str, &str); 10] = [
     ("url", "2.5.2"),
 ];
 
-/// From that of Python.
+/// From the Python registry.
 const WHEELS: [(&str, &str); 10] = [
     ("boto3", "1.35.80"),
     ("django", "5.1.4"),
@@ -44,10 +44,10 @@ const WHEELS: [(&str, &str); 10] = [
     ("setuptools", "75.6.0"),
 ];
 
-/// Mistakes in this many bytes: at most one.
+/// The allowed rate of false positives: one in this many bytes.
 const ONE_IN: u64 = 10 << 20;
 
-/// Something that is found.
+/// A listed finding.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -66,7 +66,7 @@ enum Is {
 
 #[test]
 #[ignore = "fetches twenty packages, 15 MB"]
-fn real_packages_are_clean_but_for_what_is_listed() {
+fn published_packages_have_listed_findings_only() {
     let room = tempfile::tempdir().unwrap();
     fetch_crates(room.path());
     fetch_wheels(room.path());
@@ -76,10 +76,10 @@ fn real_packages_are_clean_but_for_what_is_listed() {
     for folder in folders {
         let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
         if CRATES.iter().any(|(package, version)| name == format!("{package}-{version}")) {
-            all.look_at(&scanner, &folder, &name);
+            all.scan_folder(&scanner, &folder, &name);
         }
     }
-    all.look_at(&scanner, &room.path().join("wheels"), "wheels");
+    all.scan_folder(&scanner, &room.path().join("wheels"), "wheels");
     assert!(all.packages == CRATES.len() + 1, "{} packages were looked at", all.packages);
 
     let listed: Vec<Known> = serde_yaml::from_str(include_str!("clean_sources.yaml")).unwrap();
@@ -94,10 +94,10 @@ fn real_packages_are_clean_but_for_what_is_listed() {
     println!("{} files, {mib:.1} MiB, {} findings, {mistakes} mistakes", all.files, all.findings.len());
     let listed: BTreeSet<_> = listed.iter().map(|known| (known.file.clone(), known.rule.clone())).collect();
     let found: BTreeSet<_> = all.findings.iter().cloned().collect();
-    let (new, gone): (Vec<_>, Vec<_>) =
+    let (new, missing): (Vec<_>, Vec<_>) =
         (found.difference(&listed).collect(), listed.difference(&found).collect());
     assert!(new.is_empty(), "found, and not listed: {new:#?}");
-    assert!(gone.is_empty(), "listed, and found no more: {gone:#?}");
+    assert!(missing.is_empty(), "listed, but not found any more: {missing:#?}");
     assert!(mistakes <= most, "{mistakes} mistakes, {most} would be few");
 }
 
@@ -110,7 +110,7 @@ struct All {
 }
 
 impl All {
-    fn look_at(&mut self, scanner: &Scanner, folder: &Path, name: &str) {
+    fn scan_folder(&mut self, scanner: &Scanner, folder: &Path, name: &str) {
         self.packages += 1;
         let mut folders = vec![folder.to_owned()];
         while let Some(inner) = folders.pop() {
@@ -146,8 +146,8 @@ fn fetch_crates(room: &Path) {
     fs::write(project.join("Cargo.toml"), manifest).unwrap();
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(&project).args(["vendor", "--quiet", "--versioned-dirs"]).arg(room.join("crates"));
-    let said = command.output().unwrap();
-    assert!(said.status.success(), "cargo vendor: {}", String::from_utf8_lossy(&said.stderr));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "cargo vendor: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn fetch_wheels(room: &Path) {
@@ -155,8 +155,8 @@ fn fetch_wheels(room: &Path) {
     let mut command = Command::new("python3");
     command.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest"]);
     command.arg(&wheels).args(WHEELS.map(|(name, version)| format!("{name}=={version}")));
-    let said = command.output().unwrap();
-    assert!(said.status.success(), "pip download: {}", String::from_utf8_lossy(&said.stderr));
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "pip download: {}", String::from_utf8_lossy(&output.stderr));
     let mut unpacked = 0;
     for wheel in fs::read_dir(&wheels).unwrap() {
         let mut command = Command::new("python3");

@@ -1,5 +1,5 @@
-//! A verdict on a text answers whoever wrote it: nothing that is public of a secret, nor less than twelve
-//! private characters, changes it.
+//! A scan result is an answer to the text's author: neither public parts of a secret nor fewer than twelve
+//! private characters may change it.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecret, KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// Characters of a private part in a row that count.
+/// The number of consecutive private characters that match.
 const PIECE: usize = 12;
 
-/// A secret of some kind: what is before its private part, that part, what is behind it.
+/// A secret: the part before its private part, that part, the part after it.
 struct Kind {
     name: &'static str,
     before: &'static str,
@@ -29,7 +29,7 @@ const fn login(name: &'static str, before: &'static str, private: &'static str) 
     Kind { name, before, private, after: "", login: true }
 }
 
-/// Heads of tokens are in pieces, so that no token stands in this repository.
+/// Token prefixes are split, so that the repository contains no token.
 const KINDS: &[Kind] = &[
     login("a login", "deployment-robot:", "k3Jdh57sLa0qMx81Fz6wTy"),
     login("a login with signs", "jane.doe@example.com:", "k3J!dh-57_sLa/0qM.x81=Fz"),
@@ -144,7 +144,7 @@ const ENCODED: &[(&str, &str, &str, &str)] = &[
 fn scanner(value: &str, login: bool) -> Scanner {
     let secret = Secret::new(value.to_owned());
     let secret = if login { KnownSecret::login(&secret) } else { KnownSecret::new(&secret) };
-    let known = KnownSecrets::of([secret]).expect("secrets");
+    let known = KnownSecrets::from_known([secret]).expect("secrets");
     Scanner::outbound(Arc::new(known)).with_tokens(false)
 }
 
@@ -160,7 +160,7 @@ fn scanners() -> Vec<(String, &'static str, &'static str, &'static str, Scanner)
     plain.chain(encoded).collect()
 }
 
-/// `text` in the encodings that are looked into.
+/// `text` in the encodings that the scanner decodes.
 fn encodings(text: &str) -> Vec<String> {
     let each =
         |between: &str, write: fn(u8) -> String| text.bytes().map(write).collect::<Vec<_>>().join(between);
@@ -183,8 +183,8 @@ fn encodings(text: &str) -> Vec<String> {
     ]
 }
 
-/// Whether a text that was put together spells twelve private characters by chance: its neighbours fit.
-fn coincides(text: &str, private: &str) -> bool {
+/// Whether a composed text contains twelve private characters by chance, because its neighbours match.
+fn matches_by_chance(text: &str, private: &str) -> bool {
     let letters = |text: &str| {
         text.bytes()
             .filter(u8::is_ascii_alphanumeric)
@@ -199,29 +199,29 @@ fn found(scanner: &Scanner, text: &str) -> bool {
     !scanner.scan(text.as_bytes()).findings.is_empty()
 }
 
-/// A character that is not `other`, and is no letter that counts as it.
+/// A character other than `other`, also when case is ignored.
 fn wrong(other: char) -> char {
     if "zZmM".contains(other) { 'b' } else { 'z' }
 }
 
 #[test]
-fn nothing_public_gives_a_secret_away() {
+fn public_parts_do_not_match() {
     for (name, before, private, after, scanner) in scanners() {
         let characters: Vec<char> = private.chars().collect();
         let most = (PIECE - 1).min(characters.len() - 1);
         for start in 0..=characters.len() - most {
             let piece: String = characters[start..start + most].iter().collect();
-            // What is around them is guessed wrong.
-            let lead: String = characters[..start].iter().copied().map(wrong).collect();
+            // The surrounding characters are wrong guesses.
+            let known_prefix: String = characters[..start].iter().copied().map(wrong).collect();
             let tail: String = characters[start + most..].iter().copied().map(wrong).collect();
             for text in [
                 format!("{before}{piece}{after}"),
-                format!("{before}{lead}{piece}{tail}{after}"),
+                format!("{before}{known_prefix}{piece}{tail}{after}"),
                 format!("{before}{piece}"),
                 format!("{piece}{after}"),
                 format!("{before}{before}{piece}{after}{before}"),
             ] {
-                if coincides(&text, private) {
+                if matches_by_chance(&text, private) {
                     continue;
                 }
                 for (way, text) in encodings(&text).into_iter().enumerate() {
@@ -233,14 +233,14 @@ fn nothing_public_gives_a_secret_away() {
 }
 
 #[test]
-fn twelve_private_characters_give_it_away() {
+fn twelve_private_characters_match() {
     for (name, _, private, _, scanner) in scanners() {
         let characters: Vec<char> = private.trim_end_matches('=').chars().collect();
         let enough = PIECE.min(characters.len());
         for window in characters.windows(enough) {
             let piece: String = window.iter().collect();
             for (way, text) in encodings(&piece).into_iter().enumerate() {
-                // Letters that are spread are found by letters alone.
+                // Spread letters are found by the letter search only.
                 let spread = way == 12 && !piece.chars().all(|letter| letter.is_ascii_alphanumeric());
                 assert!(spread || found(&scanner, &format!("<{text}>")), "{name}, way {way}: {text}");
             }
@@ -248,36 +248,36 @@ fn twelve_private_characters_give_it_away() {
     }
 }
 
-/// Learns the next private character from verdicts, if they tell anything.
+/// Tries to learn the next private character from scan results.
 #[test]
-fn a_walk_recovers_nothing() {
+fn guessing_character_by_character_recovers_nothing() {
     const GUESSES: usize = 10_000;
     const ALPHABET: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./+=:";
     for (name, before, private, after, scanner) in scanners() {
         let truth: Vec<char> = private.chars().collect();
-        let (mut told, mut asked) = (0, 0);
+        let (mut matched, mut guesses) = (0, 0);
         'walk: for known in (0..PIECE.min(truth.len())).rev() {
             let prefix: String = truth[..known].iter().collect();
             for guess in ALPHABET.chars().filter(|guess| {
                 !guess.eq_ignore_ascii_case(&truth[known]) || known + 1 < PIECE.min(truth.len())
             }) {
                 for text in encodings(&format!("{before}{prefix}{guess}")) {
-                    asked += 1;
-                    told += usize::from(found(&scanner, &text));
-                    if asked >= GUESSES {
+                    guesses += 1;
+                    matched += usize::from(found(&scanner, &text));
+                    if guesses >= GUESSES {
                         break 'walk;
                     }
                 }
-                asked += 1;
-                told += usize::from(found(&scanner, &format!("{before}{prefix}{guess}{after}")));
+                guesses += 1;
+                matched += usize::from(found(&scanner, &format!("{before}{prefix}{guess}{after}")));
             }
         }
-        assert_eq!(told, 0, "{name}, of {asked}");
+        assert_eq!(matched, 0, "{name}, of {guesses}");
     }
 }
 
 #[test]
-fn a_password_that_is_too_short_is_not_looked_for() {
+fn ignores_passwords_that_are_too_short() {
     let scanner = scanner("deployment-robot:k3Jdh57", true);
     for text in encodings("deployment-robot:k3Jdh57") {
         assert!(!found(&scanner, &text), "{text}");
@@ -285,7 +285,7 @@ fn a_password_that_is_too_short_is_not_looked_for() {
 }
 
 #[test]
-fn what_has_no_part_of_its_own_is_found_as_a_whole() {
+fn a_value_without_private_parts_matches_as_a_whole() {
     for value in ["correct-horse-battery-staple", "P@ss!w0r_2024#Pro", "a.b.c.d.e.f.g.h.i"] {
         let scanner = scanner(value, false);
         for (way, text) in encodings(value).into_iter().enumerate() {
@@ -298,7 +298,7 @@ fn what_has_no_part_of_its_own_is_found_as_a_whole() {
 }
 
 #[test]
-fn all_of_a_secret_is_taken_out_once_a_piece_of_it_is_found() {
+fn redacts_a_whole_secret_when_a_piece_matches() {
     let value = "k3Jdh57sLa0q/Mx81/Fz6wTy9uVb2nXc4r";
     let report = scanner(value, false).scan(format!("<{value}>").as_bytes());
     let spans: Vec<(u64, u64)> =
@@ -306,16 +306,16 @@ fn all_of_a_secret_is_taken_out_once_a_piece_of_it_is_found() {
     assert_eq!(spans, [(1, 1 + value.len() as u64)]);
 }
 
-/// Makes a key with `openssl` or `ssh-keygen`; none where there is no such program.
-fn made(program: &str, arguments: &[&str]) -> Option<String> {
+/// Makes a key with `openssl` or `ssh-keygen`; `None` if the program is missing.
+fn generate_key(program: &str, arguments: &[&str]) -> Option<String> {
     let output = std::process::Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.contains("PRIVATE KEY").then_some(text)
 }
 
-/// All that the public key says of a private one is no foothold, and the rest is found.
+/// Everything that the public key reveals about the private one does not match, and the rest does.
 #[test]
-fn of_a_key_only_its_private_numbers_count() {
+fn only_the_private_numbers_of_a_key_match() {
     let commands: [(&str, &[&str]); 4] = [
         ("openssl", &["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]),
         ("openssl", &["genrsa", "-traditional", "2048"]),
@@ -323,12 +323,13 @@ fn of_a_key_only_its_private_numbers_count() {
         ("openssl", &["genpkey", "-algorithm", "ED25519"]),
     ];
     for (program, arguments) in commands {
-        let Some(key) = made(program, arguments) else { continue };
+        let Some(key) = generate_key(program, arguments) else { continue };
         let scanner = scanner(&key, false);
         assert!(found(&scanner, &key), "{arguments:?}");
         assert!(found(&scanner, &key.replace('\n', "\\n")), "{arguments:?}");
         let body: String = key.lines().filter(|line| !line.starts_with("-----")).collect();
-        // The public number, its exponent and the length of the private one; or the names of curve and format.
+        // The public number, its exponent and the length of the private one; or the names of curve and
+        // format.
         let public = if arguments.iter().any(|word| word.contains("rsa") || word.contains("RSA")) {
             350
         } else if arguments.contains(&"EC") {
@@ -345,13 +346,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn of_any_token_a_guess_beside_what_is_known_says_nothing(
+    fn a_guess_next_to_known_parts_of_any_token_reveals_nothing(
         parts in prop::collection::vec("[a-zA-Z0-9]{1,24}", 2..5),
         separators in "[-_.:/]{4}",
         hidden in any::<prop::sample::Index>(),
         right in 0_usize..12,
     ) {
-        // All but one part is known, and of that its first characters.
+        // All parts but one are known, and the first characters of that one.
         let hidden = hidden.index(parts.len());
         prop_assume!(parts[hidden].len() > right);
         let mut value = String::new();
@@ -369,7 +370,7 @@ proptest! {
                 known.push_str(&separators[number..=number]);
             }
         }
-        // A part that is public as a whole may be found; what counts is that the hidden one changes nothing.
+        // A part that is public as a whole may match; the hidden part must change nothing.
         let scanner = scanner(&value, false);
         let without = known.replace(&format!("{}~", &parts[hidden][..right]), "~");
         for (guessed, nothing) in encodings(&known).iter().zip(encodings(&without)) {

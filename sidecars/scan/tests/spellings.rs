@@ -1,4 +1,4 @@
-//! What programs print of a secret: each spelling is found, and so is one without its first or last character.
+//! Spellings in which programs print a secret: each is found, also without its first or last character.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use bottle_contract::secret::Secret;
 use bottle_scan::{KnownSecrets, Scanner};
 use proptest::prelude::*;
 
-/// Of no vendor's shape, with signs that every encoding treats differently.
+/// Matches no vendor's pattern, and contains characters that each encoding treats differently.
 const SECRET: &str = "q7Kd93vXwpT2mB8ySe4Lh5/Rf0Nc+Zu6Jt1Gy";
 
 fn scanner(secret: &str) -> Scanner {
@@ -18,18 +18,18 @@ fn scanner(secret: &str) -> Scanner {
     Scanner::outbound(Arc::new(known)).with_tokens(false)
 }
 
-/// Each byte written so, with something between.
+/// Each byte in this spelling, joined by `between`.
 fn each(text: &str, between: &str, write: impl Fn(u8) -> String) -> String {
     text.bytes().map(write).collect::<Vec<_>>().join(between)
 }
 
-/// Words of so many bytes, low byte first.
+/// Words of `length` bytes, little-endian.
 fn words(text: &str, length: usize) -> Vec<u64> {
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     text.as_bytes().chunks(length).map(word).collect()
 }
 
-/// Lines as `od` writes them: an offset in octal, then so many numbers.
+/// Lines like `od`: an octal offset, then numbers.
 fn od(numbers: &[String], a_line: usize, bytes: usize) -> String {
     let mut text = String::new();
     for (line, row) in numbers.chunks(a_line).enumerate() {
@@ -153,7 +153,7 @@ fn bits(text: &str) -> String {
     each(text, "", |byte| format!("{byte:08b}"))
 }
 
-/// Who prints it, and what.
+/// Programs and their output.
 fn spellings(s: &str) -> Vec<(&'static str, String)> {
     let utf16: Vec<u8> = s.encode_utf16().flat_map(u16::to_le_bytes).collect();
     let halves = s.split_at(s.len() / 2);
@@ -254,7 +254,7 @@ fn spellings(s: &str) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn what_programs_print_is_found() {
+fn finds_the_output_of_programs() {
     let scanner = scanner(SECRET);
     let all = spellings(SECRET);
     let missed: Vec<&str> = all
@@ -272,18 +272,18 @@ fn what_programs_print_is_found() {
 }
 
 #[test]
-fn a_spelling_is_found_without_its_ends() {
+fn finds_a_spelling_without_its_ends() {
     let scanner = scanner(SECRET);
     let missed: Vec<&str> = spellings(SECRET)
         .into_iter()
-        // These are one number, or say nothing without their beginning.
+        // These are one number, or are undecodable without their beginning.
         .filter(|(name, _)| !["base58", "uuencode"].contains(name) && !name.contains("zlib"))
         .filter(|(_, text)| {
             let characters: Vec<char> = text.chars().collect();
             let cut = |range: std::ops::Range<usize>| characters[range].iter().collect::<String>();
             [cut(1..characters.len()), cut(0..characters.len() - 1), cut(2..characters.len() - 2)]
                 .iter()
-                // What is compressed begins with its header.
+                // Compressed data begins with its header.
                 .skip(usize::from(name_is_packed(text)))
                 .take(if name_is_packed(text) { 1 } else { 3 })
                 .any(|text| scanner.scan(text.as_bytes()).findings.is_empty())
@@ -298,7 +298,7 @@ fn name_is_packed(text: &str) -> bool {
 }
 
 #[test]
-fn clean_texts_in_every_spelling_are_clean() {
+fn ignores_clean_text_in_every_spelling() {
     let scanner = scanner(SECRET);
     for (name, text) in spellings("N4cR-f0Zq/1uG+yJt6Kd39Xvw2TpBm8eSyh5L") {
         assert_eq!(scanner.scan(text.as_bytes()).findings, [], "{name}");
@@ -309,7 +309,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
-    fn a_stream_says_of_spellings_what_the_text_says(
+    fn a_stream_of_spellings_yields_the_result_of_the_text(
         places in prop::collection::vec((0_usize..150_000, any::<prop::sample::Index>()), 1..6),
         borders in prop::collection::vec((65_000_usize..65_560, any::<prop::sample::Index>()), 0..3),
         cuts in prop::collection::vec(1_usize..50_000, 0..30),

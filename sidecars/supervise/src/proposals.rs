@@ -195,7 +195,7 @@ mod tests {
         assert_ne!(first, other);
         let Proposed::Waits(id) = first else { panic!("it waits") };
         assert!(proposals.answer(&id).is_some());
-        assert!(proposals.answer(&Id::of([0; 16])).is_none());
+        assert!(proposals.answer(&Id::from_random([0; 16])).is_none());
     }
 
     #[tokio::test]

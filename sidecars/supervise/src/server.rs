@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bottle_contract::lock_out;
 use bottle_contract::queue::{Answer, Id, Scope, Status, Tool};
-use bottle_contract::route::shown;
+use bottle_contract::route::display_value;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ErrorData, Implementation, ListToolsResult,
     PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig,
@@ -42,7 +42,7 @@ impl Server {
 
     fn routes(&self) -> Value {
         let current = self.proposals.current();
-        let routes: Vec<Value> = current.table.routes().iter().map(shown).collect();
+        let routes: Vec<Value> = current.table.routes().iter().map(display_value).collect();
         json!({"revision": current.revision, "routes": routes})
     }
 

@@ -316,7 +316,7 @@ mod tests {
         for (kind, id, good) in [
             (LAYERS, id.as_str(), true),
             (NETWORK, &id, true),
-            (VOLUME, "bottle-0123abcd-proxy-a-1", true),
+            (VOLUME, "bottle-0123abcd-sockets-a-1", true),
             (VOLUME, &id, false),
             (VOLUME, "bottle-0123abcd-sockets-b", false),
             (LAYERS, "/home/precious", false),

@@ -93,7 +93,7 @@ impl Request {
         match (self.reason, &self.found, self.status) {
             // A sentence of the reason and what was found.
             (_, Some(found), _) => found.strip_prefix("cut: ").unwrap_or(found).to_owned(),
-            (Some(reason), None, _) => reason.words().to_owned(),
+            (Some(reason), None, _) => reason.description().to_owned(),
             (None, None, Some(status)) => {
                 format!("{status}, {} in {} ms", HumanBytes(self.bytes), self.milliseconds)
             }
@@ -121,7 +121,7 @@ mod tests {
     fn every_verdict_is_one_line_in_columns() {
         let lines = [
             r#""id":"x","host":"blocked.example","port":443,"method":"GET","path":"/a","verdict":"denied","reason":"host-not-allowed","bytes":0,"milliseconds":0"#,
-            r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"denied","reason":"secret-found","found":"The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.""#,
+            r#""host":"api.example.com","port":443,"method":"POST","path":"/v1/messages","verdict":"denied","reason":"secret-found","found":"The request to `api.example.com` contains what looks like a secret: a GitHub token in the body.""#,
             r#""host":"api.example.com","port":80,"method":"POST","path":"/v1","verdict":"redacted","found":"a GitHub token in the header x-note""#,
             r#""host":"api.example.com","port":443,"method":"GET","path":"/a/path/that/is/longer/than/its/column/has/room/for","verdict":"passed","query":"q=1","status":200,"bytes":123456,"milliseconds":34"#,
             r#""host":"pinned.example","port":443,"method":"","path":"","verdict":"passed-unopened""#,
@@ -129,7 +129,7 @@ mod tests {
         ];
         insta::assert_snapshot!(lines.map(of).join("\n"), @r"
         2026-01-31 12:00:00Z  refused   GET      blocked.example/a                             no route names the host
-        2026-01-31 12:00:00Z  refused   POST     api.example.com/v1/messages                   The request to `api.example.com` holds something that looks like a secret: a GitHub token in the body.
+        2026-01-31 12:00:00Z  refused   POST     api.example.com/v1/messages                   The request to `api.example.com` contains what looks like a secret: a GitHub token in the body.
         2026-01-31 12:00:00Z  redacted  POST     api.example.com:80/v1                         a GitHub token in the header x-note
         2026-01-31 12:00:00Z  passed    GET      api.example.com/a/path/that/is/longer/than/its/column/has/room/for  200, 120.56 KiB in 34 ms
         2026-01-31 12:00:00Z  unopened           pinned.example

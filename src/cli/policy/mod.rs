@@ -9,7 +9,7 @@ mod replay;
 
 use std::sync::Arc;
 
-use bottle_contract::credential::strip::Taken;
+use bottle_contract::credential::strip::StrippedHeaders;
 use bottle_contract::decide::{self, Allowed, BadUrl, Findings, Verdict, decide_url_with};
 use bottle_contract::names::{Name, Slug};
 use bottle_contract::route::{Form, OutboundDetector, Route, RouteTable, parse_routes};
@@ -215,7 +215,7 @@ fn answer(verdict: &Verdict<'_, '_>, table: &RouteTable, manifest: &ResolvedMani
             Some(allowed.route),
         ),
         Verdict::Deny(refusal) => {
-            of("deny", Some(refusal.reason), refusal.sentence.clone(), table.route_of(&refusal.host))
+            of("deny", Some(refusal.reason), refusal.sentence.clone(), table.route_for(&refusal.host))
         }
     }
 }
@@ -234,8 +234,8 @@ fn found(
         return Ok(Findings::none());
     }
     let own = |name: &str| route.auth.as_ref().is_some_and(|auth| auth.header == name);
-    let taken = Taken::on(route);
-    let leaves = |name: &http::HeaderName| !own(name.as_str()) && !taken.takes(name.as_str());
+    let taken = StrippedHeaders::for_route(route);
+    let leaves = |name: &http::HeaderName| !own(name.as_str()) && !taken.strips(name.as_str());
     let mut text = format!("{method}\n{}", allowed.target.to_forward());
     for (name, value) in headers.iter().filter(|(name, _)| leaves(name)) {
         text.push_str(&format!("\n{name}: {}", String::from_utf8_lossy(value.as_bytes())));

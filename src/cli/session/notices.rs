@@ -188,7 +188,7 @@ fn line(notice: &Notice) -> Option<String> {
         Notice::Asked { id, tool } => {
             format!(
                 "the bottle {}: `bottle supervise show {}`, then approve or reject it",
-                tool.deed(),
+                tool.predicate(),
                 id.short()
             )
         }
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_question_is_said_as_long_as_it_waits() {
         let mut end = End::default();
-        let id = |number| Id::of([number; 16]);
+        let id = |number| Id::from_random([number; 16]);
         let asked = |number| Notice::Asked { id: id(number), tool: Tool::GitleaksAllow };
         for (notice, words, summary) in [
             (asked(1), "1 question", &["a question waits for you: `bottle supervise`"][..]),

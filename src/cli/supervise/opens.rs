@@ -55,8 +55,9 @@ impl Opens {
     /// The same laid over these routes.
     pub(super) fn of(now: &Routes, text: &str) -> Option<Result<Self, String>> {
         let table = parse_routes(&now.yaml, Form::Runtime).ok()?;
-        let merged = proposal::parse(text)
-            .and_then(|asked| proposal::merge(&table, &asked).map(|merged| (asked.disguised(), merged)));
+        let merged = proposal::parse(text).and_then(|asked| {
+            proposal::merge(&table, &asked).map(|merged| (asked.international_hosts(), merged))
+        });
         let opens = merged.map(|(disguised, merged)| Self {
             disguised,
             gains: decisions::gains(&table, &merged),

@@ -29,7 +29,7 @@ fn read(text: &str) -> Result<Outer, Fault> {
 fn spans_reach_every_value() {
     let outer = read("number: 7\nlist:\n  - value: a\n  - {value: b, on: true}\n").expect("outer");
     let list = outer.list.expect("list");
-    assert_eq!(Position::of(&list), Some(Position { line: 3, column: 3 }));
+    assert_eq!(Position::from_spanned(&list), Some(Position { line: 3, column: 3 }));
     let places: Vec<_> = list.value.iter().map(|item| (item.at, item.value.value.at)).collect();
     let at = |line, column| Position { line, column };
     assert_eq!(places, [(at(3, 5), at(3, 12)), (at(4, 5), at(4, 13))]);

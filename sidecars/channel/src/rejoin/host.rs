@@ -1,4 +1,4 @@
-//! The host's side: opens a connection on a stream that others have used before.
+//! The host's side: opens a new connection on a stream with earlier connections.
 
 use std::io;
 use std::pin::Pin;
@@ -13,25 +13,25 @@ use tokio::time::timeout;
 use super::{Nonce, OPENING, RUN, Zeros, opening};
 use crate::{ChannelError, Closed, HELLO_DEADLINE};
 
-/// How long one opening may stay without an answer before the next is sent: what a killed keeper left in
-/// the engine's buffers may have come in between its bytes.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// How long to wait for an answer before the opening is sent again: leftovers of a killed keeper in the
+/// engine's buffers may have mixed with its bytes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Bytes passed over before the answer: all that a side may have under way.
-const PASSED_OVER: usize = MAX_STREAMS * WINDOW as usize;
+/// The most bytes skipped before the answer: all that a side may have in flight.
+const MAX_SKIPPED: usize = MAX_STREAMS * WINDOW as usize;
 
-/// What is read at once.
-const PIECE: usize = 32 * 1024;
+/// Read buffer size, in bytes.
+const BUFFER_SIZE: usize = 32 * 1024;
 
-/// Opens a connection on `io`, whose other end is a [`Rejoinable`](super::Rejoinable): what was before is
-/// ended there, and what comes from it is passed over until it answers. Then the result is as good as a
-/// new stream, for [`Channel::establish`](crate::Channel::establish).
+/// Opens a connection on `io`, whose other end is a [`Rejoinable`](super::Rejoinable). The container ends the
+/// previous connection, and this side skips its bytes until the answer. The result then behaves like a new
+/// byte stream, for [`Channel::establish`](crate::Channel::establish).
 ///
-/// The inside may still be starting. Nobody else may write to the stream from here on.
+/// The container may still be starting. No other process may write to the stream from here on.
 ///
 /// # Errors
-/// [`ChannelError::Silent`] without an answer within [`HELLO_DEADLINE`], [`ChannelError::Closed`] when the
-/// stream ends, and [`ChannelError::BadHello`] when too much comes before an answer.
+/// [`ChannelError::Silent`] without an answer within [`HELLO_DEADLINE`], [`ChannelError::Closed`] if the
+/// stream ends, and [`ChannelError::BadHello`] if too many bytes arrive before an answer.
 pub async fn rejoin<IO>(io: IO) -> Result<Rejoined<IO>, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -42,55 +42,55 @@ where
     Ok(Rejoined { io: reader.unsplit(writer), ahead, zeros: Zeros::default(), ended: false, closed: 0 })
 }
 
-/// Asks until it is answered; what was read behind the answer.
+/// Sends openings until one is answered; returns the bytes read after the answer.
 async fn join<IO>(reader: &mut ReadHalf<IO>, writer: &mut WriteHalf<IO>) -> Result<Bytes, ChannelError>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut passed = 0;
+    let mut skipped = 0;
     loop {
-        // A nonce of its own each time: an answer to an earlier one belongs to a connection that this
-        // one ends.
+        // A fresh nonce each time: an answer to an earlier opening belongs to a connection that this one
+        // ends.
         let nonce: Nonce = rand::random();
         let exchange = async {
-            let asked = async { ask(writer, nonce).await.map_err(lost) };
-            let ((), ahead) = tokio::try_join!(asked, answer(reader, nonce, &mut passed))?;
+            let sent = async { send_opening(writer, nonce).await.map_err(lost) };
+            let ((), ahead) = tokio::try_join!(sent, answer(reader, nonce, &mut skipped))?;
             Ok(ahead)
         };
-        if let Ok(answered) = timeout(ANSWER_WITHIN, exchange).await {
+        if let Ok(answered) = timeout(ANSWER_TIMEOUT, exchange).await {
             return answered;
         }
     }
 }
 
-async fn ask<W: AsyncWrite + Unpin>(writer: &mut W, nonce: Nonce) -> io::Result<()> {
+async fn send_opening<W: AsyncWrite + Unpin>(writer: &mut W, nonce: Nonce) -> io::Result<()> {
     writer.write_all(&[0; RUN]).await?;
     writer.write_all(&opening(nonce)).await?;
     writer.flush().await
 }
 
-async fn answer<R>(reader: &mut R, nonce: Nonce, passed: &mut usize) -> Result<Bytes, ChannelError>
+async fn answer<R>(reader: &mut R, nonce: Nonce, skipped: &mut usize) -> Result<Bytes, ChannelError>
 where
     R: AsyncRead + Unpin,
 {
     let wanted = opening(nonce);
-    let mut seen = BytesMut::with_capacity(PIECE);
+    let mut seen = BytesMut::with_capacity(BUFFER_SIZE);
     loop {
         let read = reader.read_buf(&mut seen).await.map_err(lost)?;
         if read == 0 {
-            return Err(ChannelError::Closed(Closed::because("the stream ended before an answer")));
+            return Err(ChannelError::Closed(Closed::because("the stream ended without an answer")));
         }
         if let Some(at) = seen.windows(OPENING).position(|window| window == wanted) {
             seen.advance(at + OPENING);
             return Ok(seen.freeze());
         }
-        *passed += read;
-        if *passed > PASSED_OVER {
-            return Err(ChannelError::BadHello(format!("no answer among {PASSED_OVER} bytes")));
+        *skipped += read;
+        if *skipped > MAX_SKIPPED {
+            return Err(ChannelError::BadHello(format!("no answer among {MAX_SKIPPED} bytes")));
         }
-        // What may be the beginning of it stays.
+        // Keep a possible beginning of the answer.
         seen.advance(seen.len().saturating_sub(OPENING - 1));
-        seen.reserve(PIECE);
+        seen.reserve(BUFFER_SIZE);
     }
 }
 
@@ -98,17 +98,17 @@ fn lost(error: io::Error) -> ChannelError {
     ChannelError::Closed(Closed::because(error.to_string()))
 }
 
-/// A connection on a stream of many. It ends where the inside closes it; shut down, it is closed for the
-/// inside, and the stream itself stays open.
+/// One of several connections on a stream. It ends when the container closes it. Shutting it down closes the
+/// connection for the container and leaves the stream open.
 #[derive(Debug)]
 pub struct Rejoined<IO> {
     io: IO,
-    /// Read behind the answer.
+    /// Bytes read after the answer.
     ahead: Bytes,
     zeros: Zeros,
-    /// The inside closed it.
+    /// Whether the container closed it.
     ended: bool,
-    /// Zeros written to close it.
+    /// Number of zeros written to close it.
     closed: usize,
 }
 
@@ -128,7 +128,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
             let some = self.ahead.len().min(buf.remaining());
             buf.put_slice(&self.ahead.split_to(some));
         }
-        // Whatever comes behind a run is for nobody.
+        // Bytes after a run belong to no connection.
         if let Some(end) = self.zeros.count(&buf.filled()[before..]) {
             buf.set_filled(before + end);
             self.ended = true;
@@ -148,8 +148,8 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.closed < RUN {
-            let zeros = [0; PIECE];
-            let some = PIECE.min(RUN - self.closed);
+            let zeros = [0; BUFFER_SIZE];
+            let some = BUFFER_SIZE.min(RUN - self.closed);
             match ready!(Pin::new(&mut self.io).poll_write(cx, &zeros[..some]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 written => self.closed += written,

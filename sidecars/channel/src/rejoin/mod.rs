@@ -1,42 +1,42 @@
-//! One byte stream for one connection after another: a container's standard streams.
+//! Successive connections on one byte stream, such as a container's standard streams.
 //!
-//! An engine attaches such a stream again and again, and it has no beginning that both ends see: what is
-//! written while nobody is attached is thrown away at any byte, and a killed keeper leaves half a frame
-//! behind. So each connection says where it begins, and where it ends:
+//! An engine attaches to such a stream repeatedly, and no beginning is visible to both ends: bytes written
+//! while no client is attached are dropped at any position, and a killed keeper leaves a partial frame. Each
+//! connection therefore marks its beginning and its end:
 //!
 //! ```text
-//! to the inside      … cut ┃ RUN zeros │ MARK │ nonce │ hello, frames … ┃ RUN zeros │ MARK │ nonce │ …
-//! from the inside    … cut ┃ (RUN zeros) │ MARK │ nonce │ hello, frames … ┃ …
+//! to the container   … cut ┃ RUN zeros │ MARK │ nonce │ hello, frames … ┃ RUN zeros │ MARK │ nonce │ …
+//! from the container … cut ┃ (RUN zeros) │ MARK │ nonce │ hello, frames … ┃ …
 //! ```
-//! - [`RUN`] zero bytes end what was before them. No frame holds so many in a row: requests and messages
-//!   are JSON, which has none, and data and sentences are shorter.
-//! - The mark and a nonce open a connection. The inside repeats both as its first bytes, and the host
-//!   passes over everything before them: nothing old can carry a nonce that was drawn a moment ago.
+//! - [`RUN`] zero bytes end the connection before them. No frame contains as many in a row: requests and messages
+//!   are JSON, which has none; data frames and reset messages are shorter.
+//! - The mark and a nonce open a connection. The container repeats both as its first bytes, and the host
+//!   skips everything before them: old bytes cannot contain a fresh nonce.
 //! - Either side closes a connection with another run of zeros, because neither can close the stream.
 //!
-//! The one trace that a cut leaves: the zeros may fill up a data frame that was cut in the middle, so
-//! that its stream gets them before it is reset with the connection.
+//! One trace of a cut remains: the zeros may complete a data frame that was cut in the middle, so its stream
+//! receives them before it is reset with the connection.
 //!
-//! Only the two ends may be able to write to the stream; what is here keeps accidents apart, not
-//! attackers. What a bottle's processes say travels inside frames and can neither hold a run nor guess a
+//! Only the two ends may be able to write to the stream: this protocol protects against accidents, not
+//! attackers. Output of a bottle's processes travels inside frames and can neither contain a run nor guess a
 //! nonce.
 
+mod container;
 mod host;
-mod inside;
 
+pub use container::{Connection, Rejoinable};
 pub use host::{Rejoined, rejoin};
-pub use inside::{Connection, Rejoinable};
 
 use bottle_contract::session::frame::MAX_DATA;
 
-/// Zeros that end a connection: more than the longest payload that may be all zeros, with the headers
-/// around it.
+/// Number of zeros that end a connection: more than the longest payload that may be all zeros, with the
+/// headers around it.
 pub const RUN: usize = 2 * MAX_DATA;
 
-/// What follows the zeros when a connection begins. It starts with no zero, or the run would have no end.
+/// The mark after the zeros of a new connection. It does not start with a zero, or the run would have no end.
 const MARK: [u8; 16] = *b"\x7fbottle-rejoin\n\xfe";
 
-/// Names one connection.
+/// Identifies one connection.
 type Nonce = [u8; 16];
 
 /// The mark with its nonce.
@@ -49,13 +49,13 @@ fn opening(nonce: Nonce) -> [u8; OPENING] {
     bytes
 }
 
-/// The zeros at the end of what was seen, up to a [`RUN`] of them.
+/// Counts the zeros at the end of the bytes so far, up to a [`RUN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Zeros(usize);
 
 impl Zeros {
-    /// Those at the end of `bytes`, which have no run among them.
-    fn behind(bytes: &[u8]) -> Self {
+    /// Counts those at the end of `bytes`, which contain no run.
+    fn at_end_of(bytes: &[u8]) -> Self {
         Self(bytes.iter().rev().take_while(|byte| **byte == 0).count())
     }
 
@@ -63,7 +63,7 @@ impl Zeros {
         self.0 >= RUN
     }
 
-    /// Counts on; where in `bytes` a run is complete, if it is.
+    /// Counts further; returns the position in `bytes` after a complete run.
     fn count(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate() {
             self.0 = if *byte == 0 { self.0 + 1 } else { 0 };
@@ -75,17 +75,17 @@ impl Zeros {
     }
 }
 
-/// Finds where a connection begins.
+/// Finds the beginning of a connection.
 #[derive(Debug, Default)]
 struct Finder {
-    /// What came after a run so far.
+    /// The bytes after a run so far.
     mark: Vec<u8>,
 }
 
 impl Finder {
-    /// Looks through `bytes`, which go on from where `zeros` counted to. How many were taken, and the
-    /// nonce if a connection begins behind them; otherwise all were.
-    fn look(&mut self, zeros: &mut Zeros, bytes: &[u8]) -> (usize, Option<Nonce>) {
+    /// Searches `bytes`, which continue after those that `zeros` counted. Returns the number of bytes
+    /// consumed, and the nonce if a connection begins after them; otherwise all are consumed.
+    fn search(&mut self, zeros: &mut Zeros, bytes: &[u8]) -> (usize, Option<Nonce>) {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             if !zeros.is_run() {
@@ -99,18 +99,18 @@ impl Finder {
         (at, None)
     }
 
-    /// One byte behind a run.
+    /// Handles one byte after a run.
     fn take(&mut self, zeros: &mut Zeros, byte: u8) -> Option<Nonce> {
         if self.mark.is_empty() && byte == 0 {
-            // A run may be longer than it has to be.
+            // A run may be longer than necessary.
             return None;
         }
         self.mark.push(byte);
         if self.mark.len() < OPENING {
             return None;
         }
-        // An opening that was cut goes on with the zeros of the next one.
-        *zeros = Zeros::behind(&self.mark);
+        // The zeros of the next opening follow a truncated one.
+        *zeros = Zeros::at_end_of(&self.mark);
         let opening = std::mem::take(&mut self.mark);
         opening.strip_prefix(&MARK).and_then(|nonce| nonce.try_into().ok())
     }
@@ -128,11 +128,11 @@ mod tests {
         [vec![0; RUN], opening(NONCE).to_vec()].concat()
     }
 
-    /// What is found, and what is left behind it, when the bytes come in pieces of `size`.
+    /// The nonce found, and the bytes after it, when the input arrives in pieces of `size`.
     fn find(bytes: &[u8], size: usize) -> Option<(Nonce, Vec<u8>)> {
         let (mut finder, mut zeros, mut at) = (Finder::default(), Zeros::default(), 0);
         for piece in bytes.chunks(size) {
-            let (taken, found) = finder.look(&mut zeros, piece);
+            let (taken, found) = finder.search(&mut zeros, piece);
             at += taken;
             if let Some(nonce) = found {
                 return Some((nonce, bytes[at..].to_vec()));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_is_found_behind_anything_and_only_with_its_run() {
+    fn finds_an_opening_after_any_bytes_and_only_with_its_run() {
         let whole = preamble();
         let cases: Vec<(Vec<u8>, bool)> = vec![
             (whole.clone(), true),
@@ -163,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn an_opening_that_was_cut_anywhere_does_not_hide_the_next_one() {
+    fn a_truncated_opening_does_not_hide_the_next_one() {
         let whole = preamble();
-        // Inside the nonce a cut makes another nonce of it: nobody waits for that one.
+        // A cut inside the nonce yields another nonce, which nobody awaits.
         for cut in RUN - 2..RUN + MARK.len() {
             let bytes = [&whole[..cut], &whole, b"hello"].concat();
             assert_eq!(find(&bytes, 1000), Some((NONCE, b"hello".to_vec())), "cut at {cut}");
@@ -174,8 +174,8 @@ mod tests {
             let bytes = [&whole[..cut], &whole, b"hello"].concat();
             let (other, rest) = find(&bytes, 1000).expect("an opening");
             assert_ne!(other, NONCE);
-            let (mut finder, mut zeros) = (Finder::default(), Zeros::behind(&other));
-            let (taken, found) = finder.look(&mut zeros, &rest);
+            let (mut finder, mut zeros) = (Finder::default(), Zeros::at_end_of(&other));
+            let (taken, found) = finder.search(&mut zeros, &rest);
             assert_eq!((found, &rest[taken..]), (Some(NONCE), &b"hello"[..]), "cut at {cut}");
         }
     }
@@ -184,7 +184,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn no_bytes_before_and_no_pieces_hide_an_opening(
+        fn preceding_bytes_and_splits_do_not_hide_an_opening(
             before in prop::collection::vec(prop_oneof![3 => Just(0u8), 1 => any::<u8>()], 0..300),
             size in 1usize..5000,
             nonce: Nonce,
@@ -194,7 +194,7 @@ mod tests {
         }
 
         #[test]
-        fn without_a_run_nothing_is_found(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
+        fn finds_nothing_without_a_run(bytes in prop::collection::vec(any::<u8>(), 0..9000)) {
             prop_assert_eq!(find(&bytes, 100), None);
         }
     }

@@ -1,4 +1,4 @@
-//! A gain in words, for the user who decides.
+//! Renders a gain as text for the user who decides.
 
 use std::fmt;
 
@@ -28,17 +28,17 @@ impl fmt::Display for What {
                 write!(f, "the credential `{}` in `{}`", slot.escape_debug(), header.escape_debug())
             }
             Self::AgentCredentials => f.write_str("the agent's own credentials pass"),
-            Self::Unopened => f.write_str("TLS passes unopened, nothing inside is seen"),
+            Self::TlsPassthrough => f.write_str("TLS passes through uninspected"),
             Self::PrivateAddresses => f.write_str("private addresses"),
-            Self::Destination(Some(to)) => write!(f, "connections lead to {to}"),
-            Self::Destination(None) => f.write_str("connections lead where the name does"),
+            Self::Destination(Some(to)) => write!(f, "connections go to {to}"),
+            Self::Destination(None) => f.write_str("connections go where the name resolves"),
             Self::WebSockets => f.write_str("WebSockets"),
-            Self::Scanning => f.write_str("other scanning"),
+            Self::Scanning => f.write_str("changed scanning"),
         }
     }
 }
 
-/// `GET, POST /v1/*, /models with accept: application/json`.
+/// `GET, POST of /v1/*, /models with accept: application/json`.
 struct Entry<'a>(&'a RequestMatch);
 
 impl fmt::Display for Entry<'_> {

@@ -1,66 +1,65 @@
-//! What a change of routes newly allows, as data.
+//! Computes which permissions a change of routes adds.
 //!
-//! What an approval grants is computed, not eyeballed: a reordered file gains nothing, one widened
-//! prefix stands out. Sound rather than complete: whatever the new routes allow and the old ones do not
-//! is within some [`Gain`]; a gain may turn out to be no more than was allowed before (two regular
-//! expressions compare by their text).
+//! An approval screen shows computed gains: a reordered file gains nothing, one widened prefix stands out.
+//! The result is sound, not complete: every newly allowed request is within some [`Gain`], but a gain may
+//! turn out to be allowed already (regular expressions are compared by text).
 
 mod describe;
 
 use crate::route::{ConnectTo, HostPattern, RequestMatch, Route, RouteTable};
 
-/// One thing that new routes allow and old ones do not.
+/// One permission that the new routes grant and the old ones do not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gain {
-    /// For which hosts.
+    /// The hosts it applies to.
     pub host: HostPattern,
-    /// What.
+    /// The permission.
     pub what: What,
-    /// The credential that goes along with such requests.
+    /// The credential that the proxy adds to such requests.
     pub credential: Option<String>,
 }
 
-/// See [`Gain::what`].
+/// A permission; see [`Gain::what`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A host that had no route; what it may be asked follows as further gains.
+    /// A host without a route so far; further gains list the allowed requests.
     Host,
     /// Another port.
     Port(u16),
-    /// Requests that satisfy this.
+    /// Requests that satisfy this entry.
     Requests(RequestMatch),
-    /// Requests of every kind.
+    /// Every request.
     EveryRequest,
     /// Git clone and fetch.
     GitFetch,
-    /// Another credential, or one where there was none.
+    /// A different credential, or a first one.
     Credential {
-        /// Which one.
+        /// The credential's slot.
         slot: String,
-        /// In which header.
+        /// The header that carries it.
         header: String,
     },
-    /// The agent's own credentials.
+    /// The agent's own credentials pass.
     AgentCredentials,
-    /// TLS is no longer opened, so nothing inside is seen.
-    Unopened,
-    /// The name may lead to a forbidden address.
+    /// TLS passes through uninspected.
+    TlsPassthrough,
+    /// The host name may resolve to a forbidden address.
     PrivateAddresses,
-    /// Connections lead elsewhere: there, or with `None` to where the name leads.
+    /// Connections go to this address, or with `None` to the address that the name resolves to.
     Destination(Option<ConnectTo>),
-    /// WebSockets.
+    /// WebSocket upgrades.
     WebSockets,
-    /// What the scanner looks for, or what it does then, is not what it was.
+    /// The detectors, or the action on a match, change.
     Scanning,
 }
 
-/// What `new` allows and `old` does not, in the order of `new`'s routes.
+/// The permissions that `new` grants and `old` does not, in the order of `new`'s routes.
 #[must_use]
 pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
-    // A host's route is that of its longest pattern, so comparing at every pattern of either table
-    // compares at every host: also where an entry that held a host back is gone.
-    let gone = old.routes().iter().filter(|route| new.declared(&route.host).is_none());
-    let patterns = new.routes().iter().chain(gone).map(|route| &route.host);
+    // A host gets the route of its longest pattern, so comparing at every pattern of either table compares at
+    // every host. That includes hosts whose restricting entry was removed.
+    let removed = old.routes().iter().filter(|route| new.declared(&route.host).is_none());
+    let patterns = new.routes().iter().chain(removed).map(|route| &route.host);
     patterns
         .filter_map(|pattern| new.effective(pattern).map(|now| (pattern, old.effective(pattern), now)))
         .flat_map(|(pattern, before, now)| {
@@ -78,7 +77,7 @@ pub fn gains(old: &RouteTable, new: &RouteTable) -> Vec<Gain> {
         .collect()
 }
 
-/// What a host gains that had no route.
+/// The gains of a host without a previous route.
 fn all_of(now: &Route) -> Vec<What> {
     let nothing = Route::to(now.host.clone());
     let mut gained = vec![What::Host];
@@ -92,7 +91,7 @@ fn all_of(now: &Route) -> Vec<What> {
     gained
 }
 
-/// What a host gains whose route was `before`.
+/// The gains of a host whose previous route was `before`.
 fn between(before: &Route, now: &Route) -> Vec<What> {
     let mut gained: Vec<What> =
         now.ports.iter().filter(|port| !before.ports.contains(port)).map(|port| What::Port(*port)).collect();
@@ -107,16 +106,19 @@ fn between(before: &Route, now: &Route) -> Vec<What> {
         gained.push(What::Destination(now.connect_to.clone()));
     }
     let refuses = |route: &Route| route.websocket == crate::route::WebSocket::Refuse;
-    // Through a host that was not opened all of these passed already.
-    let opened = before.inspect;
+    // All of these already pass on a host without inspection.
+    let inspected = before.inspect;
     let scanned = now.inspect && (now.dlp != before.dlp || now.on_match() != before.on_match());
     for (gain, what) in [
-        (opened && now.inspect && now.git_fetch && !before.git_fetch, What::GitFetch),
-        (opened && now.inspect && now.pass_credentials && !before.pass_credentials, What::AgentCredentials),
-        (opened && !now.inspect, What::Unopened),
+        (inspected && now.inspect && now.git_fetch && !before.git_fetch, What::GitFetch),
+        (
+            inspected && now.inspect && now.pass_credentials && !before.pass_credentials,
+            What::AgentCredentials,
+        ),
+        (inspected && !now.inspect, What::TlsPassthrough),
         (now.private && !before.private, What::PrivateAddresses),
-        (opened && now.inspect && refuses(before) && !refuses(now), What::WebSockets),
-        (opened && scanned, What::Scanning),
+        (inspected && now.inspect && refuses(before) && !refuses(now), What::WebSockets),
+        (inspected && scanned, What::Scanning),
     ] {
         if gain {
             gained.push(what);

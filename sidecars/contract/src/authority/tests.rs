@@ -14,7 +14,7 @@ fn words(old: &str, new: &str) -> Vec<String> {
 }
 
 #[test]
-fn gains_stand_out_and_the_rest_is_silent() {
+fn reports_gains_and_nothing_else() {
     let a = "- host: a.example\n";
     let narrow = "- host: a.example\n  matches: [{paths: [{type: prefix, value: /v1/x}], methods: [GET]}]\n";
     let wide = "- host: a.example\n  matches: [{paths: [{type: prefix, value: /v1}], methods: [GET]}]\n";
@@ -33,22 +33,18 @@ fn gains_stand_out_and_the_rest_is_silent() {
         ),
         (a, &format!("{a}{auth}"), &["a.example: the credential `s` in `authorization`"]),
         (a, "- host: a.example\n  ports: [80, 443]\n", &["a.example: port 80, plain HTTP"]),
-        (
-            a,
-            "- host: a.example\n  inspect: false\n",
-            &["a.example: TLS passes unopened, nothing inside is seen"],
-        ),
+        (a, "- host: a.example\n  inspect: false\n", &["a.example: TLS passes through uninspected"]),
         ("- host: a.example\n  inspect: false\n", a, &[]),
-        (a, "- host: a.example\n  connect_to: host:1\n", &["a.example: connections lead to host:1"]),
+        (a, "- host: a.example\n  connect_to: host:1\n", &["a.example: connections go to host:1"]),
         (
             "- host: a.example\n  connect_to: host:1\n",
             a,
-            &["a.example: connections lead where the name does"],
+            &["a.example: connections go where the name resolves"],
         ),
-        (a, "- host: a.example\n  dlp: {outbound_detectors: false}\n", &["a.example: other scanning"]),
-        (a, "- host: a.example\n  provider: true\n", &["a.example: other scanning"]),
+        (a, "- host: a.example\n  dlp: {outbound_detectors: false}\n", &["a.example: changed scanning"]),
+        (a, "- host: a.example\n  provider: true\n", &["a.example: changed scanning"]),
         (a, "- host: a.example\n  git: {fetch: true}\n", &["a.example: git clone and fetch"]),
-        // A wildcard that comes to cover a host, and an entry that held a host back and is gone.
+        // A wildcard that newly covers a host, and removal of an entry that restricted a host.
         (
             a,
             "- host: a.example\n- host: '*.b.example'\n",
@@ -65,7 +61,7 @@ fn gains_stand_out_and_the_rest_is_silent() {
     }
 }
 
-/// Requests that the tables of [`arbitrary`] decide differently.
+/// Requests that tables of [`arbitrary`] decide differently.
 fn request() -> impl Strategy<Value = (String, String)> {
     let method = prop_oneof![Just("GET"), Just("POST"), Just("PURGE")];
     let host = prop_oneof![
@@ -81,37 +77,37 @@ fn request() -> impl Strategy<Value = (String, String)> {
         .prop_map(|(method, scheme, host, path)| (method.to_owned(), format!("{scheme}://{host}{path}")))
 }
 
-/// What becomes of one route.
+/// A change of one route.
 #[derive(Debug, Clone)]
-enum Fate {
-    Stays,
-    Goes,
-    /// All but the host.
-    Becomes(Box<Route>),
-    /// One condition changed alone, so that no other gain covers up for it.
-    Asks(Vec<RequestMatch>),
-    Opens(bool),
+enum RouteChange {
+    Keep,
+    Remove,
+    /// Replaces all but the host.
+    Replace(Box<Route>),
+    /// Changes one condition alone, so that no other gain masks it.
+    SetMatches(Vec<RequestMatch>),
+    SetInspect(bool),
 }
 
-/// A table and what became of it.
+/// A table and a changed version of it.
 fn change() -> impl Strategy<Value = (RouteTable, RouteTable)> {
-    let fate = prop_oneof![
-        Just(Fate::Stays),
-        Just(Fate::Goes),
-        arbitrary::route(Form::Runtime).prop_map(|route| Fate::Becomes(Box::new(route))),
-        arbitrary::matches().prop_map(Fate::Asks),
-        any::<bool>().prop_map(Fate::Opens),
+    let route_change = prop_oneof![
+        Just(RouteChange::Keep),
+        Just(RouteChange::Remove),
+        arbitrary::route(Form::Runtime).prop_map(|route| RouteChange::Replace(Box::new(route))),
+        arbitrary::matches().prop_map(RouteChange::SetMatches),
+        any::<bool>().prop_map(RouteChange::SetInspect),
     ];
-    (arbitrary::table(Form::Runtime), prop::collection::vec(fate, 6)).prop_map(|(old, fates)| {
-        let routes = old.routes().iter().zip(fates).filter_map(|(route, fate)| {
-            let changed = match fate {
-                Fate::Stays => route.clone(),
-                Fate::Goes => return None,
-                Fate::Becomes(other) => Route { host: route.host.clone(), ..*other },
-                Fate::Asks(matches) => Route { matches, ..route.clone() },
-                Fate::Opens(inspect) => Route { inspect, ..route.clone() },
+    (arbitrary::table(Form::Runtime), prop::collection::vec(route_change, 6)).prop_map(|(old, changes)| {
+        let routes = old.routes().iter().zip(changes).filter_map(|(route, change)| {
+            let changed = match change {
+                RouteChange::Keep => route.clone(),
+                RouteChange::Remove => return None,
+                RouteChange::Replace(other) => Route { host: route.host.clone(), ..*other },
+                RouteChange::SetMatches(matches) => Route { matches, ..route.clone() },
+                RouteChange::SetInspect(inspect) => Route { inspect, ..route.clone() },
             };
-            // A change that breaks a rule is none.
+            // Skip a change that breaks a rule.
             Some(if RouteTable::new(vec![changed.clone()]).is_ok() { changed } else { route.clone() })
         });
         let new = RouteTable::new(routes.collect()).expect("hosts stay distinct");
@@ -131,18 +127,18 @@ fn allows(table: &RouteTable, (method, url): &(String, String)) -> Option<Option
 
 proptest! {
     #[test]
-    fn order_and_sameness_gain_nothing(table in arbitrary::table(Form::Runtime)) {
+    fn reordering_gains_nothing(table in arbitrary::table(Form::Runtime)) {
         prop_assert_eq!(gains(&table, &table), vec![]);
-        let mut turned = table.routes().to_vec();
-        turned.reverse();
-        let turned = RouteTable::new(turned).expect("the same routes");
-        prop_assert_eq!(gains(&table, &turned), vec![]);
+        let mut reversed = table.routes().to_vec();
+        reversed.reverse();
+        let reversed = RouteTable::new(reversed).expect("the same routes");
+        prop_assert_eq!(gains(&table, &reversed), vec![]);
     }
 
-    /// Whatever becomes allowed, or is sent with another credential, shows as a gain of a pattern that
-    /// covers the host.
+    /// Every newly allowed request, and every request with another credential, shows as a gain of a pattern
+    /// that covers the host.
     #[test]
-    fn nothing_is_gained_in_silence(
+    fn every_gain_is_reported(
         (old, new) in change(),
         requests in prop::collection::vec(request(), 8..24),
     ) {

@@ -1,19 +1,19 @@
-//! Hosts: lower case, IDNA, no trailing dot, addresses in one spelling.
+//! Canonical hosts: lower case, IDNA, no trailing dot, one spelling for each address.
 
 use std::borrow::Cow;
 
 /// The longest host name (RFC 1035), without its trailing dot.
 const MAX_HOST: usize = 253;
-/// The longest label of one.
+/// The longest label of a host name.
 const MAX_LABEL: usize = 63;
 
-/// Text that names no host.
+/// Text that is not a host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{host:?} is not a host: {why}")]
 pub struct BadHost {
-    /// What was given, cut to a printable length.
+    /// The rejected text, cut to a printable length.
     pub host: String,
-    /// Why not, as a fragment.
+    /// The cause, as a fragment.
     pub why: &'static str,
 }
 
@@ -23,15 +23,14 @@ impl BadHost {
     }
 }
 
-/// Brings `raw` into canonical form: lower case, international names in ASCII form, one trailing dot
-/// removed, IPv4 in dotted decimal whatever way it was written (`0x7f.1` is `127.0.0.1`), IPv6
-/// compressed and in brackets.
+/// Converts `raw` to canonical form: lower case, international names in ASCII form, one trailing dot removed,
+/// IPv4 in dotted decimal from any notation (`0x7f.1` is `127.0.0.1`), IPv6 compressed and in brackets.
 ///
-/// A percent sign is refused: no client sends an encoded host, and readers differ on what it means.
-/// A host that is canonical already is borrowed.
+/// Rejects a percent sign: no client sends an encoded host, and servers differ on its meaning. A canonical
+/// host is borrowed.
 ///
 /// # Errors
-/// [`BadHost`] for anything that is neither a name nor an address.
+/// [`BadHost`] if `raw` is neither a name nor an address.
 pub fn host(raw: &str) -> Result<Cow<'_, str>, BadHost> {
     if is_plain_name(raw) {
         return Ok(Cow::Borrowed(raw));
@@ -40,7 +39,7 @@ pub fn host(raw: &str) -> Result<Cow<'_, str>, BadHost> {
         return Err(BadHost::new(raw, "it is empty"));
     }
     if raw.bytes().any(|b| b == b'%' || b.is_ascii_whitespace() || b.is_ascii_control()) {
-        return Err(BadHost::new(raw, "it holds a space, a control character or `%`"));
+        return Err(BadHost::new(raw, "it contains a space, a control character or `%`"));
     }
     if raw.len() > 4 * MAX_HOST {
         return Err(BadHost::new(raw, "it is too long"));
@@ -68,42 +67,42 @@ fn domain<'a>(raw: &str, mut name: String) -> Result<Cow<'a, str>, BadHost> {
     Ok(Cow::Owned(name))
 }
 
-/// Whether `host`, in canonical form, is an address.
+/// Whether `host`, in canonical form, is an IP address.
 #[must_use]
 pub fn is_ip_literal(host: &str) -> bool {
     host.starts_with('[') || host.parse::<std::net::Ipv4Addr>().is_ok()
 }
 
-/// A canonical host with the port that was written with it.
+/// A canonical host with its port, if written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authority<'a> {
-    /// Canonical.
+    /// The canonical host.
     pub host: Cow<'a, str>,
-    /// Absent when none was written.
+    /// The port; `None` if not written.
     pub port: Option<u16>,
 }
 
-/// Reads `host`, `host:port` or `[v6]:port`, as in `Host`, `:authority` and `CONNECT`.
+/// Parses `host`, `host:port` or `[v6]:port`, as in `Host`, `:authority` and `CONNECT`.
 ///
-/// User information (`user:password@`) is refused: it has no place in any of the three.
+/// Rejects user information (`user:password@`), which is not allowed in any of the three.
 ///
 /// # Errors
-/// [`BadHost`], also for a port that is no number from 1 to 65535.
+/// [`BadHost`]; also if the port is not a number from 1 to 65535.
 pub fn authority(raw: &str) -> Result<Authority<'_>, BadHost> {
     if raw.contains('@') {
-        return Err(BadHost::new("", "it carries user information"));
+        return Err(BadHost::new("", "it contains user information"));
     }
     let (name, port) = split_port(raw);
     let port = match port {
         None => None,
-        Some(digits) => {
-            Some(number(digits).ok_or_else(|| BadHost::new(raw, "its port is no number from 1 to 65535"))?)
-        }
+        Some(digits) => Some(
+            number(digits).ok_or_else(|| BadHost::new(raw, "its port is not a number from 1 to 65535"))?,
+        ),
     };
     Ok(Authority { host: host(name)?, port })
 }
 
-/// Cuts at the colon that ends the host, which inside brackets is none.
+/// Splits at the colon after the host; a colon inside brackets does not count.
 fn split_port(raw: &str) -> (&str, Option<&str>) {
     let host_end = raw.rfind(']').map_or(0, |bracket| bracket + 1);
     match raw.get(host_end..).and_then(|rest| rest.rfind(':')) {
@@ -121,8 +120,8 @@ fn is_name_byte(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_' | b'.')
 }
 
-/// Whether `raw` is canonical beyond doubt, judged without allocating: everything on the hot path is.
-/// International names (`xn--`) and whatever may be an address take the long way.
+/// Whether `raw` is certainly canonical. Does not allocate; accepts nearly every host on the hot path.
+/// International names (`xn--`) and possible addresses take the slow path.
 fn is_plain_name(raw: &str) -> bool {
     let last_is_word =
         raw.rsplit('.').next().is_some_and(|label| label.starts_with(|c: char| c.is_ascii_lowercase()));

@@ -1,9 +1,9 @@
-//! Host, path and query in one form: the one that is decided on is the one that is forwarded.
+//! Canonical forms of host, path and query.
 //!
-//! Two servers may read one spelling in two ways, and a rule that was written for one reading must not
-//! be passed by the other. So each part is brought into canonical form once, the decision looks only at
-//! that form, and the proxy forwards only that form. Where even the canonical form has more than one
-//! reading (an encoded slash, say) it is marked [`Ambiguous`], and routes that look at paths refuse it.
+//! Servers may read one spelling in different ways, and a request must not pass a rule under one reading and
+//! be served under another. Each part is converted to canonical form once; the decision reads only that form,
+//! and the proxy forwards only that form. A canonical form that still has several readings (an encoded slash,
+//! for example) is marked [`Ambiguous`]; routes with path conditions deny it.
 
 mod host;
 mod path;
@@ -18,12 +18,12 @@ pub use query::{decoded_pairs, query};
 pub struct Target<'a> {
     /// The path.
     pub path: Path<'a>,
-    /// The query without its `?`; an empty query is kept as such.
+    /// The query without its `?`. An empty query stays `Some("")`.
     pub query: Option<std::borrow::Cow<'a, str>>,
 }
 
 impl Target<'_> {
-    /// Path and query as they are forwarded.
+    /// Path and query as the proxy forwards them.
     #[must_use]
     pub fn to_forward(&self) -> String {
         match &self.query {
@@ -33,9 +33,9 @@ impl Target<'_> {
     }
 }
 
-/// Canonicalises path and query as they stand in a request line or `:path`.
+/// Canonicalises path and query of a request line or `:path`.
 ///
-/// A fragment never belongs there; a `#` is treated as a character of the path or query and encoded.
+/// A request target has no fragment; a `#` is encoded as a character of the path or query.
 #[must_use]
 pub fn target(raw: &str) -> Target<'_> {
     match raw.split_once('?') {

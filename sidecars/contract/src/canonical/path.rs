@@ -1,14 +1,14 @@
-//! Paths: dot segments gone, one spelling for each character, and a mark on what has two readings.
+//! Canonical paths: dot segments removed, one spelling for each character, ambiguous paths marked.
 
 use std::borrow::Cow;
 
 /// A path in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Path<'a> {
-    /// Begins with `/` (or is `*`, for `OPTIONS`); ASCII; every `%` begins two upper-case hex digits
-    /// that stand for no unreserved character; no segment is `.` or `..`.
+    /// Begins with `/` (or is `*`, for `OPTIONS`). ASCII only. Every `%` begins two upper-case hex digits of
+    /// a reserved character. No segment is `.` or `..`.
     pub text: Cow<'a, str>,
-    /// The first reason why servers may still read it differently.
+    /// The first reason why servers may still read it differently, if any.
     pub ambiguous: Option<Ambiguous>,
 }
 
@@ -21,7 +21,7 @@ pub enum Ambiguous {
     DoubledSlash,
     /// `%2F` or `%5C`: some servers split there.
     EncodedSlash,
-    /// `;` or `%3B`: some servers cut what follows in the segment.
+    /// `;` or `%3B`: some servers cut the rest of the segment.
     Parameter,
     /// A segment ends in a dot or a space: some servers drop it.
     TrailingDot,
@@ -36,7 +36,7 @@ pub enum Ambiguous {
 }
 
 impl Ambiguous {
-    /// What it is, as a fragment that follows "the path".
+    /// Describes the ambiguity, as a fragment after "the path".
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,10 +53,10 @@ impl Ambiguous {
     }
 }
 
-/// Canonicalises a path without its query. Idempotent. A plain path is borrowed.
+/// Canonicalises a path without its query. Idempotent. Borrows a plain path.
 ///
-/// Backslashes become slashes and dot segments are resolved, as browsers do; encoded unreserved
-/// characters are decoded; everything that may not stand in a path is encoded.
+/// Like browsers, converts backslashes to slashes and resolves dot segments. Decodes encoded unreserved
+/// characters and encodes characters that are not allowed in a path.
 #[must_use]
 pub fn path(raw: &str) -> Path<'_> {
     if is_plain(raw) {
@@ -78,8 +78,8 @@ pub fn path(raw: &str) -> Path<'_> {
     Path { text: Cow::Owned(text), ambiguous }
 }
 
-/// One spelling for each character. The flag is false when a `%` began no triplet; that `%` is encoded,
-/// so that what follows it cannot become one later.
+/// Normalizes the spelling of each character. Returns false when a `%` does not begin a triplet; that `%` is
+/// encoded, so that it cannot form a triplet with later characters.
 fn respell(raw: &str) -> (String, bool) {
     let mut text = String::with_capacity(raw.len() + 16);
     let mut valid = true;
@@ -103,14 +103,14 @@ fn respell(raw: &str) -> (String, bool) {
                 }
             },
             b'\\' => text.push('/'),
-            plain if stands_in_path(plain) => text.push(char::from(plain)),
+            plain if is_path_byte(plain) => text.push(char::from(plain)),
             other => encode(&mut text, other),
         }
     }
     (text, valid)
 }
 
-/// The byte that two hex digits at `at` stand for.
+/// The byte of the two hex digits at `at`.
 pub(super) fn triplet(bytes: &[u8], at: usize) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(*bytes.get(at)?)? << 4 | digit(*bytes.get(at + 1)?)?)
@@ -124,12 +124,12 @@ pub(super) fn encode(text: &mut String, byte: u8) {
     text.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-/// RFC 3986: characters that mean the same encoded or not.
+/// RFC 3986 unreserved characters, which mean the same encoded or not.
 pub(super) fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-fn stands_in_path(byte: u8) -> bool {
+fn is_path_byte(byte: u8) -> bool {
     is_unreserved(byte)
         || matches!(
             byte,
@@ -163,7 +163,7 @@ fn resolve_dots(spelled: &str) -> String {
     text
 }
 
-/// Looks for a second reading in a path whose spelling is canonical.
+/// Finds a second reading of a path whose spelling is canonical.
 fn ambiguity(text: &str) -> Option<Ambiguous> {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -190,15 +190,14 @@ fn ambiguity(text: &str) -> Option<Ambiguous> {
             other => decoded.push(other),
         }
     }
-    // Separators are all real ones by now, so the decoded text splits where the path does.
+    // All separators are literal by now, so the decoded text splits like the path.
     if decoded.split(|b| *b == b'/').any(|segment| matches!(segment.last(), Some(b'.' | b' '))) {
         return Some(Ambiguous::TrailingDot);
     }
     std::str::from_utf8(&decoded).is_err().then_some(Ambiguous::InvalidUtf8)
 }
 
-/// Whether `raw` is canonical and has one reading, judged without allocating: nearly every path of an
-/// API is of this kind.
+/// Whether `raw` is canonical and unambiguous. Does not allocate; accepts nearly every API path.
 fn is_plain(raw: &str) -> bool {
     let bytes = raw.as_bytes();
     if bytes.first() != Some(&b'/') {
@@ -206,7 +205,7 @@ fn is_plain(raw: &str) -> bool {
     }
     let mut before = 0;
     for &byte in bytes {
-        let plain = stands_in_path(byte) && byte != b';';
+        let plain = is_path_byte(byte) && byte != b';';
         let doubtful = match byte {
             b'/' => before == b'/' || before == b'.',
             b'.' => before == b'/',

@@ -1,13 +1,13 @@
-//! Queries: one spelling for each character. Nothing is removed or reordered.
+//! Canonical queries: one spelling for each character. Nothing is removed or reordered.
 
 use std::borrow::Cow;
 
 use super::path::{encode, is_unreserved, triplet};
 
-/// Canonicalises a query without its `?`. Idempotent. A plain query is borrowed.
+/// Canonicalises a query without its `?`. Idempotent. Borrows a plain query.
 #[must_use]
 pub fn query(raw: &str) -> Cow<'_, str> {
-    if raw.bytes().all(|byte| byte != b'%' && stands_in_query(byte)) {
+    if raw.bytes().all(|byte| byte != b'%' && is_query_byte(byte)) {
         return Cow::Borrowed(raw);
     }
     let bytes = raw.as_bytes();
@@ -24,19 +24,19 @@ pub fn query(raw: &str) -> Cow<'_, str> {
                     encode(&mut text, decoded)
                 }
             }
-            (plain, _) if plain != b'%' && stands_in_query(plain) => text.push(char::from(plain)),
+            (plain, _) if plain != b'%' && is_query_byte(plain) => text.push(char::from(plain)),
             (other, _) => encode(&mut text, other),
         }
     }
     Cow::Owned(text)
 }
 
-/// What the WHATWG rules leave as it is in a query, which is what clients send.
-fn stands_in_query(byte: u8) -> bool {
+/// Bytes that WHATWG rules leave unencoded in a query, as clients send them.
+fn is_query_byte(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'#' | b'<' | b'>')
 }
 
-/// Keys and values, decoded as a form is; both `&` and `;` separate, because some servers split there.
+/// Key-value pairs, form-decoded. Both `&` and `;` separate pairs, because some servers split at `;`.
 pub fn decoded_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split(['&', ';']).filter(|pair| !pair.is_empty()).map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

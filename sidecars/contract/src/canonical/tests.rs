@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[test]
-fn hosts_have_one_spelling() {
+fn hosts_have_one_canonical_spelling() {
     for (raw, canonical) in [
         ("api.example.com", "api.example.com"),
         ("API.Example.COM.", "api.example.com"),
@@ -72,7 +72,7 @@ fn authorities_split_at_the_port() {
 }
 
 #[test]
-fn paths_have_one_spelling() {
+fn paths_have_one_canonical_spelling() {
     for (raw, canonical) in [
         ("", "/"),
         ("/", "/"),
@@ -97,7 +97,7 @@ fn paths_have_one_spelling() {
 }
 
 #[test]
-fn second_readings_are_marked() {
+fn marks_ambiguous_paths() {
     use Ambiguous as A;
     for (raw, canonical, why) in [
         ("//a", "//a", A::DoubledSlash),
@@ -144,7 +144,7 @@ fn queries_keep_their_order_and_meaning() {
     assert_eq!(pairs, [("a".into(), "1".into()), ("b".into(), "x y z".into()), ("c".into(), "".into())]);
 }
 
-/// Paths made of the pieces that readers disagree about.
+/// Paths of pieces that servers read differently.
 fn hostile_path() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("/"),
@@ -203,16 +203,16 @@ proptest! {
 
     #[test]
     fn paths_agree_with_url(raw in hostile_path()) {
-        // The `?` keeps `url` from trimming a space at the end.
+        // The `?` stops `url` from trimming a trailing space.
         let url = url::Url::parse(&format!("https://h{raw}?")).expect("url");
         prop_assert_eq!(path(url.path()).text, path(&raw).text);
     }
 
     #[test]
-    fn an_unmarked_path_has_one_reading(raw in hostile_path()) {
+    fn an_unambiguous_path_has_one_reading(raw in hostile_path()) {
         let read = path(&raw);
         if read.ambiguous.is_none() {
-            // Decoding once more, as a server does, neither adds a separator nor a dot segment.
+            // Decoding again, as a server does, adds neither a separator nor a dot segment.
             let decoded = percent_encoding::percent_decode_str(&read.text).decode_utf8().expect("UTF-8");
             prop_assert_eq!(decoded.matches(['/', '\\']).count(), read.text.matches('/').count());
             prop_assert!(!decoded.split('/').any(|segment| segment == "." || segment == ".."));

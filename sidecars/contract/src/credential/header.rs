@@ -1,4 +1,4 @@
-//! How a secret is put into its header.
+//! Formats a secret as a header value.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,22 +7,22 @@ use zeroize::Zeroizing;
 use super::{Binding, Scheme};
 use crate::secret::Secret;
 
-/// A secret that no header can carry. The value is not in the message.
+/// A secret that no header can carry. The message never contains the value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the credential `{slot}` {why}")]
 pub struct BadCredential {
-    /// Which one.
+    /// The slot.
     pub slot: String,
-    /// What is wrong with it, as a fragment.
+    /// The problem, as a fragment.
     pub why: &'static str,
 }
 
-/// The value of `binding`'s header for `secret`, as it goes over the wire. Spaces and line breaks around
-/// the secret are dropped: they come from the file or command it was read from.
+/// The header value for `secret`, as sent. Trims whitespace and line breaks around the secret, which come
+/// from the file or command it was read from.
 ///
 /// # Errors
-/// [`BadCredential`] when the secret is empty, or holds a line break or anything else that would end the
-/// header or split it.
+/// [`BadCredential`] if the secret is empty, or contains a line break or another character that would end or
+/// split the header.
 pub fn header_value(binding: &Binding, secret: &Secret) -> Result<Secret, BadCredential> {
     let value = secret.expose().trim();
     let bad = |why| BadCredential { slot: binding.slot.clone(), why };
@@ -37,7 +37,7 @@ pub fn header_value(binding: &Binding, secret: &Secret) -> Result<Secret, BadCre
         return Ok(Secret::new(format!("Basic {}", *encoded)));
     }
     if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return Err(bad("holds a line break or a character that no header can carry"));
+        return Err(bad("contains a line break or a character that no header can carry"));
     }
     let prefix = match binding.scheme {
         Scheme::Bearer => "Bearer ",

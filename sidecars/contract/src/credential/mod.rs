@@ -1,8 +1,8 @@
-//! A secret bound to its place.
+//! Credentials bound to a host and header.
 //!
-//! The tuple of slot, host, scheme and header is fixed at launch. Routes may change while a bottle runs,
-//! and an agent may propose such changes; [`check_moves`] is what keeps any of them from carrying a slot
-//! to another host. What the agent itself sends as a credential is taken out on the way ([`strip`]).
+//! Launch fixes the tuple of slot, host, scheme and header. Routes may change at run time, and an agent may
+//! propose changes; [`check_moves`] prevents any of them from moving a slot to another host. [`strip`]
+//! removes the agent's own credentials from requests.
 
 mod header;
 pub mod strip;
@@ -13,22 +13,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::route::{Route, RouteTable};
 
-/// Where a credential may go: fixed at launch, so that no later routes can move a slot to another host
-/// or another header.
+/// The destination of a credential. It is fixed at launch, so that later routes cannot move a slot to another
+/// host or header.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// The name that routes use for the secret. Not secret.
+    /// The name of the secret in routes. Not secret.
     pub slot: String,
     /// The route's host pattern, canonical (`api.example.com` or `*.example.com`).
     pub host: String,
-    /// How it is put into the header.
+    /// The header format.
     pub scheme: Scheme,
-    /// The header it goes into, lower case (`authorization` unless `scheme` is [`Scheme::Header`]).
+    /// The header name, lower case (`authorization` unless `scheme` is [`Scheme::Header`]).
     pub header: String,
 }
 
-/// `auth.scheme`.
+/// `auth.scheme`: the header format of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Scheme {
     /// `Authorization: Bearer VALUE`.
@@ -44,27 +44,27 @@ pub enum Scheme {
     Header,
 }
 
-/// A route that would carry a credential elsewhere.
+/// A route that would send a credential elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Moved {
-    /// The slot belongs to another place.
+    /// The slot is bound to another host or header.
     #[error(
-        "route `{to}` would take the credential `{slot}` away from `{from}`; a credential stays where the launch put it"
+        "route `{to}` would move the credential `{slot}` from `{from}`; the launch fixes where a credential goes"
     )]
     Elsewhere {
-        /// Which credential.
+        /// The slot.
         slot: String,
-        /// The route that wants it.
+        /// The route that names it.
         to: String,
-        /// Where it belongs, with its header.
+        /// The bound host and header.
         from: String,
     },
-    /// Nobody bound such a slot.
+    /// No such slot is bound.
     #[error("route `{to}` names the credential `{slot}`, which this bottle was not started with")]
     Unknown {
-        /// Which credential.
+        /// The slot.
         slot: String,
-        /// The route that wants it.
+        /// The route that names it.
         to: String,
     },
 }
@@ -75,14 +75,14 @@ impl std::fmt::Display for Binding {
     }
 }
 
-/// Where the credentials of `table` go: one binding for each route with `auth`, in their order. A slot
-/// may serve several routes; each is a binding of its own.
+/// The bindings of `table`: one for each route with `auth`, in order. A slot may serve several routes; each
+/// has its own binding.
 #[must_use]
 pub fn bindings(table: &RouteTable) -> Vec<Binding> {
     table.routes().iter().filter_map(binding).collect()
 }
 
-/// Where the credential of `route` goes. Of a route in a manifest's form the slot is its reference.
+/// The binding of `route`. In a manifest's form the slot is the secret reference.
 #[must_use]
 pub fn binding(route: &Route) -> Option<Binding> {
     route.auth.as_ref().map(|auth| Binding {
@@ -93,11 +93,11 @@ pub fn binding(route: &Route) -> Option<Binding> {
     })
 }
 
-/// Checks that `table` sends every slot where `fixed` says, and no slot anywhere else. A route may drop
-/// its credential; it may not have another.
+/// Checks that `table` sends every slot only to its binding in `fixed`. A route may drop its credential but
+/// not change it.
 ///
 /// # Errors
-/// [`Moved`] for the first route that would.
+/// [`Moved`] for the first route that breaks this.
 pub fn check_moves(fixed: &[Binding], table: &RouteTable) -> Result<(), Moved> {
     for wanted in bindings(table) {
         if fixed.contains(&wanted) {

@@ -1,14 +1,14 @@
-//! What an agent sends as a credential, and what is taken out of every request unless its route says
-//! `pass_credentials`: an allowed host reached with an attacker's own key is a way out too.
+//! Strips the agent's own credentials from every request, unless the route sets `pass_credentials`: an
+//! allowed host with an attacker's key is an exfiltration path.
 //!
-//! Signatures of pre-signed URLs (`X-Amz-Signature`, `sig`) stay: downloads are handed out that way, and
+//! Signatures of pre-signed URLs (`X-Amz-Signature`, `sig`) stay: servers hand out downloads that way, and
 //! without them package and release downloads fail.
 
 use std::borrow::Cow;
 
 use crate::route::Route;
 
-/// Headers that are credentials by their name alone and have none of [`HEADER_ENDS`], lower case.
+/// Header names that denote credentials and have no ending of [`HEADER_ENDS`], lower case.
 pub const HEADERS: &[&str] = &[
     "apikey",
     "auth",
@@ -27,7 +27,7 @@ pub const HEADERS: &[&str] = &[
     "x-token-auth",
 ];
 
-/// Ends of header names that say the same.
+/// Endings of header names that denote credentials.
 const HEADER_ENDS: &[&str] = &[
     "apikey",
     "apitoken",
@@ -45,8 +45,9 @@ const HEADER_ENDS: &[&str] = &[
     "-token",
 ];
 
-/// What such a name holds instead: anti-forgery (which opens nothing without a session), pagination, idempotency, locks
-/// of WebDAV, sessions of Cosmos DB (how far a reader has read), keys of caches and of the WebSocket handshake. Words of a name, as they stand between its dashes.
+/// Header names with such an ending that hold no credential: anti-forgery tokens (useless without a session),
+/// pagination, idempotency, WebDAV locks, Cosmos DB sessions (a read position), keys of caches and of the
+/// WebSocket handshake. Matched as whole dash-separated words at the end of the name.
 const NO_CREDENTIALS: &[&str] = &[
     "amz-client-token",
     "cache-key",
@@ -73,7 +74,7 @@ const NO_CREDENTIALS: &[&str] = &[
     "xsrf-token",
 ];
 
-/// Query keys that are credentials by their name alone, lower case with `-` and `.` as `_`.
+/// Query keys that denote credentials, lower case with `-` and `.` as `_`.
 const QUERY_KEYS: &[&str] = &[
     "access_token",
     "accesstoken",
@@ -99,10 +100,10 @@ const QUERY_KEYS: &[&str] = &[
     "x_api_key",
 ];
 
-/// Beginnings of WebSocket subprotocols that carry a key, because browsers can send no header there.
+/// Prefixes of WebSocket subprotocols that carry a key, because browsers cannot send headers there.
 const SUBPROTOCOLS: &[&str] = &["openai-insecure-api-key.", "base64url.bearer.authorization.k8s.io."];
 
-/// Whether the header `name` (lower case, as parsers hand it out) is a credential.
+/// Whether the header `name` (lower case, as parsers return it) is a credential.
 #[must_use]
 pub fn is_credential_header(name: &str) -> bool {
     let name = dashed(name);
@@ -112,13 +113,13 @@ pub fn is_credential_header(name: &str) -> bool {
         || (is_end(HEADER_ENDS) && !is_end(NO_CREDENTIALS))
 }
 
-/// CGI and its heirs read both spellings as one header.
+/// CGI-style servers treat both spellings as one header.
 fn dashed(name: &str) -> Cow<'_, str> {
     if name.contains('_') { Cow::Owned(name.replace('_', "-")) } else { Cow::Borrowed(name) }
 }
 
-/// What tells a server behind a front that another path or host was asked for than the request line says: a server that
-/// believes it answers another request than the one that was decided on. Lower case.
+/// Headers that tell a backend server that another path or host was requested. A server that trusts them
+/// would answer another request than the one decided on. Lower case.
 const REROUTING: &[&str] = &[
     "base-url",
     "forwarded",
@@ -162,8 +163,8 @@ const REROUTING: &[&str] = &[
     "x-waws-unencoded-url",
 ];
 
-/// Whether the header `name` (lower case) claims another path or host than the request's own. No client has to say such
-/// a thing; it is taken out of every request.
+/// Whether the header `name` (lower case) claims another path or host than the request's own. No client needs
+/// it; the proxy strips it from every request.
 #[must_use]
 pub fn is_rerouting_header(name: &str) -> bool {
     let name = dashed(name);
@@ -174,7 +175,7 @@ pub fn is_rerouting_header(name: &str) -> bool {
         || ["x-original-", "x-original-request-", "x-rewrite-", "x-ms-original-"].into_iter().any(by_front)
 }
 
-/// What asks for a part of an answer, for a digest of it or for it in another form. Lower case.
+/// Headers that ask for a part of a response, a digest of it, or another representation. Lower case.
 const PARTIAL: &[&str] = &[
     "a-im",
     "accept-charset",
@@ -202,52 +203,54 @@ const PARTIAL: &[&str] = &[
     "x-range",
 ];
 
-/// Whether the header `name` (lower case) asks for less or other than the whole answer as it is. Where a credential is
-/// put in, an honest server that repeats it would then do so in slices, or in a form, that the proxy does not know it by.
+/// Whether the header `name` (lower case) asks for less than the whole plain response. On a route with a
+/// credential, an honest server that echoes the credential would send it in slices or in a form that the
+/// proxy cannot recognize.
 #[must_use]
 pub fn is_partial_header(name: &str) -> bool {
     PARTIAL.contains(&&*dashed(name))
 }
 
-/// Whether the header `name` (lower case) is one of this program's own, which nobody else may write.
+/// Whether the header `name` (lower case) belongs to this program; agents and servers may not send it.
 #[must_use]
 pub fn is_own_header(name: &str) -> bool {
     dashed(name).starts_with("x-bottle-")
 }
 
-/// Which headers of the agent are taken out of its requests on one route.
+/// The agent's headers that are stripped on one route.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken {
+pub struct StrippedHeaders {
     credentials: bool,
     partial: bool,
     destination: bool,
 }
 
-/// Where WebDAV copies and moves to: another path than the one that was decided on.
+/// WebDAV's target of COPY and MOVE: another path than the one decided on.
 const DESTINATION: &str = "destination";
 
-impl Taken {
-    /// As `route` says.
+impl StrippedHeaders {
+    /// The stripped headers of `route`.
     #[must_use]
-    pub fn on(route: &Route) -> Self {
+    pub fn for_route(route: &Route) -> Self {
         Self {
             credentials: !route.pass_credentials,
-            // What is put in must come back whole and readable, or it is not known again in the answer.
+            // An injected credential must come back whole and readable, or the proxy cannot recognize it in
+            // the response.
             partial: route.auth.is_some(),
-            // Only where paths are looked at.
+            // Only on routes with path conditions.
             destination: !route.matches.is_empty(),
         }
     }
 
-    /// Whether credentials are.
+    /// Whether credentials are stripped.
     #[must_use]
     pub fn credentials(self) -> bool {
         self.credentials
     }
 
-    /// Whether the header `name` (lower case) is.
+    /// Whether the header `name` (lower case) is stripped.
     #[must_use]
-    pub fn takes(self, name: &str) -> bool {
+    pub fn strips(self, name: &str) -> bool {
         (self.credentials && is_credential_header(name))
             || (self.partial && is_partial_header(name))
             || is_rerouting_header(name)
@@ -264,7 +267,7 @@ pub fn is_credential_subprotocol(entry: &str) -> bool {
         .any(|start| entry.trim().get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start)))
 }
 
-/// The keys of the credentials in `query` (canonical), as they stand there; a key has at most 64 bytes.
+/// The keys of credentials in `query` (canonical), as written; at most 64 bytes of each.
 pub fn query_keys(query: &str) -> impl Iterator<Item = &str> {
     let pairs = query.split(['&', ';']).filter(|pair| is_credential_pair(pair));
     pairs.map(|pair| {
@@ -273,7 +276,7 @@ pub fn query_keys(query: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `query` (canonical) without its credentials, borrowed when it has none. The rest keeps its order.
+/// `query` (canonical) without its credentials; borrowed if it has none. The other pairs keep their order.
 #[must_use]
 pub fn query(query: &str) -> Cow<'_, str> {
     if !query.split(['&', ';']).any(is_credential_pair) {
@@ -291,6 +294,6 @@ pub fn query(query: &str) -> Cow<'_, str> {
 fn is_credential_pair(pair: &str) -> bool {
     let Some((key, value)) = crate::canonical::decoded_pairs(pair).next() else { return false };
     let name = key.trim().to_ascii_lowercase().replace(['-', '.'], "_");
-    // Google's keys go by `key`, which elsewhere names an object; their shape tells.
+    // Google's API keys use `key`, which elsewhere names an object; the value's prefix decides.
     QUERY_KEYS.contains(&name.as_str()) || (name == "key" && value.starts_with("AIza"))
 }

@@ -18,7 +18,7 @@ routes:
 ";
 
 #[test]
-fn a_slot_stays_where_the_launch_put_it() {
+fn rejects_moving_a_slot() {
     let fixed = bindings(&table(FIXED));
     assert_eq!(fixed.len(), 2);
     for good in [
@@ -49,7 +49,7 @@ fn bound(scheme: Scheme) -> Binding {
 }
 
 #[test]
-fn headers_carry_the_secret_as_the_scheme_says() {
+fn formats_headers_by_scheme() {
     for (scheme, secret, value) in [
         (Scheme::Bearer, "abc", "Bearer abc"),
         (Scheme::Token, "abc\n", "token abc"),
@@ -73,7 +73,7 @@ fn headers_carry_the_secret_as_the_scheme_says() {
 }
 
 #[test]
-fn credentials_of_the_agent_are_known_by_name() {
+fn recognizes_credentials_by_name() {
     for name in [
         "authorization",
         "cookie",
@@ -158,7 +158,7 @@ fn credentials_of_the_agent_are_known_by_name() {
 }
 
 #[test]
-fn credentials_leave_the_query_and_the_rest_stays() {
+fn strips_credentials_from_the_query_only() {
     for (raw, kept) in [
         ("", ""),
         ("a=1&b=2", "a=1&b=2"),
@@ -176,7 +176,7 @@ fn credentials_leave_the_query_and_the_rest_stays() {
 }
 
 #[test]
-fn what_was_taken_out_of_a_query_has_names() {
+fn reports_the_keys_stripped_from_a_query() {
     let keys: Vec<&str> = strip::query_keys("a=1&api_key=x;token=y&b=2").collect();
     assert_eq!(keys, ["api_key", "token"]);
     assert_eq!(strip::query_keys("a=1&b").count(), 0);
@@ -184,7 +184,7 @@ fn what_was_taken_out_of_a_query_has_names() {
 
 proptest! {
     #[test]
-    fn stripping_never_panics_and_is_done_at_once(query in any::<String>()) {
+    fn stripping_never_panics_and_is_idempotent(query in any::<String>()) {
         let once = strip::query(&query).into_owned();
         prop_assert_eq!(strip::query(&once), once.clone());
     }

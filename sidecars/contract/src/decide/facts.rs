@@ -1,36 +1,36 @@
-//! What is known of a request before its body: as received, nothing trusted, nothing canonical yet.
+//! The facts of a request before its body: as received, untrusted, not canonical.
 
 use http::HeaderMap;
 use http::header::{CONNECTION, UPGRADE};
 
-/// How the request came to the proxy.
+/// How the request reached the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ingress<'a> {
     /// Absolute-form (`GET http://host/path`) on the proxy port.
     Absolute,
-    /// Inside a tunnel that was opened with this authority.
+    /// Inside a tunnel opened by `CONNECT`.
     Connect {
-        /// As written after `CONNECT`.
+        /// The authority after `CONNECT`, as received.
         authority: &'a str,
     },
-    /// On a port that pretends to be the server's.
+    /// On a transparent port.
     Transparent {
-        /// Which one.
+        /// The port that the client connected to.
         port: u16,
     },
 }
 
-/// Of the request's URL.
+/// The scheme of the request's URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlScheme {
-    /// Plain.
+    /// Plain HTTP.
     Http,
-    /// Over TLS, which the proxy has opened.
+    /// HTTP over TLS that the proxy intercepts.
     Https,
 }
 
 impl UrlScheme {
-    /// The port that no port stands for.
+    /// The default port of the scheme.
     #[must_use]
     pub fn default_port(self) -> u16 {
         match self {
@@ -40,24 +40,24 @@ impl UrlScheme {
     }
 }
 
-/// One request, as the decision sees it. The headers are the agent's, before anything is removed.
+/// One request before the decision. The headers are the agent's, before the proxy removes any.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestFacts<'a> {
-    /// How it came in.
-    pub way: Ingress<'a>,
-    /// Of its URL.
+    /// How the request reached the proxy.
+    pub ingress: Ingress<'a>,
+    /// The scheme of its URL.
     pub scheme: UrlScheme,
-    /// Server name of the TLS hello it came under.
+    /// Server name (SNI) of the TLS ClientHello.
     pub sni: Option<&'a str>,
     /// `:authority`, or the authority of an absolute-form target.
     pub authority: Option<&'a str>,
-    /// As received. An extended CONNECT of HTTP/2 (a WebSocket) counts as `GET`.
+    /// The method as received. An extended CONNECT of HTTP/2 (a WebSocket) counts as `GET`.
     pub method: &'a str,
     /// Path and query as received.
     pub target: &'a str,
-    /// All headers, every `Host` among them.
+    /// All headers, including every `Host`.
     pub headers: &'a HeaderMap,
-    /// Whether it asks to become a WebSocket; see [`is_websocket_upgrade`].
+    /// Whether it asks for a WebSocket upgrade; see [`is_websocket_upgrade`].
     pub websocket: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Step 6: what the outbound scan found, weighed by the route.
+//! Step 6: the findings of the outbound scan, and the route's action on them.
 
 use super::{Allowed, Reason, Refusal, Verdict};
 use crate::route::OnMatch;
 
-/// What a scan of host, path, query, headers and body found. Values are never in here.
+/// The findings of a scan of host, path, query, headers and body. Never contains their values.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
     found: Vec<Finding>,
@@ -11,44 +11,44 @@ pub struct Findings {
     detail: String,
 }
 
-/// One thing that should not leave, after remembered approvals have been taken out.
+/// One finding that remains after cached approvals are removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// A credential's shape, or a known value that a user may approve for this host.
+    /// Text with the pattern of a credential, or a known value that a user may approve for this host.
     Secret,
-    /// An injected credential or the canary; nobody can approve these.
+    /// An injected credential or the canary. A user cannot approve these.
     Unapprovable,
     /// A line break in the request line or a header.
     Structure,
 }
 
 impl Findings {
-    /// Nothing was found, or nothing was scanned.
+    /// No findings, or no scan.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// A first scan found these.
+    /// The findings of a first scan.
     #[must_use]
     pub fn new(found: Vec<Finding>) -> Self {
         Self { found, ..Self::default() }
     }
 
-    /// A scan after [`Verdict::Redact`] still found these; what is left now is refused.
+    /// The findings of a scan after [`Verdict::Redact`]. They are denied.
     #[must_use]
     pub fn after_redaction(found: Vec<Finding>) -> Self {
         Self { found, after_redaction: true, ..Self::default() }
     }
 
-    /// The same with words for whoever reads the refusal: what was found and where, never its value.
+    /// Adds a description for the reader of the denial: what was found and where, never its value.
     #[must_use]
     pub fn described(self, detail: String) -> Self {
         Self { detail, ..self }
     }
 
-    /// What the route says about them.
-    pub(super) fn weigh<'t, 'f>(&self, allowed: Allowed<'t, 'f>) -> Verdict<'t, 'f> {
+    /// The verdict for these findings on the allowed request's route.
+    pub(super) fn verdict<'t, 'f>(&self, allowed: Allowed<'t, 'f>) -> Verdict<'t, 'f> {
         if self.found.is_empty() {
             return Verdict::Allow(allowed);
         }

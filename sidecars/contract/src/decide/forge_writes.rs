@@ -1,9 +1,9 @@
-//! Step 4, on the forge of a repository of the git gate: what could write beside the gate.
+//! Step 4 on a gated forge: denies API writes that would bypass the git gate.
 //!
-//! Forges have hundreds of ways to change a repository, or who and what may: new ones come with every release. So
-//! every write to such a host is refused but a few that are known to leave both alone: issues, comments, reviews, and
-//! pull requests as far as they are not merged. Paths are those of the APIs of GitHub, Gitea (and Forgejo), GitLab and
-//! Bitbucket, wherever below a host they begin.
+//! Forges have hundreds of endpoints that change a repository, its settings or its members, and each release
+//! adds more. So every write to such a host is denied, except a few that are known to change none of these:
+//! issues, comments, reviews, and pull requests short of merging. The paths are those of the APIs of GitHub,
+//! Gitea (and Forgejo), GitLab and Bitbucket, at any prefix below a host.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -13,14 +13,14 @@ use super::matching::{self, Methods};
 use crate::canonical::{self, Ambiguous, Path};
 use crate::route::{PathMatch, Route};
 
-/// What is written below a repository with any method: nothing of them is in its files or its settings.
-const HARMLESS: [&str; 4] = ["comments", "issues", "labels", "milestones"];
+/// Resources below a repository that any method may write: they contain neither its files nor its settings.
+const WRITABLE: [&str; 4] = ["comments", "issues", "labels", "milestones"];
 
-/// Pull requests, as each forge calls them.
+/// Pull requests under each forge's name.
 const PULLS: [&str; 4] = ["merge_requests", "pull-requests", "pullrequests", "pulls"];
 
-/// Below one pull request: what is said of it.
-const OF_PULL: [&str; 18] = [
+/// Resources below one pull request that discuss it.
+const PULL_DISCUSSION: [&str; 18] = [
     "approve",
     "award_emoji",
     "comments",
@@ -41,7 +41,8 @@ const OF_PULL: [&str; 18] = [
     "unsubscribe",
 ];
 
-/// Whose things are not one repository's: `orgs/NAME/members`. The number is how many segments name it.
+/// Scopes outside one repository: `orgs/NAME/members`. The number counts the segments that name the scope's
+/// owner.
 const SCOPES: [(&str, usize); 9] = [
     ("admin", 0),
     ("user", 0),
@@ -54,9 +55,9 @@ const SCOPES: [(&str, usize); 9] = [
     ("workspaces", 1),
 ];
 
-/// Words below a GitLab project that are no part of a project's own path: such a path would be another one's to a
-/// server that decodes its slashes first.
-const OF_PROJECT: [&str; 26] = [
+/// Words below a GitLab project that cannot be part of a project path. A server that decodes slashes first
+/// would read such a path as another endpoint.
+const PROJECT_RESOURCES: [&str; 26] = [
     "-",
     "access_tokens",
     "deploy_keys",
@@ -85,35 +86,36 @@ const OF_PROJECT: [&str; 26] = [
     "wikis",
 ];
 
-/// Whether the request could write there and no entry of the route's `matches` says so in as many words: one that
-/// names its method, and its path or the beginning of it as far as the word that tells what is written.
-pub(super) fn refuses(route: &Route, methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> bool {
-    let Some(word) = word(methods, path, headers) else { return false };
+/// Whether the request may write to the repository and no entry of `matches` allows that explicitly. An
+/// explicit entry names the method, and the path at least up to the word for the written resource.
+pub(super) fn denies(route: &Route, methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> bool {
+    let Some(resource) = resource(methods, path, headers) else { return false };
     !route.matches.iter().any(|entry| {
-        let says = |condition: &&PathMatch| condition.matches(&path.text) && is_spelled_out(condition, &word);
+        let matches_explicitly =
+            |condition: &&PathMatch| condition.matches(&path.text) && names_resource(condition, &resource);
         !entry.methods.is_empty()
-            && entry.paths.iter().any(|condition| says(&condition))
-            && matching::satisfies(entry, methods, &path.text, headers)
+            && entry.paths.iter().any(|condition| matches_explicitly(&condition))
+            && matching::entry_matches(entry, methods, &path.text, headers)
     })
 }
 
-/// What the request would write; none when it writes nothing, or only what may be written.
-fn word(methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> Option<String> {
+/// The resource that the request would write. `None` if it writes nothing or only allowed resources.
+fn resource(methods: &Methods<'_>, path: &Path<'_>, headers: &HeaderMap) -> Option<String> {
     let readings = readings(path);
-    let mut words = readings.iter().filter_map(|segments| written(segments));
+    let mut resources = readings.iter().filter_map(|segments| written_resource(segments));
     if methods.only_read() {
-        // A question of GraphQL may be a change, whatever the method: only query or body tell.
-        return words.find(|word| word == GRAPHQL);
+        // A GraphQL request may be a mutation with any method: only its query or body shows it.
+        return resources.find(|word| word == GRAPHQL);
     }
     if path.ambiguous.is_none() && readings.iter().all(|segments| is_fetch(methods, segments, headers)) {
         return None;
     }
-    words.next()
+    resources.next()
 }
 
 const GRAPHQL: &str = "graphql";
 
-/// The segments of a path in every way that it may be read.
+/// The segments of a path under every possible reading.
 fn readings(path: &Path<'_>) -> Vec<Vec<String>> {
     match path.ambiguous {
         None => vec![segments(&path.text)],
@@ -126,7 +128,7 @@ fn readings(path: &Path<'_>) -> Vec<Vec<String>> {
 }
 
 fn every_reading(path: &Path<'_>) -> Vec<Vec<String>> {
-    let [dropped, resolved] = Readings::of(path).segments;
+    let [dropped, resolved] = Readings::new(path).segments;
     vec![segments(&path.text), dropped, resolved]
 }
 
@@ -134,15 +136,18 @@ fn segments(path: &str) -> Vec<String> {
     path.split('/').filter(|segment| !segment.is_empty()).map(str::to_ascii_lowercase).collect()
 }
 
-/// The path of a GitLab project whose id is its name (`projects/team%2Ftool/issues`), which has one meaning: with a
-/// number in its place. None when the slashes could be meant for something else.
+/// The segments of a GitLab path with a project id by name (`projects/team%2Ftool/issues`), which has one
+/// meaning, with a number in place of the name. `None` if the slashes may mean something else.
 fn with_project_named(path: &str) -> Option<Vec<String>> {
     let mut segments = segments(path);
-    let at = segments.iter().position(|word| word == "projects")? + 1;
+    let at = segments.iter().position(|segment| segment == "projects")? + 1;
     let name = segments.get_mut(at)?;
-    let plain = |word: &str| {
+    let plain = |part: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        !word.is_empty() && word.chars().all(fits) && !word.ends_with('.') && !OF_PROJECT.contains(&word)
+        !part.is_empty()
+            && part.chars().all(fits)
+            && !part.ends_with('.')
+            && !PROJECT_RESOURCES.contains(&part)
     };
     if !name.split("%2f").all(plain) {
         return None;
@@ -151,35 +156,37 @@ fn with_project_named(path: &str) -> Option<Vec<String>> {
     canonical::path(&format!("/{}", segments.join("/"))).ambiguous.is_none().then_some(segments)
 }
 
-/// The word of a path that tells what is written by it; none when that is harmless.
-fn written(segments: &[String]) -> Option<String> {
+/// The written resource, as a word of the path. `None` if writing it is harmless.
+fn written_resource(segments: &[String]) -> Option<String> {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     if segments.last() == Some(&GRAPHQL) {
         return Some(GRAPHQL.to_owned());
     }
-    let word = match below_repository(&segments) {
-        // Azure DevOps merges a pull request by changing it.
+    let resource = match below_repository(&segments) {
+        // Azure DevOps merges a pull request by updating it.
         Some((_, below)) if is_harmless(below) && !segments.contains(&"_apis") => return None,
         Some((itself, [])) => itself,
         Some((_, [pulls, _, what, ..])) if PULLS.contains(pulls) => what,
         Some((_, [what, ..])) => what,
-        // Text to HTML, and nothing is kept.
-        None if matches!(api(&segments), ["markdown"] | ["markdown", "raw"] | ["markup"]) => return None,
-        None => elsewhere(&segments),
+        // Converts text to HTML and stores nothing.
+        None if matches!(without_api_prefix(&segments), ["markdown"] | ["markdown", "raw"] | ["markup"]) => {
+            return None;
+        }
+        None => outside_repository(&segments),
     };
-    Some(word.to_owned())
+    Some(resource.to_owned())
 }
 
-/// The word that leads to a repository, and the segments below it.
+/// The word before a repository's name, and the segments below the repository.
 fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'p str])> {
-    segments.iter().enumerate().find_map(|(at, word)| {
+    segments.iter().enumerate().find_map(|(at, segment)| {
         let rest = segments.get(at + 1..)?;
-        let named_by = match *word {
+        let named_by = match *segment {
             // Bitbucket Server: projects/KEY/repos/NAME.
             "projects" if rest.get(1) == Some(&"repos") => 3,
             "projects" => 1,
             "repos" => 2,
-            // GitHub by number, Bitbucket by workspace and name, which may be digits too.
+            // GitHub by number; Bitbucket by workspace and name, which may be digits too.
             "repositories"
                 if !is_bitbucket(segments) && rest.first()?.bytes().all(|byte| byte.is_ascii_digit()) =>
             {
@@ -188,46 +195,46 @@ fn below_repository<'s, 'p>(segments: &'s [&'p str]) -> Option<(&'p str, &'s [&'
             "repositories" => 2,
             _ => return None,
         };
-        Some((*word, rest.get(named_by..)?))
+        Some((*segment, rest.get(named_by..)?))
     })
 }
 
-/// Whether it is a path of Bitbucket's own API.
+/// Whether it is a path of Bitbucket's API.
 fn is_bitbucket(segments: &[&str]) -> bool {
-    segments.iter().any(|word| matches!(*word, "1.0" | "2.0"))
+    segments.iter().any(|segment| matches!(*segment, "1.0" | "2.0"))
 }
 
 fn is_harmless(below: &[&str]) -> bool {
-    let number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
     match below {
-        [what, ..] if HARMLESS.contains(what) => true,
+        [what, ..] if WRITABLE.contains(what) => true,
         [pulls] | [pulls, "comments", ..] if PULLS.contains(pulls) => true,
         [pulls, pull] if PULLS.contains(pulls) => number(pull),
-        [pulls, pull, what, ..] if PULLS.contains(pulls) => number(pull) && OF_PULL.contains(what),
+        [pulls, pull, what, ..] if PULLS.contains(pulls) => number(pull) && PULL_DISCUSSION.contains(what),
         ["commit" | "commits", _, "comments", ..] => true,
         ["repository", "commits", _, "comments" | "discussions", ..] => true,
         _ => false,
     }
 }
 
-/// Of a path to no repository that is known: what is changed of a user or an organisation, or the last word that is no
-/// number or name of a thing.
-fn elsewhere<'p>(segments: &[&'p str]) -> &'p str {
-    let scoped = match api(segments) {
+/// For a path outside a known repository: the changed resource of a user or organisation, or the last resource
+/// that is not an id.
+fn outside_repository<'p>(segments: &[&'p str]) -> &'p str {
+    let scoped = match without_api_prefix(segments) {
         [scope, rest @ ..] => {
             let named_by = SCOPES.iter().find(|(name, _)| name == scope).map(|(_, named_by)| *named_by);
             named_by.and_then(|named_by| rest.get(named_by).copied())
         }
         [] => None,
     };
-    let last = || segments.iter().rev().find(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    let last = || segments.iter().rev().find(|segment| !segment.contains(|c: char| c.is_ascii_digit()));
     scoped.or_else(|| last().copied()).unwrap_or("/")
 }
 
-/// What follows the beginning of an API (`api/v4`, `2.0`, `rest/api/latest`).
-fn api<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
-    let version = |word: &&str| word.contains(|c: char| c.is_ascii_digit()) || *word == "latest";
-    match segments.iter().position(|word| *word == "api") {
+/// The segments after the API's prefix (`without_api_prefix/v4`, `2.0`, `rest/api/latest`).
+fn without_api_prefix<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
+    let version = |segment: &&str| segment.contains(|c: char| c.is_ascii_digit()) || *segment == "latest";
+    match segments.iter().position(|segment| *segment == "api") {
         Some(at) if segments.get(at + 1).is_some_and(version) => segments.get(at + 2..).unwrap_or_default(),
         _ => match segments {
             ["1.0" | "2.0", rest @ ..] => rest,
@@ -236,8 +243,8 @@ fn api<'s, 'p>(segments: &'s [&'p str]) -> &'s [&'p str] {
     }
 }
 
-/// Whether it is a clone or fetch (or a question of LFS, which asks where files are), in git's own words: writes by
-/// method alone.
+/// Whether it is a clone or fetch in git's protocol, or an LFS batch request for download locations: a write
+/// by method alone.
 fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> bool {
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let kind = match segments.as_slice() {
@@ -250,9 +257,10 @@ fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> 
         text.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(kind)
     };
     let mut kinds = headers.get_all(CONTENT_TYPE).iter().peekable();
-    // A file of that name can be written too, by an API or the forge's own pages.
-    let others =
-        |word: &&str| matches!(*word, "-" | "api" | "rest") || (word.starts_with('_') && *word != "_git");
+    // An API or the forge's web pages may write a file of that name too.
+    let others = |segment: &&str| {
+        matches!(*segment, "-" | "api" | "rest") || (segment.starts_with('_') && *segment != "_git")
+    };
     methods.all_of(&["POST"])
         && kinds.peek().is_some()
         && kinds.all(is_kind)
@@ -260,14 +268,14 @@ fn is_fetch(methods: &Methods<'_>, segments: &[String], headers: &HeaderMap) -> 
         && below_repository(&segments).is_none_or(|(_, below)| below.len() < 2)
 }
 
-/// Whether a condition that fits says what is written, and not only where.
-fn is_spelled_out(condition: &PathMatch, word: &str) -> bool {
+/// Whether a matching condition names the written_resource resource, and not only its location.
+fn names_resource(condition: &PathMatch, resource: &str) -> bool {
     match condition {
         PathMatch::Exact(_) => true,
-        PathMatch::Prefix(prefix) => written(&segments(prefix)).as_deref() == Some(word),
+        PathMatch::Prefix(prefix) => written_resource(&segments(prefix)).as_deref() == Some(resource),
         PathMatch::Regex(pattern) => {
             let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-            pattern.as_str().to_ascii_lowercase().split(|c| !is_of_word(c)).any(|part| part == word)
+            pattern.as_str().to_ascii_lowercase().split(|c| !is_of_word(c)).any(|part| part == resource)
         }
     }
 }
@@ -277,8 +285,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_writes_beside_the_gate_is_told_from_what_does_not() {
-        for (path, word) in [
+    fn tells_writes_that_bypass_the_gate_from_harmless_ones() {
+        for (path, resource) in [
             // GitHub.
             ("/repos/o/r/contents/src/a.rs", "contents"),
             ("/api/v3/repos/o/r/git/refs", "git"),
@@ -344,7 +352,7 @@ mod tests {
             ("/o/r.git/objects/ab/cdef", "cdef"),
             ("/repos/o", "o"),
             ("/", "/"),
-            // What may be written.
+            // Allowed writes.
             ("/repos/o/r/issues", ""),
             ("/repos/o/r/issues/1/comments", ""),
             ("/repos/o/r/pulls", ""),
@@ -363,8 +371,9 @@ mod tests {
             ("/api/v3/markdown", ""),
         ] {
             let path = canonical::path(path);
-            let words: Vec<String> = readings(&path).iter().filter_map(|path| written(path)).collect();
-            assert_eq!(words.first().map_or("", String::as_str), word, "{path:?}: {words:?}");
+            let resources: Vec<String> =
+                readings(&path).iter().filter_map(|path| written_resource(path)).collect();
+            assert_eq!(resources.first().map_or("", String::as_str), resource, "{path:?}: {resources:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Step 3: git over HTTP, told apart on the loosest reading that any server could make.
+//! Step 3: detects git over HTTP, under the most lenient reading of any server.
 //!
-//! Forges differ in what they forgive: a slash at the end, a letter's case, an encoding inside an encoding. A rule
-//! that follows one of them is passed on another. So a request is a push when any reading makes it one; and also when
-//! its headers say so, whatever its path is.
+//! Forges tolerate different spellings: a trailing slash, another case, nested encodings. A rule for one of
+//! them is bypassed on another. A request is therefore a push if any reading makes it one, or if its headers
+//! say so, whatever its path is.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -11,21 +11,21 @@ use super::matching::Methods;
 use crate::canonical::{Path, Target};
 use crate::route::Route;
 
-/// What a request is to git.
+/// The git operation of a request, if it is one. `target` is in canonical form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Git {
     /// Clone or fetch.
     Fetch,
     /// Push.
     Push,
-    /// LFS, whose direction only the body tells.
+    /// LFS; only its body shows the direction.
     Lfs,
 }
 
-/// Why git is refused.
+/// Why a git operation is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// Pushes go through the gate.
+    /// Pushes go through the git gate.
     Push,
     /// The route does not allow fetching.
     Fetch,
@@ -34,7 +34,7 @@ pub(super) enum Denied {
 }
 
 impl Git {
-    /// Whether `route` lets it pass.
+    /// Whether `route` allows the operation.
     pub(super) fn permitted(self, route: &Route) -> Result<(), Denied> {
         match self {
             Self::Push => Err(Denied::Push),
@@ -45,37 +45,37 @@ impl Git {
     }
 }
 
-/// The services by the letters of their names, which every spelling keeps.
+/// The service names by their letters alone, which every spelling keeps.
 const PUSH: &str = "gitreceivepack";
 const FETCHES: [&str; 2] = ["gituploadpack", "gituploadarchive"];
 
-/// Methods that write to no repository over WebDAV (RFC 4918), as `git http-push` does.
+/// Methods that do not write to a repository over WebDAV (RFC 4918); `git http-push` uses the others.
 const NOT_DAV: [&str; 7] = ["GET", "HEAD", "OPTIONS", "POST", "PROPFIND", "REPORT", "SEARCH"];
 
-/// What a request is to git, if anything. `target` is in canonical form.
-pub(super) fn kind(methods: &Methods<'_>, target: &Target<'_>, headers: &HeaderMap) -> Option<Git> {
-    let said = by_media_type(headers);
-    if said == Some(Git::Push) {
-        return said;
+/// The git operation of a request, if it is one. `target` is in canonical form.
+pub(super) fn operation(methods: &Methods<'_>, target: &Target<'_>, headers: &HeaderMap) -> Option<Git> {
+    let by_headers = by_media_type(headers);
+    if by_headers == Some(Git::Push) {
+        return by_headers;
     }
     let by_target = if may_be(target) { by_target(methods, target) } else { None };
-    by_target.or(said).or_else(|| {
-        // git's clients ask for a protocol only where they speak it; a write at no address known is taken for a push.
-        let asks = headers.contains_key("git-protocol");
-        asks.then(|| if methods.only_read() { Git::Fetch } else { Git::Push })
+    by_target.or(by_headers).or_else(|| {
+        // Git clients send this header only in git requests; a write to an unknown path counts as a push.
+        let has_protocol = headers.contains_key("git-protocol");
+        has_protocol.then(|| if methods.only_read() { Git::Fetch } else { Git::Push })
     })
 }
 
-/// What git's own media types say, wherever they are sent.
+/// The operation by git's media types, in any header that carries one.
 fn by_media_type(headers: &HeaderMap) -> Option<Git> {
-    let says = |word: &str| {
+    let mentions = |word: &str| {
         let values = [CONTENT_TYPE, ACCEPT].into_iter().flat_map(|name| headers.get_all(name));
         values.into_iter().any(|value| contains(value.as_bytes(), word.as_bytes()))
     };
-    if says("git-receive-pack") { Some(Git::Push) } else { says("git-upload-").then_some(Git::Fetch) }
+    if mentions("git-receive-pack") { Some(Git::Push) } else { mentions("git-upload-").then_some(Git::Fetch) }
 }
 
-/// Whether the target could be of git at all, judged without allocating: nearly none is.
+/// Whether the target may be a git request. Does not allocate; rejects nearly every target.
 fn may_be(target: &Target<'_>) -> bool {
     let path = target.path.text.as_bytes();
     let query = target.query.as_deref().unwrap_or_default().as_bytes();
@@ -89,7 +89,7 @@ fn may_be(target: &Target<'_>) -> bool {
 }
 
 fn by_target(methods: &Methods<'_>, target: &Target<'_>) -> Option<Git> {
-    let readings = Readings::of(&target.path);
+    let readings = Readings::new(&target.path);
     let query = target.query.as_deref().unwrap_or_default();
     let announces = readings.has(|[info, refs]| info == "info" && is_word(refs, "refs"));
     let names_push = |text: &str| letters(text).contains("receivepack");
@@ -108,7 +108,7 @@ fn by_target(methods: &Methods<'_>, target: &Target<'_>) -> Option<Git> {
     }
 }
 
-/// Whether any key that a server may take for `service` asks for a push.
+/// Whether any key that a server may read as `service` has_protocol for a push.
 fn pushes_by_service(query: &str) -> bool {
     let whole = decoded(query);
     [query, &whole].iter().flat_map(|text| text.split(['&', ';', '?'])).any(|pair| {
@@ -118,16 +118,17 @@ fn pushes_by_service(query: &str) -> bool {
     })
 }
 
-/// A path as servers that are more lenient than each other may read it.
+/// A path under several lenient readings.
 pub(super) struct Readings {
-    /// Lower case, decoded until nothing changes.
+    /// The path in lower case, decoded until stable.
     whole: String,
-    /// Its segments without empty ones, parameters and dots: once with `..` left out, once with it resolved.
+    /// The segments without empty ones, parameters and trailing dots: once with `..` dropped, once with `..`
+    /// resolved.
     pub(super) segments: [Vec<String>; 2],
 }
 
 impl Readings {
-    pub(super) fn of(path: &Path<'_>) -> Self {
+    pub(super) fn new(path: &Path<'_>) -> Self {
         let whole = decoded(&path.text).to_ascii_lowercase().replace('\\', "/");
         let (mut dropped, mut resolved) = (Vec::new(), Vec::new());
         for segment in whole.split('/') {
@@ -146,25 +147,25 @@ impl Readings {
         Self { whole, segments: [dropped, resolved] }
     }
 
-    /// Whether two neighbours are so in any reading.
+    /// Whether two adjacent segments satisfy `are` in any reading.
     fn has(&self, are: impl Fn([&str; 2]) -> bool) -> bool {
         let pairs = self.segments.iter().flat_map(|segments| segments.windows(2));
         pairs.filter_map(|pair| Some([pair.first()?, pair.get(1)?])).any(|[one, other]| are([one, other]))
     }
 
-    /// Whether a service, given by its letters, is asked for: at the end of the path; of a request that may write,
-    /// anywhere in it.
+    /// Whether the path names a service, given by its letters: at the end, or anywhere if the request may
+    /// write.
     fn names(&self, methods: &Methods<'_>, service: &str) -> bool {
         let last = |segments: &Vec<String>| segments.last().is_some_and(|last| letters(last) == service);
         self.segments.iter().any(last) || (!methods.only_read() && letters(&self.whole).contains(service))
     }
 
-    /// Whether it lies in the files of a repository, which a server with WebDAV hands out.
+    /// Whether the path is a file of a repository, as WebDAV servers expose.
     fn is_in_repository(&self) -> bool {
         let hex = |word: &str| word.len() == 2 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_file = |segments: &Vec<String>| {
             segments.iter().enumerate().any(|(at, word)| {
-                // Below `git` they are an API's (`/repos/o/r/git/refs/heads/x`), which other rules know.
+                // Below `git` it is an API path (`/repos/o/r/git/refs/heads/x`), which other rules cover.
                 let before = at.checked_sub(1).and_then(|at| segments.get(at));
                 let next = segments.get(at + 1).map(String::as_str).unwrap_or_default();
                 let inside = match word.as_str() {
@@ -180,22 +181,22 @@ impl Readings {
     }
 }
 
-/// Whether `segment` is `word`, or begins with it and goes on with what some servers cut off (`refs.json`).
+/// Whether `segment` is `word`, or `word` with a suffix that some servers cut (`refs.json`).
 fn is_word(segment: &str, word: &str) -> bool {
     let rest = segment.strip_prefix(word);
     rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
-/// Percent-decoded until nothing changes, IIS's `%uXXXX` included.
+/// Percent-decodes until stable, IIS's `%uXXXX` included.
 pub(super) fn decoded(text: &str) -> String {
     let mut text = text.to_owned();
     if !text.contains('%') {
         return text;
     }
-    // Each round takes two characters away at least, and nobody decodes more often than this.
+    // Each round removes at least two characters; no server decodes more often than this.
     for _ in 0..6 {
-        let wide = wide(&text);
-        let next = percent_encoding::percent_decode_str(&wide).decode_utf8_lossy().into_owned();
+        let unescaped = decode_iis_escapes(&text);
+        let next = percent_encoding::percent_decode_str(&unescaped).decode_utf8_lossy().into_owned();
         if next == text {
             break;
         }
@@ -204,8 +205,8 @@ pub(super) fn decoded(text: &str) -> String {
     text
 }
 
-/// `%u002d` as `-`; what stands for no character stays.
-fn wide(text: &str) -> String {
+/// Decodes `%u002d` to `-`; leaves other sequences unchanged.
+fn decode_iis_escapes(text: &str) -> String {
     let mut parts = text.split("%u");
     let mut made = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -224,7 +225,7 @@ fn wide(text: &str) -> String {
     made
 }
 
-/// The letters and digits of a text, lower case: a service's name whatever stands between its words.
+/// The letters and digits of a text in lower case: a service name regardless of separators.
 fn letters(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }

@@ -1,21 +1,21 @@
-//! The decision: (routes, request facts, loaded credentials, findings) → verdict. One pure function.
+//! The policy decision: (routes, request facts, loaded credentials, findings) → verdict. A pure function.
 //!
-//! The proxy calls it for every request, `bottle policy check` for a described one; so an explanation
-//! cannot disagree with what is enforced. Cheap rules come first: nobody is asked, and no body is read,
-//! for a request that is refused anyway.
+//! The proxy calls it for every request, `bottle policy check` for a described one, so the explanation and
+//! the enforcement cannot disagree. Cheap rules run first: a request that is denied anyway neither asks the
+//! user nor has its body read.
 //!
 //! ```text
 //! 1 authority  CONNECT, SNI, :authority and Host name one host      authority-mismatch
-//!              host, path and query brought into canonical form     path-ambiguous (with matches)
+//!              host, path and query converted to canonical form     path-ambiguous (with matches)
 //! 2 route      by host and port                                     host-/port-not-allowed
 //! 3 git        push → the gate, fetch only where allowed; TRACE     use-git-gate, git-not-allowed, method-refused
-//! 4 matches    one entry must hold; WebSocket                       request-not-allowed
-//!              on a gated forge, writes that none spells out        use-git-gate
+//! 4 matches    one entry must match; WebSocket                      request-not-allowed
+//!              on a gated forge, writes that no entry names          use-git-gate
 //! 5 credential the route's slot is loaded                           credential-missing
-//! 6 findings   of the outbound scan: ask, redact or refuse          secret-found, structure-refused
+//! 6 findings   of the outbound scan: ask, redact or block           secret-found, structure-refused
 //! ```
-//! What follows (7 resolve and forward, 8 the way back) is the proxy's; it words its refusals with
-//! [`Refusal::later`], so that all of them read alike.
+//! The proxy runs the remaining steps (7 resolve and forward, 8 inspect the response). It builds their
+//! denials with [`Refusal::later`], so that all messages read alike.
 
 mod facts;
 mod findings;
@@ -36,7 +36,7 @@ pub use matching::form_methods;
 pub use quick_action::quick_action;
 pub use reason::Reason;
 pub use refusal::{Refusal, RefusalBody};
-pub use tunnel::{Passed, Tunnel, decide_connect, decide_hello};
+pub use tunnel::{Passthrough, Tunnel, decide_connect, decide_hello};
 pub use url::{BadUrl, decide_url, decide_url_with};
 
 use std::borrow::Cow;
@@ -46,24 +46,24 @@ use crate::names::HTTP_PORT;
 use crate::route::{Found, Route, RouteTable, WebSocket};
 use matching::Methods;
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict<'t, 'f> {
-    /// Forward it, as described.
+    /// Forward it in this form.
     Allow(Allowed<'t, 'f>),
-    /// Rewrite what was found, then decide again with [`Findings::after_redaction`].
+    /// Redact the findings, then decide again with [`Findings::after_redaction`].
     Redact(Allowed<'t, 'f>),
-    /// Hold it and ask a user, then decide again.
+    /// Buffer it and ask the user, then decide again.
     Ask(Allowed<'t, 'f>),
-    /// Answer this instead.
+    /// Answer with this denial.
     Deny(Refusal),
 }
 
-/// A request in the form in which it was decided on, which is the form in which it is forwarded.
+/// An allowed request in canonical form: the decision read this form, and the proxy forwards it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed<'t, 'f> {
-    /// The route that allowed it; its `auth` is what gets injected. With `inspect: false` nothing of the
-    /// request was looked at.
+    /// The route that allows it; the proxy injects the route's `auth`. With `inspect: false` nothing of the
+    /// request was inspected.
     pub route: &'t Route,
     /// Canonical host: Host header, SNI and the name to resolve.
     pub host: Cow<'f, str>,
@@ -71,13 +71,13 @@ pub struct Allowed<'t, 'f> {
     pub port: u16,
     /// Canonical path and query.
     pub target: Target<'f>,
-    /// What of git it is, if anything.
+    /// The git operation, if it is one.
     pub git: Option<Git>,
 }
 
-/// Decides `facts` by `table`: steps 1 to 6.
+/// Decides `facts` by `table` (steps 1 to 6).
 ///
-/// `loaded` says whether the credential of that slot (in a manifest's form: of that reference) is there.
+/// `loaded` reports whether the credential of a slot is loaded (in a manifest's form: of a reference).
 pub fn decide<'t, 'f>(
     table: &'t RouteTable,
     facts: &RequestFacts<'f>,
@@ -85,18 +85,18 @@ pub fn decide<'t, 'f>(
     findings: &Findings,
 ) -> Verdict<'t, 'f> {
     match allow(table, facts, loaded) {
-        Ok(allowed) => findings.weigh(allowed),
+        Ok(allowed) => findings.verdict(allowed),
         Err(refusal) => Verdict::Deny(*refusal),
     }
 }
 
-/// Steps 1 to 5. Boxed, because a refusal is the rare case and large.
+/// Steps 1 to 5. The error is boxed, because denials are rare and large.
 fn allow<'t, 'f>(
     table: &'t RouteTable,
     facts: &RequestFacts<'f>,
     loaded: &dyn Fn(&str) -> bool,
 ) -> Result<Allowed<'t, 'f>, Box<Refusal>> {
-    let (host, port) = names::agreed(facts)?;
+    let (host, port) = names::agreed_host(facts)?;
     let route = route(table, &host, port, facts.scheme)?;
     let target = canonical::target(facts.target);
     if !route.inspect {
@@ -105,23 +105,23 @@ fn allow<'t, 'f>(
     if let (Some(why), false) = (target.path.ambiguous, route.matches.is_empty()) {
         return Err(Refusal::path_ambiguous(&host, why).into());
     }
-    let methods = Methods::of(facts, target.query.as_deref());
+    let methods = Methods::new(facts, target.query.as_deref());
     if let Some(word) = methods.forbidden() {
         return Err(Refusal::method(&host, &word).into());
     }
-    let git = git::kind(&methods, &target, facts.headers);
+    let git = git::operation(&methods, &target, facts.headers);
     if let Some(git) = git {
         git.permitted(route).map_err(|why| Refusal::git(&host, route, why))?;
     }
-    // Before `matches`, which then need not name the attempt for the client to hear the answer it falls
-    // back on.
+    // Runs before `matches`, so that the client gets the fallback response even when no entry allows the
+    // upgrade.
     if facts.websocket && route.websocket == WebSocket::Refuse {
         return Err(Refusal::websocket(&host).into());
     }
-    if !matching::any(route, &methods, &target.path.text, facts.headers) {
+    if !matching::route_matches(route, &methods, &target.path.text, facts.headers) {
         return Err(Refusal::request(&host, route, facts.method, &target.path.text).into());
     }
-    if table.is_forge(&host) && forge_writes::refuses(route, &methods, &target.path, facts.headers) {
+    if table.is_forge(&host) && forge_writes::denies(route, &methods, &target.path, facts.headers) {
         return Err(Refusal::forge_write(&host, facts.method, &target.path.text).into());
     }
     match &route.auth {
@@ -130,7 +130,8 @@ fn allow<'t, 'f>(
     }
 }
 
-/// Step 2. Port 80 is plain HTTP and nothing else is, so that a credential never travels in the clear.
+/// Step 2: finds the route. Port 80 is plain HTTP and no other port is, so a credential never travels
+/// unencrypted.
 fn route<'t>(
     table: &'t RouteTable,
     host: &str,

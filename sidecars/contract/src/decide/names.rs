@@ -1,4 +1,4 @@
-//! Step 1: every name that a request gives for its server is the same one.
+//! Step 1: checks that all host names in a request agree.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use http::header::HOST;
 use super::{Ingress, Refusal, RequestFacts};
 use crate::canonical::{self, Authority, BadHost};
 
-/// The one host that CONNECT target, SNI, `:authority` and every `Host` name, with the port it is asked
-/// on. A port that is written somewhere must be that port; a name that is missing agrees with the others.
-pub(super) fn agreed<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16), Box<Refusal>> {
+/// The one host that CONNECT target, SNI, `:authority` and every `Host` name, with its port. A written port
+/// must equal the connection's port. A missing name agrees with the others.
+pub(super) fn agreed_host<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16), Box<Refusal>> {
     let mut names = Names { host: None, port: None };
-    match facts.way {
+    match facts.ingress {
         Ingress::Transparent { port } => names.port = Some(port),
         Ingress::Connect { authority } => {
             names.authority("the CONNECT target", authority)?;
@@ -23,7 +23,7 @@ pub(super) fn agreed<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16)
     }
     if let Some(authority) = facts.authority {
         names.authority("the request's authority", authority)?;
-        // A URL without a port means its scheme's, whatever `Host` says.
+        // A URL without a port means the scheme's port, even if `Host` names another.
         names.port.get_or_insert(facts.scheme.default_port());
     }
     if let Some(sni) = facts.sni {
@@ -39,7 +39,7 @@ pub(super) fn agreed<'f>(facts: &RequestFacts<'f>) -> Result<(Cow<'f, str>, u16)
     }
 }
 
-/// What the names met so far agree on.
+/// The host and port that the names so far agree on.
 struct Names<'f> {
     host: Option<Cow<'f, str>>,
     port: Option<u16>,

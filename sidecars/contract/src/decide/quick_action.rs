@@ -1,20 +1,20 @@
-//! Texts by which a forge changes a repository: GitLab's quick actions.
+//! Detects text that makes a forge change a repository: GitLab's quick actions.
 //!
-//! GitLab reads the description of an issue or merge request and every comment on it for lines such as `/merge`, and
-//! does what they say with the rights of who wrote them. So what may be written on a gated forge could merge.
+//! GitLab executes lines such as `/merge` in issue and merge request descriptions and in comments, with the
+//! author's rights. A comment on a gated forge could therefore merge.
 
 use serde_json::Value;
 
 use super::git::decoded;
 
-/// The quick actions that change branches, or what a merge request goes to.
+/// The quick actions that change branches or the target of a merge request.
 const WORDS: [&str; 4] = ["create_merge_request", "merge", "rebase", "target_branch"];
 
-/// Values within values of a JSON document that are looked into.
+/// Maximum nesting of a JSON document that is searched.
 const DEPTH: usize = 16;
 
-/// The first quick action in a request that changes a repository, whatever form the request has: a query, and a body that
-/// is a form, JSON or text. `/` stands before the word, at the beginning of a line.
+/// The first quick action in a request that changes a repository. Searches the query and the body as a form,
+/// JSON and plain text. The action is a word after `/` at the beginning of a line.
 #[must_use]
 pub fn quick_action(query: Option<&str>, body: &[u8]) -> Option<&'static str> {
     let body = String::from_utf8_lossy(body);
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_merge_are_told_from_texts_about_them() {
+    fn detects_quick_actions_and_not_mentions_of_them() {
         for (query, body, word) in [
             ("", r#"{"body": "/merge"}"#, Some("merge")),
             ("", r#"{"body": "good\n  /MERGE \n"}"#, Some("merge")),

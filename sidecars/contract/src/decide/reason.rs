@@ -1,55 +1,55 @@
-//! Why a request was refused, in one word.
+//! Reason codes of denied requests and responses.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a request was refused; the word stands in answers, log lines and `--json`.
+/// Why a request is denied. The code appears in responses, log lines and `--json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// CONNECT target, SNI and Host do not name one host.
     AuthorityMismatch,
-    /// The path has no single meaning.
+    /// Servers may read the path in different ways.
     PathAmbiguous,
     /// No route names the host.
     HostNotAllowed,
-    /// The host has a route, the port has not.
+    /// The host's route does not allow the port.
     PortNotAllowed,
-    /// A push over HTTPS, or another way to write to a repository of the git gate.
+    /// A push over HTTPS, or another write to a repository of the git gate.
     UseGitGate,
     /// A clone or fetch without `git.fetch`.
     GitNotAllowed,
-    /// A method that never passes.
+    /// A method that is never allowed.
     MethodRefused,
-    /// None of `matches` fits.
+    /// No entry of `matches` fits.
     RequestNotAllowed,
     /// The route's credential is not loaded.
     CredentialMissing,
-    /// A secret was found on its way out.
+    /// The outbound scan found a secret.
     SecretFound,
     /// A structural finding (CRLF).
     StructureRefused,
-    /// A user said no.
+    /// The user rejected the request.
     ApprovalRejected,
-    /// Nobody answered in time.
+    /// The user did not decide in time.
     ApprovalTimeout,
-    /// The body is over its limit.
+    /// The body exceeds its limit.
     BodyTooLarge,
-    /// The name leads to a forbidden address.
+    /// The name resolves to a forbidden address.
     AddressForbidden,
-    /// The response tries to take over the agent.
+    /// The response looks like a prompt injection.
     InjectionFound,
     /// The budget is spent.
     BudgetSpent,
-    /// The bottle is locked ([`crate::lock_out`]): nothing leaves it any more.
+    /// The bottle is locked ([`crate::lock_out`]); the proxy denies everything.
     LockedOut,
-    /// Upstream is down or too slow (502).
+    /// The upstream is down or too slow (502).
     UpstreamUnreachable,
-    /// Upstream's certificate does not hold (502).
+    /// The upstream's certificate is not trusted (502).
     UpstreamUntrusted,
 }
 
 impl Reason {
-    /// The word, as in `x-bottle-reason`.
+    /// The code, as in `x-bottle-reason`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -76,34 +76,34 @@ impl Reason {
         }
     }
 
-    /// The same for a user, as a fragment that a finding may follow.
+    /// The reason as text for the user: a fragment that a finding may follow.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
-            Self::AuthorityMismatch => "its names for the server do not agree",
-            Self::PathAmbiguous => "its path has no single meaning",
+            Self::AuthorityMismatch => "its host names do not agree",
+            Self::PathAmbiguous => "servers may read its path in different ways",
             Self::HostNotAllowed => "no route names the host",
-            Self::PortNotAllowed => "the host's route has not this port",
+            Self::PortNotAllowed => "the host's route does not allow this port",
             Self::UseGitGate => "pushes go through the git gate",
             Self::GitNotAllowed => "the host's route has no `git.fetch`",
-            Self::MethodRefused => "this method never passes",
+            Self::MethodRefused => "this method is never allowed",
             Self::RequestNotAllowed => "the host's route does not match it",
             Self::CredentialMissing => "the route's credential is not loaded",
             Self::SecretFound => "a secret was found",
-            Self::StructureRefused => "it is not built as one that may pass",
-            Self::ApprovalRejected => "a user said no",
-            Self::ApprovalTimeout => "nobody answered in time",
-            Self::BodyTooLarge => "its body is too large",
-            Self::AddressForbidden => "the host leads to a forbidden address",
-            Self::InjectionFound => "the answer tries to take over its reader",
+            Self::StructureRefused => "it is malformed or cannot be inspected",
+            Self::ApprovalRejected => "the user rejected it",
+            Self::ApprovalTimeout => "the user did not decide in time",
+            Self::BodyTooLarge => "its body is over the limit",
+            Self::AddressForbidden => "the host resolves to a forbidden address",
+            Self::InjectionFound => "the response looks like a prompt injection",
             Self::BudgetSpent => "the budget is spent",
             Self::LockedOut => "the bottle is locked",
             Self::UpstreamUnreachable => "the host could not be reached",
-            Self::UpstreamUntrusted => "the host's certificate does not hold",
+            Self::UpstreamUntrusted => "the host's certificate is not trusted",
         }
     }
 
-    /// Whether it comes of what a request or an answer holds, not of where it goes.
+    /// Whether the content of a request or response is the cause, not its destination.
     #[must_use]
     pub fn is_about_content(self) -> bool {
         matches!(
@@ -117,8 +117,8 @@ impl Reason {
         )
     }
 
-    /// The HTTP status of the answer. Never 421, 429 or 503, which clients retry; 400 for a spent
-    /// budget, which their agents do not.
+    /// The HTTP status of the response. Never 421, 429 or 503, which clients retry. A spent budget gets 400,
+    /// which agents do not retry.
     #[must_use]
     pub fn status(self) -> u16 {
         match self {

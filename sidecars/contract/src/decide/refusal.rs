@@ -1,4 +1,4 @@
-//! Refusals: the reason, and a sentence that helps an agent and a user to the next step.
+//! Denials: the reason, and a message that tells the agent and the user what to do next.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,45 +9,46 @@ use crate::lock_out;
 use crate::names::{HTTP_PORT, HTTPS_PORT};
 use crate::route::Route;
 
-/// The supervise tool by which an agent asks for more after a refusal.
+/// The supervise tool with which an agent asks for more after a denial.
 const ASK_TOOL: &str = "egress-block";
 
-/// What a sentence ends with when the agent may ask by itself. True also where nobody answers the tool.
+/// The end of a message when the agent may ask by itself. The text is valid also for bottles without such a
+/// tool.
 const ASK: &str = "Ask the user to allow it; where this bottle has the tool `egress-block` or the command `bottle-ask`, that asks for you.";
-/// What a sentence ends with when only the user can change it.
-const PERSON: &str = "Only the user can change that, in the bottle's manifest.";
+/// The end of a message when only the user can change the policy.
+const USER_ONLY: &str = "Only the user can change that, in the bottle's manifest.";
 
-/// The status on which clients of WebSockets ask again without.
+/// The status on which WebSocket clients fall back to plain HTTP.
 const UPGRADE_REQUIRED: u16 = 426;
 
-/// A request that is answered by the proxy itself.
+/// A denied request: the response that the proxy sends itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The host it was about, canonical where it had one.
+    /// The requested host; canonical where it could be parsed.
     pub host: String,
-    /// For the agent and the user.
+    /// The message for the agent and the user.
     pub sentence: String,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub status: u16,
-    /// The supervise tool that asks for what was refused, when an agent may ask.
+    /// The supervise tool that asks for the denied request, if an agent may ask.
     pub tool: Option<&'static str>,
 }
 
-/// The JSON body of a refusal.
+/// The JSON body of a denial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusalBody {
-    /// Stands in the log line too.
+    /// The id of the denial, also in the log line.
     pub id: String,
-    /// See [`field@Refusal::reason`].
+    /// The reason; see [`field@Refusal::reason`].
     pub reason: Reason,
-    /// See [`field@Refusal::host`].
+    /// The requested host; see [`field@Refusal::host`].
     pub host: String,
-    /// See [`field@Refusal::sentence`].
+    /// The message; see [`field@Refusal::sentence`].
     pub sentence: String,
-    /// See [`field@Refusal::tool`].
+    /// The supervise tool; see [`field@Refusal::tool`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
 }
@@ -57,15 +58,15 @@ impl Refusal {
         Self { reason, host: host.to_owned(), sentence, status: reason.status(), tool: None }
     }
 
-    /// Adds that the agent may ask for it, unless only the user can.
-    fn proposable(mut self, may_ask: bool) -> Self {
+    /// Appends who may allow the request: the agent may ask, or only the user can.
+    fn with_next_step(mut self, may_ask: bool) -> Self {
         self.sentence.push(' ');
-        self.sentence.push_str(if may_ask { ASK } else { PERSON });
+        self.sentence.push_str(if may_ask { ASK } else { USER_ONLY });
         self.tool = may_ask.then_some(ASK_TOOL);
         self
     }
 
-    /// The body of the answer.
+    /// The body of the response.
     #[must_use]
     pub fn body(&self, id: &str) -> RefusalBody {
         RefusalBody {
@@ -77,78 +78,79 @@ impl Refusal {
         }
     }
 
-    /// A refusal for what shows only after the decision (or in its last step). `detail` is a fragment
-    /// that says what was met, from a closed set of words or checked by the caller; it may be empty.
+    /// A denial that is found only after the decision (or in its last step). `detail` is a fragment that
+    /// names the finding, from a closed set of texts or checked by the caller; it may be empty.
     #[must_use]
     pub fn later(reason: Reason, host: &str, detail: &str) -> Self {
         let colon = if detail.is_empty() { String::new() } else { format!(": {detail}") };
         let sentence = match reason {
             Reason::SecretFound => format!(
-                "The request to `{host}` holds something that looks like a secret{colon}. Take it out and try again."
+                "The request to `{host}` contains what looks like a secret{colon}. Remove it and try again."
             ),
             Reason::StructureRefused => {
-                format!("The request to `{host}` is not built as one that may pass{colon}.")
+                format!("The request to `{host}` is malformed or cannot be inspected{colon}.")
             }
-            Reason::ApprovalRejected => format!("The user refused this request to `{host}`{colon}."),
+            Reason::ApprovalRejected => format!("The user rejected this request to `{host}`{colon}."),
             Reason::ApprovalTimeout => {
-                format!("Nobody answered in time whether this may go to `{host}`{colon}.")
+                format!("The user did not decide in time on this request to `{host}`{colon}.")
             }
             Reason::BodyTooLarge => {
-                format!("The body is larger than what is let through to `{host}`{colon}.")
+                format!("The body exceeds the size limit for `{host}`{colon}.")
             }
             Reason::AddressForbidden => format!(
-                "`{host}` leads to an address that no bottle may reach{colon}. If it is meant, the user can say \
+                "`{host}` resolves to an address that no bottle may reach{colon}. If that is intended, the user can set \
                  `private: true` in its route."
             ),
-            Reason::InjectionFound => format!("The answer of `{host}` tries to take over its reader{colon}."),
+            Reason::InjectionFound => {
+                format!("The response of `{host}` looks like a prompt injection{colon}.")
+            }
             Reason::BudgetSpent => {
-                format!("This bottle's budget is spent, so `{host}` is not asked any more{colon}.")
+                format!("This bottle's budget is spent, so requests to `{host}` are denied{colon}.")
             }
             Reason::UpstreamUnreachable => format!("`{host}` is allowed, but could not be reached{colon}."),
             Reason::UpstreamUntrusted => {
                 format!("`{host}` is allowed, but its certificate could not be verified{colon}.")
             }
-            other => format!("The request to `{host}` was refused ({other}){colon}."),
+            other => format!("The request to `{host}` was denied ({other}){colon}."),
         };
         Self::new(reason, host, sentence)
     }
 
-    /// A request that only a user could let pass, and no user can be asked. `detail` as in
-    /// [`later`](Self::later).
+    /// A request that needs an approval in a bottle without approvals. `detail` as in [`later`](Self::later).
     #[must_use]
     pub fn unasked(host: &str, detail: &str) -> Self {
         let mut refusal = Self::later(Reason::SecretFound, host, detail);
         refusal.sentence.push_str(
-            " This bottle has nobody to ask about it; the user can choose what happens with \
+            " This bottle cannot ask for an approval; the user can choose what happens with \
              `dlp.outbound_on_match` in the route.",
         );
         refusal
     }
 
-    /// A request of a bottle that is locked. The same for every request, whatever is in it.
+    /// A request of a locked bottle. The same for every request.
     #[must_use]
     pub fn locked_out(host: &str) -> Self {
         Self::new(Reason::LockedOut, host, lock_out::SENTENCE.to_owned())
     }
 
-    /// An answer that cannot be handed to the bottle, because the proxy cannot read it.
+    /// A response that the proxy blocks because it cannot read it.
     #[must_use]
     pub fn unreadable_answer(host: &str, detail: &str) -> Self {
         let sentence =
-            format!("The answer of `{host}` is held back, because the proxy cannot read it: {detail}.");
+            format!("The response of `{host}` is blocked, because the proxy cannot read it: {detail}.");
         Self::new(Reason::StructureRefused, host, sentence)
     }
 
-    /// An answer that holds a secret of this bottle and cannot be given without it.
+    /// A response that contains a secret of this bottle and cannot be redacted.
     #[must_use]
     pub fn secret_in_answer(host: &str, detail: &str) -> Self {
-        let sentence = format!("The answer of `{host}` holds a secret of this bottle: {detail}.");
+        let sentence = format!("The response of `{host}` contains a secret of this bottle: {detail}.");
         Self::new(Reason::SecretFound, host, sentence)
     }
 
     pub(super) fn authority(host: &str, why: &str) -> Self {
         let host: String = host.chars().take(253).filter(char::is_ascii_graphic).collect();
-        let sentence = format!("The names this request gives for its server do not agree: {why}.");
+        let sentence = format!("The host names in this request do not agree: {why}.");
         Self::new(Reason::AuthorityMismatch, &host, sentence)
     }
 
@@ -169,20 +171,21 @@ impl Refusal {
             ),
             other => format!("No route of this bottle allows `{host}` on port {other}."),
         };
-        Self::new(Reason::HostNotAllowed, host, sentence).proposable(port == HTTPS_PORT || port == HTTP_PORT)
+        Self::new(Reason::HostNotAllowed, host, sentence)
+            .with_next_step(port == HTTPS_PORT || port == HTTP_PORT)
     }
 
     pub(super) fn port(host: &str, port: u16, route: &Route) -> Self {
         let ports: Vec<String> = route.ports.iter().map(ToString::to_string).collect();
         let sentence = format!("`{host}` is allowed on port {} only, not on {port}.", ports.join(", "));
-        Self::new(Reason::PortNotAllowed, host, sentence).proposable(false)
+        Self::new(Reason::PortNotAllowed, host, sentence).with_next_step(false)
     }
 
     pub(super) fn scheme(host: &str, port: u16) -> Self {
         let sentence = if port == HTTP_PORT {
             format!("Port 80 of `{host}` is plain HTTP; use `http://` there.")
         } else {
-            format!("Plain HTTP leaves on port 80 only; use `https://` for port {port} of `{host}`.")
+            format!("Plain HTTP is allowed on port 80 only; use `https://` for port {port} of `{host}`.")
         };
         Self::new(Reason::PortNotAllowed, host, sentence)
     }
@@ -192,7 +195,7 @@ impl Refusal {
         Self::new(
             Reason::MethodRefused,
             host,
-            format!("The method `{word}` never passes, to `{host}` or anywhere."),
+            format!("The method `{word}` is never allowed, to `{host}` or any other host."),
         )
     }
 
@@ -202,20 +205,18 @@ impl Refusal {
                 Reason::UseGitGate,
                 host,
                 format!(
-                    "Pushes to `{host}` do not pass here; they go through the git gate, where this bottle has one."
+                    "Pushes to `{host}` are denied here; push through the git gate, if this bottle has one."
                 ),
             ),
             Denied::Fetch => {
                 let sentence =
                     format!("The route of `{host}` does not allow git clone or fetch (`git.fetch: true`).");
-                Self::new(Reason::GitNotAllowed, host, sentence).proposable(agent_may_widen(route))
+                Self::new(Reason::GitNotAllowed, host, sentence).with_next_step(agent_may_widen(route))
             }
             Denied::LfsWithCredential => Self::new(
                 Reason::GitNotAllowed,
                 host,
-                format!(
-                    "Git LFS could upload with the credential of `{host}`, so it does not pass on this route."
-                ),
+                format!("Git LFS could upload with the credential of `{host}`, so this route denies it."),
             ),
         }
     }
@@ -223,19 +224,19 @@ impl Refusal {
     pub(super) fn forge_write(host: &str, method: &str, path: &str) -> Self {
         let path: String = path.chars().take(200).collect();
         let sentence = format!(
-            "`{method} {path}` could write to a repository on `{host}` beside the git gate, which reads what is pushed. \
-             Push instead. Only the user can let this pass, by a method and a path that name it in the route's \
-             `matches`."
+            "`{method} {path}` could write to a repository on `{host}` and bypass the git gate, which scans pushes. \
+             Push instead. Only the user can allow this request: an entry of the route's `matches` must name its \
+             method and path."
         );
         Self::new(Reason::UseGitGate, host, sentence)
     }
 
-    /// The refusal of a text that has a forge change a repository ([`super::quick_action`]).
+    /// Denies text that makes a forge change a repository ([`super::quick_action`]).
     #[must_use]
     pub fn quick_action(host: &str, word: &str) -> Self {
         let sentence = format!(
-            "A line of what is written begins with `/{word}`, or it is too long to be read for that, by which `{host}` changes a repository beside the git gate. \
-             Write it within a sentence, or leave it to the user."
+            "A line of the text begins with `/{word}`, with which `{host}` changes a repository and bypasses the git gate, or the text is too long to check. \
+             Write the word inside a sentence, or leave this to the user."
         );
         Self::new(Reason::UseGitGate, host, sentence)
     }
@@ -244,31 +245,31 @@ impl Refusal {
         let path: String = path.chars().take(200).collect();
         let sentence =
             format!("`{host}` is allowed for certain requests only, and `{method} {path}` is none of them.");
-        Self::new(Reason::RequestNotAllowed, host, sentence).proposable(agent_may_widen(route))
+        Self::new(Reason::RequestNotAllowed, host, sentence).with_next_step(agent_may_widen(route))
     }
 
-    /// Whether it only says to ask another way, as the route means it to: nothing a user has to hear of.
+    /// Whether it only makes the client fall back, as the route intends. The user need not be notified.
     #[must_use]
     pub fn asks_to_fall_back(&self) -> bool {
         self.status == UPGRADE_REQUIRED
     }
 
     pub(super) fn websocket(host: &str) -> Self {
-        let sentence = format!("WebSockets to `{host}` do not pass; ask again over plain HTTP.");
+        let sentence = format!("WebSockets to `{host}` are denied; use HTTP without an upgrade.");
         Self { status: UPGRADE_REQUIRED, ..Self::new(Reason::RequestNotAllowed, host, sentence) }
     }
 
-    /// Does not name the slot: what a bottle's slots are called is no business of the agent.
+    /// Does not name the slot: slot names are not for the agent.
     pub(super) fn credential(host: &str) -> Self {
         let sentence = format!(
-            "The credential for `{host}` is not loaded, so nothing is sent there. The user can give it by starting \
+            "The credential for `{host}` is not loaded, so requests to it are denied. The user can provide it by starting \
              the bottle again."
         );
         Self::new(Reason::CredentialMissing, host, sentence)
     }
 }
 
-/// A route that carries a credential or belongs to a provider is never loosened for an agent.
+/// An agent may not propose to widen a route that carries a credential or belongs to a provider.
 fn agent_may_widen(route: &Route) -> bool {
     route.auth.is_none() && !route.provider
 }

@@ -53,8 +53,8 @@ fn loaded(slot: &str) -> bool {
     slot != "missing"
 }
 
-/// `allow`, or the reason.
-fn word(verdict: &Verdict<'_, '_>) -> &'static str {
+/// `allow`, `redact`, `ask`, or the reason of the denial.
+fn outcome(verdict: &Verdict<'_, '_>) -> &'static str {
     match verdict {
         Verdict::Allow(_) => "allow",
         Verdict::Redact(_) => "redact",
@@ -65,7 +65,7 @@ fn word(verdict: &Verdict<'_, '_>) -> &'static str {
 
 fn over_tls<'a>(host: &'a str, method: &'a str, target: &'a str, headers: &'a HeaderMap) -> RequestFacts<'a> {
     RequestFacts {
-        way: Ingress::Transparent { port: 443 },
+        ingress: Ingress::Transparent { port: 443 },
         scheme: UrlScheme::Https,
         sni: None,
         authority: Some(host),
@@ -77,7 +77,7 @@ fn over_tls<'a>(host: &'a str, method: &'a str, target: &'a str, headers: &'a He
 }
 
 #[test]
-fn requests_by_method_and_url() {
+fn decides_requests_by_method_and_url() {
     let table = table();
     for (method, url, extra, expected) in [
         ("GET", "https://open.example", &[][..], "allow"),
@@ -133,7 +133,7 @@ fn requests_by_method_and_url() {
         ("TRACE", "https://open.example/", &[], "method-refused"),
         ("trace", "https://open.example/", &[], "method-refused"),
         ("CONNECT", "https://open.example/", &[], "method-refused"),
-        // Short words in capitals, whether anybody knows them or not.
+        // Short upper-case words, registered or not.
         ("PURGE", "https://open.example/", &[], "allow"),
         ("M-SEARCH", "https://open.example/", &[], "allow"),
         ("UPDATEREDIRECTREF", "https://open.example/", &[], "allow"),
@@ -190,13 +190,13 @@ fn requests_by_method_and_url() {
             "request-not-allowed",
         ),
         ("GET", "https://sse.example/", &[], "allow"),
-        // Unopened: nothing inside is looked at, whichever way it is asked.
+        // TLS passthrough: nothing inside is inspected, whatever the ingress.
         ("TRACE", "https://pinned.example/x.git/git-receive-pack", &[], "allow"),
         ("GET", "http://pinned.example/", &[], "port-not-allowed"),
     ] {
         let extra = headers(extra);
         let verdict = decide_url(&table, method, url, &extra, &loaded).expect(url);
-        assert_eq!(word(&verdict), expected, "{method} {url} {extra:?}: {verdict:?}");
+        assert_eq!(outcome(&verdict), expected, "{method} {url} {extra:?}: {verdict:?}");
     }
     for url in ["open.example", "ftp://open.example/", ""] {
         assert!(decide_url(&table, "GET", url, &HeaderMap::new(), &loaded).is_err(), "{url}");
@@ -204,7 +204,7 @@ fn requests_by_method_and_url() {
 }
 
 #[test]
-fn git_is_told_apart_however_it_is_spelt() {
+fn detects_git_in_every_spelling() {
     let table = table();
     for (method, url, expected) in [
         ("GET", "https://git.example/a/b.git/info/refs?service=git-upload-pack", "allow"),
@@ -281,12 +281,12 @@ fn git_is_told_apart_however_it_is_spelt() {
     ] {
         let none = HeaderMap::new();
         let verdict = decide_url(&table, method, url, &none, &loaded).expect(url);
-        assert_eq!(word(&verdict), expected, "{method} {url}: {verdict:?}");
+        assert_eq!(outcome(&verdict), expected, "{method} {url}: {verdict:?}");
     }
 }
 
 #[test]
-fn a_form_says_what_method_it_wants() {
+fn reads_method_overrides_from_bodies() {
     let multipart = "--b\r\nContent-Disposition: form-data; name=\"_Method\"\r\n\r\nput\r\n--b--\r\n";
     for (kind, body, methods) in [
         ("application/x-www-form-urlencoded", "a=1&_method=delete", &["DELETE"][..]),
@@ -308,7 +308,7 @@ fn a_form_says_what_method_it_wants() {
 }
 
 #[test]
-fn git_is_told_by_its_headers_too() {
+fn detects_git_by_headers() {
     let table = table();
     for (method, path, extra, expected) in [
         ("POST", "/alias", [("content-type", "application/x-git-receive-pack-request")], "use-git-gate"),
@@ -325,19 +325,19 @@ fn git_is_told_by_its_headers_too() {
         let url = format!("https://git.example{path}");
         let extra = headers(&extra);
         let verdict = decide_url(&table, method, &url, &extra, &loaded).expect("url");
-        assert_eq!(word(&verdict), expected, "{method} {url} {extra:?}: {verdict:?}");
+        assert_eq!(outcome(&verdict), expected, "{method} {url} {extra:?}: {verdict:?}");
     }
     for (header, value) in
         [("git-protocol", "version=2"), ("content-type", "application/x-git-upload-pack-request")]
     {
         let extra = headers(&[(header, value)]);
         let verdict = decide_url(&table, "GET", "https://open.example/alias", &extra, &loaded).expect("url");
-        assert_eq!(word(&verdict), "git-not-allowed", "{header}");
+        assert_eq!(outcome(&verdict), "git-not-allowed", "{header}");
     }
 }
 
-/// A push as git asks for it, path and query, and ways to write the same so that some server still takes it for one.
-fn spelled_push() -> impl Strategy<Value = (&'static str, String)> {
+/// A push as git sends it, as method, path and query, and spellings that some server still accepts as one.
+fn any_push_spelling() -> impl Strategy<Value = (&'static str, String)> {
     let bases = prop_oneof![
         Just(("POST", "/o/r.git/git-receive-pack", "")),
         Just(("POST", "/g/s/r/git-receive-pack", "")),
@@ -356,22 +356,22 @@ fn spelled_push() -> impl Strategy<Value = (&'static str, String)> {
     )
 }
 
-/// One such change, at a place that `index` chooses.
+/// Applies one such change, at a position that `index` selects.
 fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mut String) {
     let letters = |text: &str| -> Vec<usize> {
         text.char_indices().filter(|(_, c)| matches!(c, 'g'..='z' | '-')).map(|(at, _)| at).collect()
     };
-    // Letters that are no digit of an escape, so that each change leaves the ones before it as they were.
+    // Only letters outside an escape sequence, so that a change keeps the earlier ones intact.
     let one_of = |text: &str| {
         let places = letters(text);
         (!places.is_empty()).then(|| places[index.index(places.len())])
     };
     let slashes: Vec<usize> = path.match_indices('/').map(|(at, _)| at).skip(1).collect();
     let slash = (!slashes.is_empty()).then(|| slashes[index.index(slashes.len())]);
-    let encode = |text: &mut String, lead: &str| {
+    let encode = |text: &mut String, prefix: &str| {
         if let Some(at) = one_of(text) {
             let byte = text.as_bytes()[at];
-            text.replace_range(at..=at, &format!("{lead}{byte:02x}"));
+            text.replace_range(at..=at, &format!("{prefix}{byte:02x}"));
         }
     };
     match (change, slash) {
@@ -380,7 +380,7 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
         (2, _) => path.push_str(";a=b"),
         (3, _) => path.push_str(["%20", "%00", "%20.", "%09"][index.index(4)]),
         (4, Some(at)) => path.insert_str(at, ["/", "/.", "/x/..", "//"][index.index(4)]),
-        // Not where `..` would then take another segment away.
+        // Not where `..` would remove another segment.
         (5, Some(at)) if !path.contains("..") => {
             path.replace_range(at..=at, ["%2f", "%5C", "\\", "%252F"][index.index(4)])
         }
@@ -404,11 +404,11 @@ fn changed(change: u8, index: prop::sample::Index, path: &mut String, query: &mu
 }
 
 #[test]
-fn every_name_of_the_server_agrees() {
+fn all_host_names_must_agree() {
     let table = table();
     let connect = |authority| Ingress::Connect { authority };
     let transparent = |port| Ingress::Transparent { port };
-    for (way, sni, authority, hosts, expected) in [
+    for (ingress, sni, authority, hosts, expected) in [
         (connect("open.example:443"), Some("open.example"), None, &["open.example"][..], "allow"),
         (connect("OPEN.example:443"), Some("open.EXAMPLE"), None, &["open.example:443"], "allow"),
         (connect("open.example:443"), None, None, &["open.example"], "allow"),
@@ -437,7 +437,7 @@ fn every_name_of_the_server_agrees() {
         let pairs: Vec<_> = hosts.iter().map(|host| ("host", *host)).collect();
         let headers = headers(&pairs);
         let facts = RequestFacts {
-            way,
+            ingress,
             scheme: UrlScheme::Https,
             sni,
             authority,
@@ -447,44 +447,44 @@ fn every_name_of_the_server_agrees() {
             websocket: false,
         };
         let verdict = decide(&table, &facts, &loaded, &Findings::none());
-        assert_eq!(word(&verdict), expected, "{facts:?}: {verdict:?}");
+        assert_eq!(outcome(&verdict), expected, "{facts:?}: {verdict:?}");
     }
 }
 
 #[test]
-fn only_unopened_hosts_are_decided_before_a_request_is_read() {
+fn only_passthrough_hosts_are_decided_before_a_request() {
     let table = table();
     let connect = |authority| Ingress::Connect { authority };
-    assert!(matches!(decide_connect(&table, "pinned.example:443"), Tunnel::Pass(_)));
+    assert!(matches!(decide_connect(&table, "pinned.example:443"), Tunnel::Passthrough(_)));
     for inspected in ["open.example:443", "other.example:443", "pinned.example:8443"] {
         assert_eq!(decide_connect(&table, inspected), Tunnel::Inspect, "{inspected}");
     }
     for bad in ["pinned.example", "", "a b:443", "u@pinned.example:443"] {
         assert!(matches!(decide_connect(&table, bad), Tunnel::Deny(_)), "{bad}");
     }
-    for (way, sni, expected) in [
+    for (ingress, sni, expected) in [
         (connect("pinned.example:443"), Some("pinned.example"), "pass"),
         (connect("pinned.example:443"), Some("Pinned.Example"), "pass"),
-        (connect("pinned.example:443"), Some("public.ech.example"), "refuse"),
-        (connect("pinned.example:443"), None, "refuse"),
+        (connect("pinned.example:443"), Some("public.ech.example"), "deny"),
+        (connect("pinned.example:443"), None, "deny"),
         (connect("open.example:443"), Some("pinned.example"), "inspect"),
         (connect("open.example:443"), None, "inspect"),
         (Ingress::Transparent { port: 443 }, Some("pinned.example"), "pass"),
         (Ingress::Transparent { port: 443 }, Some("open.example"), "inspect"),
-        (Ingress::Transparent { port: 443 }, None, "refuse"),
+        (Ingress::Transparent { port: 443 }, None, "deny"),
     ] {
-        let tunnel = decide_hello(&table, way, sni);
+        let tunnel = decide_hello(&table, ingress, sni);
         let seen = match &tunnel {
-            Tunnel::Pass(_) => "pass",
+            Tunnel::Passthrough(_) => "pass",
             Tunnel::Inspect => "inspect",
-            Tunnel::Deny(_) => "refuse",
+            Tunnel::Deny(_) => "deny",
         };
-        assert_eq!(seen, expected, "{way:?} {sni:?}: {tunnel:?}");
+        assert_eq!(seen, expected, "{ingress:?} {sni:?}: {tunnel:?}");
     }
 }
 
 #[test]
-fn findings_are_weighed_by_the_route() {
+fn the_route_decides_on_findings() {
     use Finding::{Secret, Structure, Unapprovable};
     let yaml = "routes:\n- host: asks.example\n- host: blocks.example\n  dlp: {outbound_on_match: block}\n- host: \
                 redacts.example\n  dlp: {outbound_on_match: redact}\n- host: model.example\n  provider: true\n- host: \
@@ -509,12 +509,12 @@ fn findings_are_weighed_by_the_route() {
         let findings =
             if after { Findings::after_redaction(found.clone()) } else { Findings::new(found.clone()) };
         let verdict = decide(&table, &over_tls(host, "GET", "/", &none), &loaded, &findings);
-        assert_eq!(word(&verdict), expected, "{host} {found:?} {after}");
+        assert_eq!(outcome(&verdict), expected, "{host} {found:?} {after}");
     }
 }
 
 #[test]
-fn refusals_help_on() {
+fn denials_name_the_next_step() {
     let table = table();
     let none = HeaderMap::new();
     let refuse = |method, url| match decide_url(&table, method, url, &none, &loaded).expect("url") {
@@ -531,7 +531,7 @@ fn refusals_help_on() {
     assert_eq!(body["reason"], "host-not-allowed");
     assert_eq!(body["id"], "id-1");
     assert_eq!(body["tool"], "egress-block");
-    // What carries a credential is the user's to widen.
+    // An agent may not widen a route with a credential.
     let refusal = refuse("GET", "https://api.example/v2");
     assert_eq!(refusal.tool, None);
     assert!(refusal.sentence.contains("Only the user"), "{}", refusal.sentence);
@@ -543,7 +543,7 @@ fn refusals_help_on() {
 }
 
 #[test]
-fn reasons_have_one_word_everywhere() {
+fn reasons_serialize_as_their_code() {
     for reason in
         [Reason::AuthorityMismatch, Reason::UseGitGate, Reason::UpstreamUntrusted, Reason::BudgetSpent]
     {
@@ -554,7 +554,7 @@ fn reasons_have_one_word_everywhere() {
 
 proptest! {
     #[test]
-    fn nothing_panics_and_only_a_declared_host_passes(
+    fn never_panics_and_allows_declared_hosts_only(
         table in arbitrary::table(Form::Runtime),
         host in prop_oneof!["[a-c.]{0,3}a\\.example", any::<String>()],
         method in prop_oneof!["GET|POST|TRACE", any::<String>()],
@@ -565,28 +565,28 @@ proptest! {
         if let Verdict::Allow(allowed) = decide(&table, &facts, &|_| true, &Findings::none()) {
             prop_assert!(allowed.route.host.covers(&allowed.host));
             prop_assert!(allowed.route.ports.contains(&allowed.port));
-            let unopened = !allowed.route.inspect;
-            prop_assert!(unopened || allowed.route.matches.is_empty() || allowed.target.path.ambiguous.is_none());
-            prop_assert!(unopened || allowed.git != Some(Git::Push));
+            let uninspected = !allowed.route.inspect;
+            prop_assert!(uninspected || allowed.route.matches.is_empty() || allowed.target.path.ambiguous.is_none());
+            prop_assert!(uninspected || allowed.git != Some(Git::Push));
         }
-        let _ = decide_hello(&table, facts.way, Some(&host));
+        let _ = decide_hello(&table, facts.ingress, Some(&host));
         let _ = decide_connect(&table, &host);
     }
 
     #[test]
-    fn a_push_is_one_however_it_is_written((method, target) in spelled_push()) {
+    fn detects_a_push_in_every_spelling((method, target) in any_push_spelling()) {
         let table = table();
         let none = HeaderMap::new();
         for host in ["open.example", "git.example"] {
             let facts = over_tls(host, method, &target, &none);
             let verdict = decide(&table, &facts, &loaded, &Findings::none());
-            prop_assert_eq!(word(&verdict), "use-git-gate", "{} {}", method, target);
+            prop_assert_eq!(outcome(&verdict), "use-git-gate", "{} {}", method, target);
         }
     }
 
-    /// What is forwarded, decided again, is allowed again: the server sees what was decided on.
+    /// The forwarded form of an allowed request is allowed again: the server reads what was decided on.
     #[test]
-    fn the_forwarded_form_decides_the_same(table in arbitrary::table(Form::Runtime), path in "(/|\\.|%2e|%2F|;|a|b|\\\\){0,8}") {
+    fn the_forwarded_form_is_allowed_again(table in arbitrary::table(Form::Runtime), path in "(/|\\.|%2e|%2F|;|a|b|\\\\){0,8}") {
         let none = HeaderMap::new();
         let target = format!("/{path}?q=%41");
         let facts = over_tls("b.a.example", "GET", &target, &none);
@@ -624,11 +624,11 @@ routes:
 ";
 
 #[test]
-fn a_gated_forge_is_not_written_beside_the_gate() {
+fn denies_writes_to_a_gated_forge_that_bypass_the_gate() {
     let table = parse_routes(FORGES, Form::Runtime).expect("routes");
     let gate = "use-git-gate";
     for (method, url, extra, expected) in [
-        // Everything of the host passes, but for that.
+        // The route allows everything, except these writes.
         ("GET", "https://api.github.example/repos/o/r/contents/a", &[][..], "allow"),
         ("PUT", "https://api.github.example/repos/o/r/contents/a", &[], gate),
         ("put", "https://api.github.example/repos/o/r/contents/a", &[], "method-refused"),
@@ -651,7 +651,7 @@ fn a_gated_forge_is_not_written_beside_the_gate() {
         ("POST", "https://api.github.example/", &[], gate),
         ("PROPFIND", "https://api.github.example/o/r", &[], gate),
         ("GET", "https://api.github.example/graphql?query=mutation", &[], gate),
-        // A clone is a POST too, in git's words and to no address of the API.
+        // A clone is a POST too, in git's protocol and outside the API.
         (
             "POST",
             "https://fetch.gitea.example/o/r.git/git-upload-pack",
@@ -703,7 +703,7 @@ fn a_gated_forge_is_not_written_beside_the_gate() {
             gate,
         ),
         ("GET", "https://api.github.example/repos/o/r/contents/a?_method=put", &[], gate),
-        // What says where, and not what, spells nothing out.
+        // A condition that names the location and not the resource allows no write.
         ("POST", "https://uploads.github.example/repos/o/r/releases/1/assets", &[], gate),
         ("POST", "https://gitlab.example/api/v4/projects/1/repository/commits", &[], gate),
         ("POST", "https://gitlab.example/api/v4/projects/1/issues", &[], "allow"),
@@ -713,19 +713,19 @@ fn a_gated_forge_is_not_written_beside_the_gate() {
         ("PUT", "https://gitlab.example/api/v4/projects/2/repository/files/a", &[], "request-not-allowed"),
         ("DELETE", "https://gitlab.example/api/v4/projects/1/releases/v1", &[], "allow"),
         ("PATCH", "https://gitlab.example/api/v4/projects/1/wikis/a", &[], "allow"),
-        // The forge, its two other hosts, and nobody else.
+        // The forge and its two other hosts are covered, no other host is.
         ("PUT", "https://raw.github.example/repos/o/r/contents/a", &[], "allow"),
         ("PUT", "https://elsewhere.example/repos/o/r/contents/a", &[], "allow"),
     ] {
         let headers = headers(extra);
         let verdict = decide_url(&table, method, url, &headers, &loaded).expect(url);
-        assert_eq!(word(&verdict), expected, "{method} {url} {extra:?}");
+        assert_eq!(outcome(&verdict), expected, "{method} {url} {extra:?}");
     }
     let none = HeaderMap::new();
     let asked = decide_url(&table, "PUT", "https://api.github.example/repos/o/r/contents/a", &none, &loaded);
     let Ok(Verdict::Deny(refusal)) = asked else { panic!("{asked:?}") };
     assert!(refusal.sentence.contains("Push instead") && refusal.tool.is_none(), "{}", refusal.sentence);
-    // And again, from what is written of it.
+    // The rendered table parses to the same table.
     let text = crate::route::render_routes(&table);
     assert_eq!(parse_routes(&text, Form::Runtime), Ok(table), "{text}");
 }

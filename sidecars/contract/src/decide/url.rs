@@ -1,20 +1,20 @@
-//! A request that is only described, for `bottle policy check METHOD URL`.
+//! Decides a described request, for `bottle policy check METHOD URL`.
 
 use http::HeaderMap;
 
 use super::{Findings, Ingress, RequestFacts, UrlScheme, Verdict, decide};
 use crate::route::RouteTable;
 
-/// Text that is no `http://` or `https://` URL.
+/// Text that is not an `http://` or `https://` URL.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no URL; write `https://host/path`")]
+#[error("{0:?} is not a URL; write `https://host/path`")]
 pub struct BadUrl(pub String);
 
-/// Decides what would become of `method` to `url`, as [`decide`] would if a client in the bottle sent it.
-/// The URL is cut, not parsed, so that a path is judged as written.
+/// Decides `method` to `url` as [`decide`] would for a client in the bottle. The URL is split, not parsed, so
+/// the path is decided as written.
 ///
 /// # Errors
-/// [`BadUrl`] when there is no scheme this proxy speaks.
+/// [`BadUrl`] if the URL has no scheme that the proxy supports.
 pub fn decide_url<'t, 'f>(
     table: &'t RouteTable,
     method: &'f str,
@@ -25,7 +25,7 @@ pub fn decide_url<'t, 'f>(
     decide_url_with(table, method, url, headers, loaded, &Findings::none())
 }
 
-/// The same when these were found in it.
+/// Like [`decide_url`], with the given findings.
 ///
 /// # Errors
 /// As [`decide_url`].
@@ -49,7 +49,7 @@ pub fn decide_url_with<'t, 'f>(
     let rest = rest.split('#').next().unwrap_or_default();
     let (authority, target) = rest.split_at(rest.find(['/', '?', '\\']).unwrap_or(rest.len()));
     let facts = RequestFacts {
-        way: Ingress::Absolute,
+        ingress: Ingress::Absolute,
         scheme,
         sni: None,
         authority: Some(authority),

@@ -1,10 +1,9 @@
-//! What an agent may propose, and how an approved proposal is laid over the live routes.
+//! Route proposals of an agent, and how an approved proposal is merged into the live routes.
 //!
-//! An agent may name hosts, `matches` and `git.fetch`. Credentials, ports, scanning, private addresses,
-//! and any loosening of a route that carries a credential or belongs to a provider stay the user's.
-//! That is checked when the proposal is read ([`parse`]) and held by construction when it is merged
-//! ([`merge`]): everything a merged route does not take from the proposal it keeps from the route that
-//! its hosts had before.
+//! An agent may propose hosts, `matches` and `git.fetch`. Only the user can change credentials, ports,
+//! scanning, private addresses, or widen a route that carries a credential or belongs to a provider.
+//! [`parse`] checks this, and [`merge`] guarantees it by construction: a merged route takes everything else
+//! from the route that its hosts had before.
 
 mod read;
 
@@ -13,100 +12,100 @@ pub use read::parse;
 use crate::route::{HostPattern, RequestMatch, Route, RouteError, RouteTable, RoutesError, render_list};
 use crate::yaml::Position;
 
-/// Routes that an agent asks for. Everything in it was checked; nothing but these three can be in it.
+/// The validated routes that an agent asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     routes: Vec<ProposedRoute>,
 }
 
-/// One of them.
+/// One proposed route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProposedRoute {
-    /// Which hosts.
+    /// The hosts.
     pub host: HostPattern,
-    /// Which requests; empty asks for every one.
+    /// The requests; empty asks for every request.
     pub matches: Vec<RequestMatch>,
-    /// Whether git clone and fetch are asked for.
+    /// Whether it asks for git clone and fetch.
     pub git_fetch: bool,
 }
 
-/// A proposal that cannot be made. The message goes back to the agent.
+/// An invalid proposal. The message goes back to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposalError {
-    /// It is not in the vocabulary of routes.
+    /// It is not a valid list of routes.
     #[error(transparent)]
     Routes(#[from] RoutesError),
-    /// It says something that only a user may say.
+    /// It sets a key that only the user may set.
     #[error("route `{host}`: an agent may propose `host`, `matches` and `git.fetch` only; take out `{key}`")]
     NotYours {
-        /// The route, as written.
+        /// The route's host, as written.
         host: String,
         /// The key.
         key: &'static str,
-        /// Where it stands.
+        /// The key's position.
         at: Option<Position>,
     },
-    /// It asks for nothing.
+    /// It has no routes.
     #[error("the proposal names no route; write `routes: [{{host: example.com}}]`")]
     Empty,
-    /// It asks for too much at once.
+    /// It has too many routes.
     #[error("a proposal has at most {most} routes; this one has {count}")]
     TooMany {
-        /// How many are allowed.
+        /// The limit.
         most: usize,
-        /// How many it has.
+        /// The number of its routes.
         count: usize,
     },
-    /// It would loosen a route that carries a credential.
+    /// It would widen a route that carries a credential.
     #[error(
         "route `{host}`: the route `{own}` carries a credential; only the user can widen it, in the manifest"
     )]
     Credentialed {
-        /// What was asked for.
+        /// The proposed host.
         host: HostPattern,
-        /// The route that has these hosts now.
+        /// The current route of these hosts.
         own: HostPattern,
     },
-    /// It would loosen a provider's own route.
+    /// It would widen a provider route.
     #[error("route `{host}`: the route `{own}` belongs to the agent's provider; only the user can widen it")]
     ProviderOwned {
-        /// What was asked for.
+        /// The proposed host.
         host: HostPattern,
-        /// The route that has these hosts now.
+        /// The current route of these hosts.
         own: HostPattern,
     },
-    /// The routes it would lead to break a rule.
+    /// The merged routes would violate a rule.
     #[error(transparent)]
     Broken(#[from] RouteError),
 }
 
 impl Proposal {
-    /// The same in canonical words, which [`parse`] reads back.
+    /// Renders it in canonical form, which [`parse`] reads back.
     #[must_use]
     pub fn render(&self) -> String {
-        render_list(&self.routes.iter().map(ProposedRoute::alone).collect::<Vec<_>>())
+        render_list(&self.routes.iter().map(ProposedRoute::to_route).collect::<Vec<_>>())
     }
 
-    /// Hosts whose names have letters outside ASCII, as they are sent (`xn--…`, RFC 5891): such a name may look like
-    /// another, however it is written.
+    /// The hosts with non-ASCII letters, in wire form (`xn--…`, RFC 5891). Such a name may look like another
+    /// one.
     #[must_use]
-    pub fn disguised(&self) -> Vec<String> {
+    pub fn international_hosts(&self) -> Vec<String> {
         let names = self.routes.iter().map(|route| route.host.to_string());
         names.filter(|name| name.split('.').any(|label| label.starts_with("xn--"))).collect()
     }
 
-    /// The routes asked for.
+    /// The proposed routes.
     #[must_use]
     pub fn routes(&self) -> &[ProposedRoute] {
         &self.routes
     }
 }
 
-/// `table` with what `proposal` asks for. Nothing is taken away from anyone: what is allowed already
-/// stays as it is, and a proposal that asks for nothing new changes nothing.
+/// Merges `proposal` into `table`. It only adds permissions: allowed requests stay allowed, and a proposal
+/// that adds nothing changes nothing.
 ///
 /// # Errors
-/// [`ProposalError`] when it would loosen a route that is the user's to loosen, or break a rule.
+/// [`ProposalError`] if it would widen a route that only the user may widen, or violate a rule.
 pub fn merge(table: &RouteTable, proposal: &Proposal) -> Result<RouteTable, ProposalError> {
     let mut merged = table.clone();
     for proposed in &proposal.routes {
@@ -117,10 +116,10 @@ pub fn merge(table: &RouteTable, proposal: &Proposal) -> Result<RouteTable, Prop
     Ok(merged)
 }
 
-/// The route that gives `proposed` to its hosts, or `None` when they have it already.
+/// The route that grants `proposed` to its hosts, or `None` if they have it already.
 fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>, ProposalError> {
     let Some(own) = table.effective(&proposed.host) else {
-        return Ok(Some(proposed.alone()));
+        return Ok(Some(proposed.to_route()));
     };
     if proposed.within(own) {
         return Ok(None);
@@ -132,8 +131,8 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
     if own.provider {
         return Err(ProposalError::ProviderOwned { host, own: own_host });
     }
-    // A host that a wildcard covers gets an entry of its own, which hides the wildcard's; so it starts
-    // from all that the wildcard says (scanning, ports, addresses), and only widens it.
+    // A host under a wildcard gets an entry of its own, which hides the wildcard's. The entry starts from all
+    // settings of the wildcard (scanning, ports, addresses) and only widens it.
     let mut route = Route { host, git_fetch: own.git_fetch || proposed.git_fetch, ..own.clone() };
     if proposed.matches.is_empty() {
         route.matches.clear();
@@ -148,16 +147,16 @@ fn widened(table: &RouteTable, proposed: &ProposedRoute) -> Result<Option<Route>
 }
 
 impl ProposedRoute {
-    /// The route that it is where its hosts have none.
+    /// The route for hosts without a current route.
     #[must_use]
-    pub fn alone(&self) -> Route {
+    pub fn to_route(&self) -> Route {
         let mut route = Route::to(self.host.clone());
         route.matches.clone_from(&self.matches);
         route.git_fetch = self.git_fetch;
         route
     }
 
-    /// Whether `own` allows all of it already.
+    /// Whether `own` already allows all of it.
     fn within(&self, own: &Route) -> bool {
         let requests = own.matches.is_empty()
             || (!self.matches.is_empty()

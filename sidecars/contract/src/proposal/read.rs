@@ -1,4 +1,4 @@
-//! Reads a proposal: JSON or YAML, a list of routes or a map with `routes`.
+//! Parses a proposal: JSON or YAML, a list of routes or a map with `routes`.
 
 use std::fmt;
 
@@ -10,16 +10,16 @@ use super::{Proposal, ProposalError, ProposedRoute};
 use crate::route::{Form, RouteSpec, RoutesError};
 use crate::yaml::{self, Position, Spanned};
 
-/// The longest list; a user has to read it.
+/// The most routes in a proposal; a user has to read them.
 const MAX_PROPOSED: usize = 50;
 
-/// The keys an agent may write besides `host`.
+/// The keys that an agent may set besides `host`.
 const OPEN_KEYS: [&str; 2] = ["matches", "git"];
 
-/// Reads and checks a proposal. JSON is YAML, so both forms of a tool's argument come through here.
+/// Parses and validates a proposal. JSON is YAML, so both forms of the tool's argument are accepted.
 ///
 /// # Errors
-/// [`ProposalError`], worded for the agent that has to write it anew.
+/// [`ProposalError`], worded for the agent that has to correct it.
 pub fn parse(text: &str) -> Result<Proposal, ProposalError> {
     let Written(specs) = yaml::from_str(text).map_err(RoutesError::from)?;
     if specs.is_empty() {
@@ -34,15 +34,15 @@ pub fn parse(text: &str) -> Result<Proposal, ProposalError> {
 
 fn proposed(written: &Spanned<RouteSpec>) -> Result<ProposedRoute, ProposalError> {
     let spec = &written.value;
-    if let Some(key) = spec.written().find(|key| !OPEN_KEYS.contains(key)) {
+    if let Some(key) = spec.keys().find(|key| !OPEN_KEYS.contains(key)) {
         let host = spec.host().value.escape_debug().to_string();
-        return Err(ProposalError::NotYours { host, key, at: Position::of(written) });
+        return Err(ProposalError::NotYours { host, key, at: Position::from_spanned(written) });
     }
     let route = spec.check(Form::Manifest).map_err(RoutesError::from)?;
     Ok(ProposedRoute { host: route.host, matches: route.matches, git_fetch: route.git_fetch })
 }
 
-/// Either form, with positions kept (an untagged enum would lose them).
+/// Either form. Keeps positions, which an untagged enum would lose.
 struct Written(Vec<Spanned<RouteSpec>>);
 
 #[derive(Deserialize)]

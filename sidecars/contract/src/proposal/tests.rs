@@ -10,7 +10,7 @@ fn table(yaml: &str) -> RouteTable {
 }
 
 #[test]
-fn both_forms_are_read() {
+fn parses_both_forms() {
     for text in [
         "routes:\n- host: A.example\n  matches: [{methods: [get]}]\n  git: {fetch: true}\n",
         r#"[{"host": "a.example", "matches": [{"methods": ["GET"]}], "git": {"fetch": true}}]"#,
@@ -25,7 +25,7 @@ fn both_forms_are_read() {
 }
 
 #[test]
-fn what_is_the_users_is_refused_with_the_key() {
+fn rejects_keys_that_only_the_user_may_set() {
     for (key, value) in [
         ("auth", "{scheme: Bearer, token_ref: T}"),
         ("ports", "[8443]"),
@@ -73,7 +73,7 @@ fn merging_only_widens() {
             "- host: a.example\n  matches: [{methods: [GET]}, {methods: [POST]}]\n  dlp: {outbound_on_match: block}\n".to_owned(),
         ),
         (plain, "- host: a.example\n", "- host: a.example\n  dlp: {outbound_on_match: block}\n".to_owned()),
-        // An entry under a wildcard keeps what the wildcard said.
+        // An entry under a wildcard keeps the wildcard's settings.
         (
             "- host: '*.w.example'\n  ports: [443, 8443]\n  matches: [{methods: [GET]}]\n  dlp: {outbound_on_match: block}\n",
             "- host: x.w.example\n  git: {fetch: true}\n",
@@ -88,7 +88,7 @@ fn merging_only_widens() {
 }
 
 #[test]
-fn a_credentialed_route_is_never_loosened() {
+fn never_widens_a_route_with_a_credential() {
     let auth = "  auth: {scheme: Bearer, slot: s}\n";
     let own = format!(
         "- host: a.example\n  matches: [{{methods: [GET]}}]\n{auth}- host: '*.w.example'\n  matches: [{{methods: [GET]}}]\n{auth}"
@@ -117,7 +117,7 @@ fn proposal() -> impl Strategy<Value = Proposal> {
     prop::collection::vec(route, 1..4).prop_map(|routes| Proposal { routes })
 }
 
-/// `proposal` as an agent would write it.
+/// Renders `proposal` as an agent would write it.
 fn written(proposal: &Proposal) -> String {
     let mut seen = std::collections::HashSet::new();
     let distinct = proposal.routes.iter().filter(|route| seen.insert(route.host.clone()));
@@ -131,14 +131,14 @@ fn written(proposal: &Proposal) -> String {
 
 proptest! {
     #[test]
-    fn what_is_rendered_is_the_same_proposal(proposal in proposal()) {
+    fn rendering_round_trips(proposal in proposal()) {
         prop_assert_eq!(parse(&proposal.render()), Ok(proposal));
     }
 
     #[test]
-    fn nothing_proposed_reaches_what_is_the_users(table in arbitrary::table(Form::Runtime), proposal in proposal()) {
+    fn a_proposal_never_changes_user_only_settings(table in arbitrary::table(Form::Runtime), proposal in proposal()) {
         let Ok(merged) = merge(&table, &proposal) else { return Ok(()) };
-        // No credential moves, appears or goes.
+        // No credential is moved, added or removed.
         prop_assert_eq!(bindings(&merged), bindings(&table));
         prop_assert_eq!(check_moves(&bindings(&table), &merged), Ok(()));
         for own in table.routes() {
@@ -146,29 +146,29 @@ proptest! {
             if own.auth.is_some() || own.provider {
                 prop_assert_eq!(now, own);
             }
-            // Requests and git apart, everything stays.
+            // Everything except requests and git is unchanged.
             let reset = Route { matches: own.matches.clone(), git_fetch: own.git_fetch, ..now.clone() };
             prop_assert_eq!(&reset, own);
         }
-        // What is gained is requests and git, on hosts, and never with a credential.
+        // Gains are requests and git on hosts, never with a credential.
         for gain in authority::gains(&table, &merged) {
             let open = matches!(gain.what, What::Host | What::Requests(_) | What::EveryRequest | What::GitFetch);
             prop_assert!(open && gain.credential.is_none(), "{gain:?}");
         }
-        // No host is scanned otherwise than before, where it had a route at all.
+        // A host with a route keeps its scanning.
         for route in merged.routes() {
             if let Some(before) = table.effective(&route.host) {
                 prop_assert_eq!(&route.dlp, &before.dlp);
                 prop_assert_eq!(route.on_match(), before.on_match());
             }
         }
-        // Nothing that was allowed is gone, and merging again changes nothing.
+        // Allowed requests stay allowed, and merging again changes nothing.
         prop_assert_eq!(authority::gains(&merged, &table), vec![]);
         prop_assert_eq!(merge(&merged, &proposal), Ok(merged.clone()));
     }
 
     #[test]
-    fn what_an_agent_writes_is_read_as_it_was_meant(proposal in proposal()) {
+    fn parses_agent_text_faithfully(proposal in proposal()) {
         let read = parse(&written(&proposal)).expect("a proposal");
         prop_assert!(read.routes.iter().all(|route| proposal.routes.contains(route)));
     }
@@ -180,9 +180,9 @@ proptest! {
 }
 
 #[test]
-fn a_name_that_may_look_like_another_is_known_as_such() {
+fn reports_international_host_names() {
     let proposal =
         parse("[{host: github.com}, {host: gіthub.com}, {host: '*.xn--pple-43d.com'}]").expect("proposal");
-    assert_eq!(proposal.disguised(), ["xn--gthub-n2e.com", "*.xn--pple-43d.com"]);
+    assert_eq!(proposal.international_hosts(), ["xn--gthub-n2e.com", "*.xn--pple-43d.com"]);
     assert!(proposal.render().is_ascii(), "{}", proposal.render());
 }

@@ -1,4 +1,4 @@
-//! Valid routes for property tests, hostile strings wherever a string is free.
+//! Strategies for valid routes in property tests. Free strings are hostile.
 
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A table of up to six valid routes of one form.
+/// A table of up to six valid routes in one form.
 pub(crate) fn table(form: Form) -> impl Strategy<Value = RouteTable> {
     vec(route(form), 0..6).prop_map(|routes| {
         let mut seen = std::collections::HashSet::new();
@@ -15,7 +15,7 @@ pub(crate) fn table(form: Form) -> impl Strategy<Value = RouteTable> {
     })
 }
 
-/// Few names, so that hosts meet and wildcards cover.
+/// Few names, so that hosts collide and wildcards cover others.
 pub(crate) fn host() -> impl Strategy<Value = HostPattern> {
     let name = || {
         prop_oneof![
@@ -68,14 +68,18 @@ fn auth(form: Form) -> impl Strategy<Value = Auth> {
         Form::Manifest => "[^\\p{Cc}]{0,20}[A-Z]".prop_map(AuthSource::Reference).boxed(),
         Form::Runtime => "[A-Za-z0-9_./:-]{1,12}".prop_map(AuthSource::Slot).boxed(),
     };
-    let place = prop_oneof![
+    let scheme_and_header = prop_oneof![
         Just((Scheme::Bearer, "authorization")),
         Just((Scheme::Token, "authorization")),
         Just((Scheme::Basic, "authorization")),
         Just((Scheme::Header, "x-api-key")),
         Just((Scheme::Header, "private-token")),
     ];
-    (place, source).prop_map(|((scheme, header), source)| Auth { scheme, header: header.to_owned(), source })
+    (scheme_and_header, source).prop_map(|((scheme, header), source)| Auth {
+        scheme,
+        header: header.to_owned(),
+        source,
+    })
 }
 
 fn connect_to() -> impl Strategy<Value = ConnectTo> {

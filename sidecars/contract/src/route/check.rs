@@ -1,4 +1,5 @@
-//! From words to a route: defaults filled in, values brought into canonical form, every rule kept.
+//! Converts the serialized form to a route: fills in defaults, converts values to canonical form, checks
+//! every rule.
 
 use serde::Deserialize;
 
@@ -6,16 +7,16 @@ use super::values::Checker;
 use super::{Dlp, HostPattern, Narrowing, Route, RouteError, RouteSpec, RouteTable, RoutesError, rules};
 use crate::yaml::{self, Position, Spanned, Strict};
 
-/// Which of the two places the words stand in.
+/// The file in which a route is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A bottle's `egress.routes`, written by a user: `auth.token_ref`.
+    /// A bottle's `egress.routes`, written by the user: `auth.token_ref`.
     Manifest,
     /// The generated `routes.yaml`: `auth.slot`, and `provider`.
     Runtime,
 }
 
-/// `routes.yaml`.
+/// The document `routes.yaml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -25,10 +26,10 @@ struct Document {
     routes: Vec<Spanned<RouteSpec>>,
 }
 
-/// Reads a document `routes: [...]`, as [`super::render_routes`] writes it.
+/// Parses a document `routes: [...]`, as [`super::render_routes`] writes it.
 ///
 /// # Errors
-/// [`RoutesError`] with the position of what is wrong.
+/// [`RoutesError`] with the position of the problem.
 pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
     let document: Document = yaml::from_str(text)?;
     let mut routes = Vec::with_capacity(document.routes.len());
@@ -40,26 +41,26 @@ pub fn parse_routes(text: &str, form: Form) -> Result<RouteTable, RoutesError> {
             HostPattern::parse(&spec.value.host.value).map(|host| host.to_string())
         };
         let culprit = document.routes.iter().rev().find(|spec| names(spec).as_ref() == Ok(&error.host));
-        error.at = error.at.or_else(|| culprit.and_then(Position::of));
+        error.at = error.at.or_else(|| culprit.and_then(Position::from_spanned));
         RoutesError::from(error)
     })?;
     Ok(table.with_forges(document.forges))
 }
 
-/// Reads one route that stands by itself.
+/// Parses one route without a surrounding document.
 ///
 /// # Errors
-/// [`RoutesError`] with the position of what is wrong.
+/// [`RoutesError`] with the position of the problem.
 pub fn parse_route(text: &str, form: Form) -> Result<Route, RoutesError> {
     let spec: RouteSpec = yaml::from_str(text)?;
     Ok(spec.check(form)?)
 }
 
 impl RouteSpec {
-    /// Makes a route of the words, by the rules of the place they stand in.
+    /// Converts to a validated route, by the rules of the file it is written in.
     ///
     /// # Errors
-    /// [`RouteError`] naming the key and what to write instead.
+    /// [`RouteError`] with the key and the correction.
     pub fn check(&self, form: Form) -> Result<Route, RouteError> {
         let checker = Checker { host: &self.host.value };
         let host =
@@ -88,14 +89,14 @@ impl RouteSpec {
         route.git_fetch = self.git.as_ref().is_some_and(|git| git.value.fetch.0);
         route.websocket = self.websocket.as_ref().map_or_else(Default::default, |choice| choice.value);
         route.dlp = self.dlp.as_ref().map_or_else(Dlp::default, |dlp| dlp.value.read());
-        rules::keep(&route).map_err(|broken| {
-            let at = self.position(broken.field);
-            broken.of(&route.host, at)
+        rules::check_route(&route).map_err(|violation| {
+            let at = self.position(violation.field);
+            violation.for_host(&route.host, at)
         })?;
         Ok(route)
     }
 
-    /// The host as written, for messages about the whole entry.
+    /// The host as written, for errors about the whole entry.
     #[must_use]
     pub fn host(&self) -> &Spanned<String> {
         &self.host
@@ -111,34 +112,35 @@ impl RouteSpec {
         }
         match (&self.provider, form) {
             (Some(provider), Form::Manifest) => {
-                let problem = "only generated routes say so; leave it out, or use `agent_provider.route`";
+                let problem =
+                    "only generated routes have this key; leave it out, or use `agent_provider.route`";
                 Err(checker.error("provider", provider, problem))
             }
             _ => Ok(()),
         }
     }
 
-    /// Where the key of a broken rule stands, else where the route begins.
+    /// The position of the violated rule's key, otherwise of the route.
     fn position(&self, field: &str) -> Option<Position> {
         let key = match field.split('.').next().unwrap_or_default() {
-            "ports" => self.ports.as_ref().and_then(Position::of),
-            "auth" => self.auth.as_ref().and_then(Position::of),
-            "pass_credentials" => self.pass_credentials.as_ref().and_then(Position::of),
-            "matches" => self.matches.as_ref().and_then(Position::of),
-            "git" => self.git.as_ref().and_then(Position::of),
-            "inspect" => self.inspect.as_ref().and_then(Position::of),
-            "connect_to" => self.connect_to.as_ref().and_then(Position::of),
-            "websocket" => self.websocket.as_ref().and_then(Position::of),
-            "dlp" => self.dlp.as_ref().and_then(Position::of),
+            "ports" => self.ports.as_ref().and_then(Position::from_spanned),
+            "auth" => self.auth.as_ref().and_then(Position::from_spanned),
+            "pass_credentials" => self.pass_credentials.as_ref().and_then(Position::from_spanned),
+            "matches" => self.matches.as_ref().and_then(Position::from_spanned),
+            "git" => self.git.as_ref().and_then(Position::from_spanned),
+            "inspect" => self.inspect.as_ref().and_then(Position::from_spanned),
+            "connect_to" => self.connect_to.as_ref().and_then(Position::from_spanned),
+            "websocket" => self.websocket.as_ref().and_then(Position::from_spanned),
+            "dlp" => self.dlp.as_ref().and_then(Position::from_spanned),
             _ => None,
         };
-        key.or_else(|| Position::of(&self.host))
+        key.or_else(|| Position::from_spanned(&self.host))
     }
 }
 
 impl RouteSpec {
-    /// Which keys are written besides `host`, for rules about who may write them.
-    pub(crate) fn written(&self) -> impl Iterator<Item = &'static str> {
+    /// The keys that are set besides `host`, for rules about who may set them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'static str> {
         [
             (self.ports.is_some(), "ports"),
             (self.auth.is_some(), "auth"),
@@ -154,23 +156,23 @@ impl RouteSpec {
             (self.role.is_some(), "role"),
         ]
         .into_iter()
-        .filter_map(|(written, key)| written.then_some(key))
+        .filter_map(|(set, key)| set.then_some(key))
     }
 }
 
 impl Narrowing {
-    /// What the words say about scanning, if they say anything.
+    /// The scanning settings, if any.
     #[must_use]
     pub fn dlp(&self) -> Option<Dlp> {
         self.dlp.as_ref().map(|dlp| dlp.value.read())
     }
 
-    /// Lays the words over the provider's own route. `matches` takes the place of the provider's, each
-    /// entry within one of them, so it only narrows; `connect_to` and `dlp` are the user's choice. Whoever
-    /// is dialled instead still has to prove that it is the host.
+    /// Applies the narrowing to the provider route. Each entry of `matches` must be within one of the
+    /// provider's, so it can only narrow; `connect_to` and `dlp` are the user's choice. The server at
+    /// `connect_to` must still prove that it is the host.
     ///
     /// # Errors
-    /// [`RouteError`] naming the key and what to write instead.
+    /// [`RouteError`] with the key and the correction.
     pub fn apply(&self, route: &Route) -> Result<Route, RouteError> {
         let host = route.host.to_string();
         let checker = Checker { host: &host };
@@ -180,7 +182,7 @@ impl Narrowing {
             let within =
                 |entry| route.matches.is_empty() || route.matches.iter().any(|own| own.includes(entry));
             if !narrowed.matches.iter().all(within) {
-                let problem = "this reaches further than the provider's own route; it can only be narrowed";
+                let problem = "this allows more than the provider's own route; it can only be narrowed";
                 return Err(checker.error("matches", matches, problem));
             }
         }
@@ -190,7 +192,7 @@ impl Narrowing {
         if let Some(dlp) = &self.dlp {
             narrowed.dlp = dlp.value.read();
         }
-        rules::keep(&narrowed).map_err(|broken| broken.of(&route.host, None))?;
+        rules::check_route(&narrowed).map_err(|violation| violation.for_host(&route.host, None))?;
         Ok(narrowed)
     }
 }

@@ -1,8 +1,8 @@
-//! What is wrong with a route, where, and what to write instead.
+//! Errors of routes, with position and correction.
 
 use crate::yaml::{Position, YamlError};
 
-/// A route that breaks a rule.
+/// A route that violates a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("route `{host}`, `{field}`: {problem}")]
 pub struct RouteError {
@@ -10,25 +10,25 @@ pub struct RouteError {
     pub host: String,
     /// The key that is wrong (`auth.header`).
     pub field: &'static str,
-    /// What is wrong and what to write instead, a lower-case fragment.
+    /// The problem and the correction, as a lower-case fragment.
     pub problem: String,
-    /// Where, when the route came from a text.
+    /// The position, if the route was parsed from text.
     pub at: Option<Position>,
 }
 
-/// A document of routes that cannot be used.
+/// An invalid document of routes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoutesError {
-    /// It is not the YAML of routes.
+    /// It is not YAML of this format.
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// One of its routes breaks a rule.
+    /// One of its routes violates a rule.
     #[error("{}{_0}", .0.at.map(|at| format!("line {}, column {}: ", at.line, at.column)).unwrap_or_default())]
     Route(#[from] RouteError),
 }
 
 impl RoutesError {
-    /// Where the trouble is, when that is known.
+    /// The position of the problem, if known.
     #[must_use]
     pub fn at(&self) -> Option<Position> {
         match self {

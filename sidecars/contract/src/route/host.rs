@@ -1,24 +1,24 @@
-//! `host`: one host, or every subdomain of one.
+//! Host patterns: one host, or every subdomain of one.
 
 use std::fmt;
 
 use crate::canonical;
 use crate::names::{EGRESS_HOST, GIT_GATE_HOST, INTROSPECTION_HOST, SUPERVISE_HOST};
 
-/// Which hosts a route is for. Always canonical.
+/// The hosts of a route, in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostPattern {
     /// This host, a name or an address (IPv6 in brackets).
     Exact(String),
-    /// Any subdomain of this name, not the name itself, and never an address.
+    /// Any subdomain of this name, not the name itself, never an IP address.
     Wildcard(String),
 }
 
 impl HostPattern {
-    /// Reads a host as a user writes it.
+    /// Parses a host as a user writes it.
     ///
     /// # Errors
-    /// A fragment that says what to write instead.
+    /// A fragment with the correction.
     pub fn parse(raw: &str) -> Result<Self, String> {
         if let Some((_, rest)) = raw.split_once("://") {
             let host = rest.split(['/', ':', '?']).next().unwrap_or(rest);
@@ -61,7 +61,7 @@ impl HostPattern {
         Ok(Self::Exact(host))
     }
 
-    /// Whether a request to `host` (canonical) is one of these.
+    /// Whether the pattern matches `host` (canonical).
     #[must_use]
     pub fn covers(&self, host: &str) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether every host of `other` is one of these too.
+    /// Whether the pattern matches every host of `other`.
     #[must_use]
     pub fn covers_pattern(&self, other: &Self) -> bool {
         match (self, other) {
@@ -92,8 +92,8 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// An IPv4 address must be written as it is read back: nobody writes `0x7f.1` by accident, and a reader
-/// of the manifest should see where it leads.
+/// Accepts an IPv4 address only in canonical form: nobody writes `0x7f.1` by accident, and a reader of the
+/// manifest must see the real address.
 fn name_or_address(raw: &str) -> Result<String, String> {
     let unbracketed = raw.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(raw);
     if unbracketed.parse::<std::net::Ipv6Addr>().is_ok() {
@@ -107,7 +107,7 @@ fn name_or_address(raw: &str) -> Result<String, String> {
     }
     let host = canonical::host(raw).map_err(|error| format!("{} ({})", error.why, raw.escape_debug()))?;
     if canonical::is_ip_literal(&host) && host != raw {
-        return Err(format!("this is the address `{host}`; write it so"));
+        return Err(format!("this is the address `{host}`; write it in that form"));
     }
     Ok(host.into_owned())
 }

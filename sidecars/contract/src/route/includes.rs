@@ -1,12 +1,12 @@
-//! Whether one condition lets through everything another does.
+//! Compares conditions: whether one allows every request that another allows.
 //!
-//! Sound, not complete: `true` is a proof, `false` may only mean that none was found (two regular
-//! expressions compare by their text). Whoever asks treats `false` as "this reaches further".
+//! Sound, not complete: `true` is a proof; `false` may mean that no proof was found (regular expressions are
+//! compared by text). Callers treat `false` as "allows more".
 
 use super::{HeaderValueMatch, PathMatch, RequestMatch};
 
 impl RequestMatch {
-    /// Whether every request that satisfies `other` satisfies this entry too.
+    /// Whether every request that matches `other` matches this entry too.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         let paths = self.paths.is_empty()
@@ -15,14 +15,14 @@ impl RequestMatch {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|method| self.methods.contains(method)));
-        // Headers are all required, so the wider entry asks for fewer of them.
+        // All header conditions must match, so the wider entry has fewer of them.
         let headers = self.headers.iter().all(|header| other.headers.contains(header));
         paths && methods && headers
     }
 }
 
 impl PathMatch {
-    /// Whether `path` (canonical) satisfies this.
+    /// Whether `path` (canonical) matches.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self {
@@ -32,7 +32,7 @@ impl PathMatch {
         }
     }
 
-    /// Whether every path that satisfies `other` satisfies this too.
+    /// Whether every path that matches `other` matches this too.
     #[must_use]
     pub fn includes(&self, other: &Self) -> bool {
         match (self, other) {
@@ -45,13 +45,13 @@ impl PathMatch {
     }
 }
 
-/// Whether `path` is `prefix` or lies below it, segment by segment.
+/// Whether `path` is `prefix` or below it, by segment.
 fn within(prefix: &str, path: &str) -> bool {
     prefix == "/" || path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl HeaderValueMatch {
-    /// Whether one value of the header satisfies this.
+    /// Whether a value of the header matches.
     #[must_use]
     pub fn matches(&self, value: &[u8]) -> bool {
         match self {

@@ -1,15 +1,15 @@
-//! One host and what may be asked of it: the route vocabulary, its parser and its renderer.
+//! Routes: the requests that a bottle may send to one host. Contains the parser and the renderer.
 //!
-//! The same words stand in a bottle's `egress.routes` and in the generated `routes.yaml`, except that
-//! `auth` names a secret reference in the first and a slot in the second ([`Form`]).
+//! A bottle's `egress.routes` and the generated `routes.yaml` share one format, except that `auth` names a
+//! secret reference in the first and a slot in the second ([`Form`]).
 //!
 //! ```text
 //! text ──yaml──▶ RouteSpec ──check(form)──▶ Route ──RouteTable::new──▶ RouteTable
-//!   ▲              (words and positions)     (values, defaults filled)   (one entry a host, look-up)
+//!   ▲              (as written, positions)   (values, defaults filled)   (one entry a host, look-up)
 //!   └───────────────── render ◀── RouteSpec ◀── Route ◀──────────────────────┘
 //! ```
-//! The words stand once, in [`RouteSpec`], and go both ways. A [`RouteTable`] holds only routes that
-//! keep every rule, wherever they came from.
+//! [`RouteSpec`] defines the format once, for reading and writing. A [`RouteTable`] contains only routes that
+//! pass every rule, whatever their source.
 
 #[cfg(test)]
 pub(crate) mod arbitrary;
@@ -29,7 +29,7 @@ pub use error::{RouteError, RoutesError};
 pub use host::HostPattern;
 pub use pattern::{BadPattern, Pattern};
 pub(crate) use render::render_list;
-pub use render::{render_route, render_routes, shown};
+pub use render::{display_value, render_route, render_routes};
 pub use spec::{Narrowing, RouteSpec};
 pub use table::{Found, RouteTable};
 
@@ -37,47 +37,48 @@ use serde::{Deserialize, Serialize};
 
 use crate::credential::Scheme;
 
-/// A checked route. Every field has its value; defaults are filled in by the parser.
+/// A validated route. The parser fills in defaults, so every field has a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Which hosts.
+    /// The hosts it applies to.
     pub host: HostPattern,
-    /// Which ports, sorted, without repeats. Default `[443]`.
+    /// Allowed ports, sorted, without duplicates. Default `[443]`.
     pub ports: Vec<u16>,
-    /// The credential that the proxy adds.
+    /// The credential that the proxy injects.
     pub auth: Option<Auth>,
     /// Whether the agent's own credentials pass (only without `auth`).
     pub pass_credentials: bool,
-    /// A request must satisfy one of these; empty means every request of the host.
+    /// A request must match one of these; empty allows every request to the host.
     pub matches: Vec<RequestMatch>,
-    /// Whether smart-HTTP clone and fetch pass.
+    /// Whether git clone and fetch over smart HTTP are allowed.
     pub git_fetch: bool,
-    /// Whether TLS is opened; false decides host and SNI only.
+    /// Whether the proxy intercepts TLS. If false, the proxy decides by host and SNI only.
     pub inspect: bool,
-    /// Whether the name may resolve to a forbidden address.
+    /// Whether the name may resolve to a forbidden address ([`crate::address`]).
     pub private: bool,
-    /// Dial this instead.
+    /// Dial this address instead of the host.
     pub connect_to: Option<ConnectTo>,
-    /// Whether a WebSocket upgrade passes.
+    /// Whether WebSocket upgrades are allowed.
     pub websocket: WebSocket,
-    /// Detectors and what a match does.
+    /// Detectors, and the action on a match.
     pub dlp: Dlp,
-    /// Whether a provider owns it (its conversations are redacted rather than asked about).
+    /// Whether it is a provider route, whose outbound matches are redacted by default instead of sent for
+    /// approval.
     pub provider: bool,
 }
 
-/// `auth`.
+/// `auth`: the credential of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Auth {
-    /// How it is put into the header.
+    /// The header format.
     pub scheme: Scheme,
-    /// The header, lower case.
+    /// The header name, lower case.
     pub header: String,
-    /// Where the value comes from.
+    /// The source of the value.
     pub source: AuthSource,
 }
 
-/// Where a credential's value comes from: a reference in a manifest, a slot at run time.
+/// The source of a credential's value: a reference in a manifest, a slot at run time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthSource {
     /// `token_ref`, a secret reference.
@@ -86,7 +87,7 @@ pub enum AuthSource {
     Slot(String),
 }
 
-/// One entry of `matches`; all its parts must hold.
+/// One entry of `matches`; all its conditions must match.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestMatch {
     /// One of these paths; empty means any.
@@ -97,10 +98,10 @@ pub struct RequestMatch {
     pub headers: Vec<HeaderMatch>,
 }
 
-/// `matches[].paths[]`.
+/// `matches[].paths[]`: a path condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathMatch {
-    /// By path segment: `/v1` matches `/v1` and `/v1/x`, not `/v10`.
+    /// A prefix by path segment: `/v1` matches `/v1` and `/v1/x`, not `/v10`.
     Prefix(String),
     /// The whole path.
     Exact(String),
@@ -108,16 +109,16 @@ pub enum PathMatch {
     Regex(Pattern),
 }
 
-/// `matches[].headers[]`.
+/// `matches[].headers[]`: a header condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeaderMatch {
-    /// Lower case.
+    /// The header name, lower case.
     pub name: String,
-    /// What its value must be.
+    /// The condition on its value.
     pub value: HeaderValueMatch,
 }
 
-/// What a header's value must be.
+/// The condition on a header's value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HeaderValueMatch {
     /// This text.
@@ -126,13 +127,13 @@ pub enum HeaderValueMatch {
     Regex(Pattern),
 }
 
-/// The name of the user's own machine inside a bottle, and in `connect_to`.
+/// The name of the user's machine inside a bottle, and in `connect_to`.
 pub const OWN_MACHINE: &str = "host";
 
 /// `connect_to`: `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectTo {
-    /// A name or an address; [`OWN_MACHINE`] is the user's own.
+    /// A name or an address; [`OWN_MACHINE`] means the user's machine.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -144,23 +145,23 @@ impl std::fmt::Display for ConnectTo {
     }
 }
 
-/// `websocket`.
+/// `websocket`: the policy for WebSocket upgrades.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WebSocket {
-    /// An upgrade passes.
+    /// Allow upgrades.
     #[default]
     Allow,
-    /// An upgrade is answered 426, so that the client falls back.
+    /// Answer upgrades with status 426, so that the client falls back.
     Refuse,
 }
 
-/// `dlp`: which detectors run, and what an outbound match does. The scanner reads it.
+/// `dlp`: the detectors that run, and the action on an outbound match. The scanner reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dlp {
     /// `outbound_detectors`: absent means the default set, an empty list none.
     pub outbound_detectors: Option<Vec<OutboundDetector>>,
-    /// `inbound_detectors`: the same for what comes back.
+    /// `inbound_detectors`: the same for responses.
     pub inbound_detectors: Option<Vec<InboundDetector>>,
     /// `outbound_on_match`; absent means `supervise` on a manifest's route and `redact` on a provider's.
     pub outbound_on_match: Option<OnMatch>,
@@ -170,11 +171,11 @@ pub struct Dlp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutboundDetector {
-    /// Shapes of known vendors' credentials.
+    /// Patterns of known vendors' credentials.
     TokenPatterns,
-    /// Values that are known here, in every encoding.
+    /// Values of known secrets, in every encoding.
     KnownSecrets,
-    /// Text too random to be text; warns only.
+    /// Text with high entropy; warns only.
     Entropy,
 }
 
@@ -182,9 +183,9 @@ pub enum OutboundDetector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InboundDetector {
-    /// Values that are known here, echoed.
+    /// Values of known secrets that the response echoes.
     KnownSecrets,
-    /// Phrases that try to take over the agent.
+    /// Phrases of prompt injections.
     NaiveInjectionDetection,
 }
 
@@ -192,16 +193,16 @@ pub enum InboundDetector {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMatch {
-    /// Ask a user.
+    /// Ask the user for approval.
     Supervise,
-    /// Rewrite and decide again.
+    /// Redact the match and decide again.
     Redact,
-    /// Refuse.
+    /// Block the request.
     Block,
 }
 
 impl Route {
-    /// A route to `host` with every default: TLS on 443, inspected, every request, no credential.
+    /// A route to `host` with all defaults: TLS on 443, inspected, every request, no credential.
     #[must_use]
     pub fn to(host: HostPattern) -> Self {
         Self {
@@ -220,7 +221,7 @@ impl Route {
         }
     }
 
-    /// What an outbound match does on this route, its default filled in.
+    /// The action on an outbound match, with the default filled in.
     #[must_use]
     pub fn on_match(&self) -> OnMatch {
         let default = if self.provider { OnMatch::Redact } else { OnMatch::Supervise };
@@ -229,7 +230,7 @@ impl Route {
 }
 
 impl AuthSource {
-    /// The reference or the slot.
+    /// The name of the reference or slot.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {

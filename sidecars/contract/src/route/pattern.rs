@@ -1,4 +1,4 @@
-//! A regular expression that must match the whole text.
+//! Regular expressions that match a whole text.
 
 use std::fmt;
 
@@ -6,22 +6,23 @@ use regex::bytes::{Regex, RegexBuilder};
 
 /// The longest expression, in bytes.
 const MAX_TEXT: usize = 1024;
-/// Memory one compiled expression may take: an agent may propose one, and a proxy holds many.
+/// Memory limit of one compiled expression, in bytes: an agent may propose expressions, and a proxy loads
+/// many.
 const MAX_COMPILED: usize = 256 * 1024;
-/// How deep groups may nest.
+/// Maximum nesting of groups.
 const MAX_NESTING: u32 = 32;
 
-/// A compiled expression; equal to another when their texts are.
+/// A compiled expression. Two are equal if their texts are.
 ///
-/// Classes are ASCII (`\w`, `\d`): paths are percent-encoded and header values are bytes. Matching takes
-/// time linear in the text, whatever the expression.
+/// Classes are ASCII (`\w`, `\d`), because paths are percent-encoded and header values are bytes. Matching
+/// takes time linear in the text for every expression.
 #[derive(Clone)]
 pub struct Pattern {
     text: String,
     regex: Regex,
 }
 
-/// An expression that cannot be used.
+/// An invalid expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadPattern(String);
@@ -30,14 +31,14 @@ impl Pattern {
     /// Compiles `text`.
     ///
     /// # Errors
-    /// [`BadPattern`] when it is no regular expression, too long or too large.
+    /// [`BadPattern`] if it is not a regular expression, too long or too large.
     pub fn new(text: &str) -> Result<Self, BadPattern> {
         if text.len() > MAX_TEXT {
             return Err(BadPattern(format!("the expression is longer than {MAX_TEXT} bytes")));
         }
-        // By itself first: `a)|(b` is no expression, though `(?:a)|(b)` would be one.
+        // Compile it alone first: `a)|(b` is invalid, but `(?:a)|(b)` is valid.
         compile(text)?;
-        // A comment of the `x` flag that runs to the end would swallow the anchor; then this fails.
+        // A trailing comment under the `x` flag would swallow the anchor; then this compilation fails.
         let regex = compile(&format!("\\A(?:{text})\\z"))?;
         Ok(Self { text: text.to_owned(), regex })
     }
@@ -65,14 +66,14 @@ fn compile(text: &str) -> Result<Regex, BadPattern> {
         .map_err(|error| BadPattern(one_line(&error)))
 }
 
-/// The library draws the expression with a marker under it; the last line says what is wrong.
+/// The library prints the expression with a marker below it; the last line has the error.
 fn one_line(error: &regex::Error) -> String {
     match error {
         regex::Error::CompiledTooBig(_) => format!("the expression needs more than {MAX_COMPILED} bytes"),
         other => {
             let text = other.to_string();
             let last = text.lines().next_back().unwrap_or_default();
-            format!("this is no regular expression: {}", last.trim_start_matches("error: "))
+            format!("this is not a regular expression: {}", last.trim_start_matches("error: "))
         }
     }
 }

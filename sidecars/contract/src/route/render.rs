@@ -1,4 +1,4 @@
-//! From a route back to the words: canonical, defaults left out, every string escaped by the serializer.
+//! Renders a route: canonical, defaults omitted, every string escaped by the serializer.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::{
     Auth, AuthSource, Dlp, HeaderMatch, HeaderValueMatch, PathMatch, RequestMatch, Route, RouteSpec,
     RouteTable, WebSocket,
 };
-use crate::yaml::{self, Spanned, Strict, unplaced};
+use crate::yaml::{self, Spanned, Strict, without_position};
 
 #[derive(Serialize)]
 struct Document<'t> {
@@ -18,10 +18,11 @@ struct Document<'t> {
     routes: Vec<RouteSpec>,
 }
 
-/// `routes: [...]`, and `forges` where there are any, which [`super::parse_routes`] reads back to the same table.
+/// Renders `routes: [...]`, and `forges` if there are any. [`super::parse_routes`] parses it to the same
+/// table.
 ///
 /// # Panics
-/// Never: the words are strings, numbers and lists, all of which YAML can write.
+/// Never: YAML can represent every string, number and list.
 #[must_use]
 pub fn render_routes(table: &RouteTable) -> String {
     let routes = table.routes().iter().map(RouteSpec::from).collect();
@@ -29,7 +30,7 @@ pub fn render_routes(table: &RouteTable) -> String {
         .expect("strings, numbers and lists serialize")
 }
 
-/// `routes: [...]` of routes that are no table yet: hosts may stand there twice.
+/// Renders `routes: [...]` of routes outside a table: hosts may appear twice.
 ///
 /// # Panics
 /// Never, as above.
@@ -39,7 +40,7 @@ pub(crate) fn render_list(routes: &[Route]) -> String {
     yaml::to_string(&Document { forges: &[], routes }).expect("strings, numbers and lists serialize")
 }
 
-/// One route by itself, which [`super::parse_route`] reads back to the same route.
+/// Renders one route. [`super::parse_route`] parses it to the same route.
 ///
 /// # Panics
 /// Never, as above.
@@ -48,10 +49,10 @@ pub fn render_route(route: &Route) -> String {
     yaml::to_string(&RouteSpec::from(route)).expect("strings, numbers and lists serialize")
 }
 
-/// A route in its own words, defaults left out, and without what concerns the host alone: slots are
-/// names of the user's secrets, `connect_to` is an address on the user's network.
+/// The serialized form of a route for display to the agent, defaults omitted. Leaves out host-only data:
+/// slots name the user's secrets, `connect_to` is an address on the user's network.
 #[must_use]
-pub fn shown(route: &Route) -> serde_json::Value {
+pub fn display_value(route: &Route) -> serde_json::Value {
     let mut words = serde_json::to_value(RouteSpec::from(route)).unwrap_or_default();
     if let Some(words) = words.as_object_mut() {
         words.remove("connect_to");
@@ -62,16 +63,18 @@ pub fn shown(route: &Route) -> serde_json::Value {
     words
 }
 
-fn given<T>(value: Option<T>) -> Option<Spanned<T>> {
-    value.map(unplaced)
+fn optional<T>(value: Option<T>) -> Option<Spanned<T>> {
+    value.map(without_position)
 }
 
 fn flag(value: bool, default: bool) -> Option<Spanned<Strict<bool>>> {
-    given((value != default).then_some(Strict(value)))
+    optional((value != default).then_some(Strict(value)))
 }
 
 fn list<'a, T, W>(values: &'a [T], write: impl Fn(&'a T) -> W) -> Option<Spanned<Vec<Spanned<W>>>> {
-    given((!values.is_empty()).then(|| values.iter().map(|value| unplaced(write(value))).collect()))
+    optional(
+        (!values.is_empty()).then(|| values.iter().map(|value| without_position(write(value))).collect()),
+    )
 }
 
 impl From<&Route> for RouteSpec {
@@ -79,17 +82,17 @@ impl From<&Route> for RouteSpec {
         let default = Route::to(route.host.clone());
         let ports = || route.ports.iter().map(|port| Strict(*port)).collect();
         Self {
-            host: unplaced(route.host.to_string()),
-            ports: given((route.ports != default.ports).then(ports)),
-            auth: given(route.auth.as_ref().map(AuthSpec::from)),
+            host: without_position(route.host.to_string()),
+            ports: optional((route.ports != default.ports).then(ports)),
+            auth: optional(route.auth.as_ref().map(AuthSpec::from)),
             pass_credentials: flag(route.pass_credentials, false),
             matches: list(&route.matches, MatchSpec::from),
-            git: given(route.git_fetch.then_some(GitSpec { fetch: Strict(true) })),
+            git: optional(route.git_fetch.then_some(GitSpec { fetch: Strict(true) })),
             inspect: flag(route.inspect, true),
             private: flag(route.private, false),
-            connect_to: given(route.connect_to.as_ref().map(ToString::to_string)),
-            websocket: given((route.websocket != WebSocket::Allow).then_some(route.websocket)),
-            dlp: given((route.dlp != Dlp::default()).then(|| DlpSpec::from(&route.dlp))),
+            connect_to: optional(route.connect_to.as_ref().map(ToString::to_string)),
+            websocket: optional((route.websocket != WebSocket::Allow).then_some(route.websocket)),
+            dlp: optional((route.dlp != Dlp::default()).then(|| DlpSpec::from(&route.dlp))),
             provider: flag(route.provider, false),
             role: None,
         }
@@ -99,11 +102,11 @@ impl From<&Route> for RouteSpec {
 impl From<&Auth> for AuthSpec {
     fn from(auth: &Auth) -> Self {
         let (token_ref, slot) = match &auth.source {
-            AuthSource::Reference(reference) => (given(Some(reference.clone())), None),
-            AuthSource::Slot(slot) => (None, given(Some(slot.clone()))),
+            AuthSource::Reference(reference) => (optional(Some(reference.clone())), None),
+            AuthSource::Slot(slot) => (None, optional(Some(slot.clone()))),
         };
         let named = auth.scheme == crate::credential::Scheme::Header;
-        Self { scheme: auth.scheme, header: given(named.then(|| auth.header.clone())), token_ref, slot }
+        Self { scheme: auth.scheme, header: optional(named.then(|| auth.header.clone())), token_ref, slot }
     }
 }
 
@@ -124,7 +127,7 @@ impl From<&PathMatch> for PathSpec {
             PathMatch::Exact(value) => (PathKind::Exact, value.as_str()),
             PathMatch::Regex(pattern) => (PathKind::Regex, pattern.as_str()),
         };
-        Self { kind, value: unplaced(value.to_owned()) }
+        Self { kind, value: without_position(value.to_owned()) }
     }
 }
 
@@ -134,7 +137,7 @@ impl From<&HeaderMatch> for HeaderSpec {
             HeaderValueMatch::Exact(value) => (HeaderKind::Exact, value.as_str()),
             HeaderValueMatch::Regex(pattern) => (HeaderKind::Regex, pattern.as_str()),
         };
-        Self { name: unplaced(header.name.clone()), kind, value: unplaced(value.to_owned()) }
+        Self { name: without_position(header.name.clone()), kind, value: without_position(value.to_owned()) }
     }
 }
 

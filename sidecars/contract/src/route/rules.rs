@@ -1,7 +1,7 @@
-//! The rules of egress.md's table that a route keeps, whatever it was made from.
+//! Validation rules of routes, independent of their source.
 //!
-//! The parser asks for each value's rule where it knows the position; [`keep`] asks for all of them and
-//! for the ones between fields, so that a route built in code cannot slip past.
+//! The parser checks each value where it knows its position. [`check_route`] checks all values and the rules
+//! between fields, so that routes built in code are validated too.
 
 use http::{HeaderName, HeaderValue, Method};
 
@@ -16,93 +16,93 @@ use crate::yaml::Position;
 const MAX_LIST: usize = 200;
 /// The longest value, in bytes.
 const MAX_VALUE: usize = 2_048;
-/// The longest slot.
+/// The longest slot name, in bytes.
 const MAX_SLOT: usize = 128;
 
-/// A rule that does not hold.
-pub(super) struct Broken {
-    /// The key.
+/// A violated rule.
+pub(super) struct Violation {
+    /// The key that violates it.
     pub(super) field: &'static str,
-    /// What to write instead.
+    /// The problem and the correction.
     pub(super) problem: String,
 }
 
-impl Broken {
-    /// The error about `host`'s route.
-    pub(super) fn of(self, host: &HostPattern, at: Option<Position>) -> RouteError {
+impl Violation {
+    /// Converts it to the error of `host`'s route.
+    pub(super) fn for_host(self, host: &HostPattern, at: Option<Position>) -> RouteError {
         RouteError { host: host.to_string(), field: self.field, problem: self.problem, at }
     }
 }
 
-/// Names the key that `rule` was asked about.
-fn of(field: &'static str, rule: Result<(), String>) -> Result<(), Broken> {
-    rule.map_err(|problem| Broken { field, problem })
+/// Adds the key to a rule's error.
+fn for_field(field: &'static str, rule: Result<(), String>) -> Result<(), Violation> {
+    rule.map_err(|problem| Violation { field, problem })
 }
 
-fn refuse(field: &'static str, problem: &str) -> Result<(), Broken> {
-    Err(Broken { field, problem: problem.to_owned() })
+fn violation(field: &'static str, problem: &str) -> Result<(), Violation> {
+    Err(Violation { field, problem: problem.to_owned() })
 }
 
-/// Whether `route` keeps every rule.
-pub(super) fn keep(route: &Route) -> Result<(), Broken> {
-    of(
+/// Validates `route` against every rule.
+pub(super) fn check_route(route: &Route) -> Result<(), Violation> {
+    for_field(
         "host",
         HostPattern::parse(&route.host.to_string()).and_then(|read| {
             if read == route.host { Ok(()) } else { Err(format!("write it in canonical form: `{read}`")) }
         }),
     )?;
-    of("ports", ports(&route.ports))?;
+    for_field("ports", ports(&route.ports))?;
     if let Some(auth) = &route.auth {
-        of("auth.header", auth_header(auth.scheme, &auth.header))?;
+        for_field("auth.header", auth_header(auth.scheme, &auth.header))?;
         match &auth.source {
-            AuthSource::Slot(name) => of("auth.slot", slot(name))?,
-            AuthSource::Reference(name) => of("auth.token_ref", reference(name))?,
+            AuthSource::Slot(name) => for_field("auth.slot", slot(name))?,
+            AuthSource::Reference(name) => for_field("auth.token_ref", reference(name))?,
         }
     }
-    of("matches", length(route.matches.len()))?;
+    for_field("matches", length(route.matches.len()))?;
     route.matches.iter().try_for_each(entry)?;
     if let Some(to) = &route.connect_to {
-        of("connect_to", connect_host(&to.host))?;
+        for_field("connect_to", connect_host(&to.host))?;
     }
     between(route)
 }
 
-/// The rules that tie one field to another.
-fn between(route: &Route) -> Result<(), Broken> {
+/// The rules between fields.
+fn between(route: &Route) -> Result<(), Violation> {
     let plain = route.ports.contains(&HTTP_PORT);
     if plain && route.auth.is_some() {
-        return refuse(
+        return violation(
             "ports",
-            "port 80 is plain HTTP and never carries a credential; take out 80 or `auth`",
+            "port 80 is plain HTTP and never carries a credential; remove 80 or `auth`",
         );
     }
     if let (Some(why), false, None) = (forbidden_literal(&route.host), route.private, &route.connect_to) {
         let problem = format!(
-            "this is {}, which no bottle reaches unless the route says `private: true`",
+            "this is {}, which no bottle may reach unless the route sets `private: true`",
             why.as_str()
         );
-        return Err(Broken { field: "host", problem });
+        return Err(Violation { field: "host", problem });
     }
     if route.pass_credentials && route.auth.is_some() {
-        let problem = "`auth` replaces what the agent sends, so its own credentials cannot pass; choose one";
-        return refuse("pass_credentials", problem);
+        let problem = "`auth` replaces the agent's own credentials, so they cannot pass; choose one";
+        return violation("pass_credentials", problem);
     }
     if !route.inspect {
-        return unopened(route, plain);
+        return passthrough(route, plain);
     }
     Ok(())
 }
 
-/// Why a host that is an address could never be reached.
+/// Why a host that is an IP address can never be reached.
 fn forbidden_literal(host: &HostPattern) -> Option<Forbidden> {
     let HostPattern::Exact(host) = host else { return None };
     let address = host.trim_start_matches('[').trim_end_matches(']').parse().ok()?;
     address::forbidden(address, &[])
 }
 
-/// What `inspect: false` leaves without effect is refused, so that nobody relies on it.
-fn unopened(route: &Route, plain: bool) -> Result<(), Broken> {
-    let blind = [
+/// Rejects keys that have no effect with `inspect: false`, so that nobody relies on them.
+fn passthrough(route: &Route, plain: bool) -> Result<(), Violation> {
+    let ineffective = [
         (route.auth.is_some(), "auth"),
         (!route.matches.is_empty(), "matches"),
         (route.git_fetch, "git.fetch"),
@@ -110,36 +110,36 @@ fn unopened(route: &Route, plain: bool) -> Result<(), Broken> {
         (route.websocket == super::WebSocket::Refuse, "websocket"),
         (route.dlp != super::Dlp::default(), "dlp"),
     ];
-    match blind.into_iter().find(|(set, _)| *set) {
-        Some((_, field)) => refuse(
+    match ineffective.into_iter().find(|(set, _)| *set) {
+        Some((_, field)) => violation(
             field,
-            "with `inspect: false` nothing inside is seen, so this has no effect; take one of them out",
+            "with `inspect: false` requests are not inspected, so this has no effect; remove one of them",
         ),
         None if plain => {
-            refuse("inspect", "port 80 is plain HTTP, which is always read; take out 80 or `inspect`")
+            violation("inspect", "port 80 is plain HTTP, which is always inspected; remove 80 or `inspect`")
         }
         None => Ok(()),
     }
 }
 
-fn entry(entry: &RequestMatch) -> Result<(), Broken> {
+fn entry(entry: &RequestMatch) -> Result<(), Violation> {
     let conditions = entry.paths.len() + entry.methods.len() + entry.headers.len();
     if conditions == 0 {
-        return refuse("matches", "an entry names at least one of `paths`, `methods`, `headers`");
+        return violation("matches", "an entry names at least one of `paths`, `methods`, `headers`");
     }
-    of("matches.paths", length(entry.paths.len()))?;
-    of("matches.methods", length(entry.methods.len()))?;
-    of("matches.headers", length(entry.headers.len()))?;
+    for_field("matches.paths", length(entry.paths.len()))?;
+    for_field("matches.methods", length(entry.methods.len()))?;
+    for_field("matches.headers", length(entry.headers.len()))?;
     for path in &entry.paths {
-        of("matches.paths", path_match(path))?;
+        for_field("matches.paths", path_match(path))?;
     }
     for name in &entry.methods {
-        of("matches.methods", method(name))?;
+        for_field("matches.methods", method(name))?;
     }
     for header in &entry.headers {
-        of("matches.headers.name", header_name(&header.name))?;
+        for_field("matches.headers.name", header_name(&header.name))?;
         if let HeaderValueMatch::Exact(value) = &header.value {
-            of("matches.headers.value", header_value(value))?;
+            for_field("matches.headers.value", header_value(value))?;
         }
     }
     Ok(())
@@ -157,13 +157,13 @@ pub(super) fn ports(ports: &[u16]) -> Result<(), String> {
         return Err("a port is a number from 1 to 65535".to_owned());
     }
     if !ports.is_sorted_by(|before, after| before < after) {
-        return Err("ports stand once each, smallest first".to_owned());
+        return Err("list each port once, in ascending order".to_owned());
     }
     length(ports.len())
 }
 
-/// Headers that frame or route a message, or that only make sense from one hop to the next: a credential
-/// there would change how the request is read.
+/// Headers that frame or route a message, or apply to one hop only: a credential in one would change how the
+/// request is parsed.
 const NO_CREDENTIAL_HEADERS: &[&str] = &[
     "accept-encoding",
     "connection",
@@ -201,9 +201,7 @@ pub(super) fn auth_header(scheme: Scheme, header: &str) -> Result<(), String> {
         || header.contains("method-override")
         || header == "x-http-method";
     if framing {
-        return Err(format!(
-            "`{header}` steers the request itself; a credential goes into a header of its own"
-        ));
+        return Err(format!("`{header}` controls the request itself; use another header for the credential"));
     }
     Ok(())
 }
@@ -223,13 +221,13 @@ pub(super) fn reference(reference: &str) -> Result<(), String> {
     text(reference)
 }
 
-/// No control characters, and not endless.
+/// No control characters, bounded length.
 pub(super) fn text(value: &str) -> Result<(), String> {
     if value.len() > MAX_VALUE {
         return Err(format!("the value is longer than {MAX_VALUE} bytes"));
     }
     if value.chars().any(char::is_control) {
-        return Err("the value holds a control character or line break".to_owned());
+        return Err("the value contains a control character or line break".to_owned());
     }
     Ok(())
 }
@@ -239,7 +237,7 @@ fn path_match(path: &PathMatch) -> Result<(), String> {
         PathMatch::Regex(pattern) => text(pattern.as_str()),
         PathMatch::Exact(value) => path_value(value),
         PathMatch::Prefix(value) if value.len() > 1 && value.ends_with('/') => {
-            Err(format!("write the prefix without its last slash: `{}`", value.trim_end_matches('/')))
+            Err(format!("write the prefix without its trailing slash: `{}`", value.trim_end_matches('/')))
         }
         PathMatch::Prefix(value) => path_value(value),
     }
@@ -251,11 +249,13 @@ pub(super) fn path_value(value: &str) -> Result<(), String> {
         return Err(format!("a path begins with `/`: `/{value}`"));
     }
     if value.contains(['?', '#']) {
-        return Err("the query is no part of a path; cut it off before `?`".to_owned());
+        return Err("a path has no query; remove everything from `?` on".to_owned());
     }
     let canonical = canonical::path(value);
     match canonical.ambiguous {
-        Some(why) => Err(format!("the path {}; no request with such a path passes", why.as_str())),
+        Some(why) => {
+            Err(format!("the path {}; the proxy denies every request with such a path", why.as_str()))
+        }
         None if canonical.text != value => {
             Err(format!("write the path in canonical form: `{}`", canonical.text))
         }
@@ -268,10 +268,10 @@ pub(super) fn method(name: &str) -> Result<(), String> {
         return Err("a method is a word such as `GET`".to_owned());
     }
     if name != name.to_ascii_uppercase() {
-        return Err(format!("write the method in capitals: `{}`", name.to_ascii_uppercase()));
+        return Err(format!("write the method in upper case: `{}`", name.to_ascii_uppercase()));
     }
     if matches!(name, "TRACE" | "TRACK" | "CONNECT") {
-        return Err(format!("`{name}` never passes"));
+        return Err(format!("`{name}` is never allowed"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The words: what may be written for a route, and nothing more. Read and written by the same types.
+//! The serialized form of a route, for reading and writing.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::{InboundDetector, OnMatch, OutboundDetector, WebSocket};
 use crate::credential::Scheme;
 use crate::yaml::{Reserved, Spanned, Strict, present};
 
-/// One entry of `egress.routes` or `routes.yaml`, as written: every value with its position, an absent
-/// key as `None`. [`RouteSpec::check`] makes a [`super::Route`] of it.
+/// One entry of `egress.routes` or `routes.yaml`, as written. Each value has its position; an absent key is
+/// `None`. [`RouteSpec::check`] converts it to a [`super::Route`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteSpec {
@@ -42,8 +42,8 @@ pub struct RouteSpec {
     pub(super) role: Option<Spanned<Reserved>>,
 }
 
-/// `agent_provider.route`: what a bottle may say about the provider's own route: which of its requests
-/// pass, how they are scanned, and where they are taken.
+/// `agent_provider.route`: how a bottle narrows the provider route: which requests are allowed, how they are
+/// scanned, and where they are sent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Narrowing {
@@ -98,7 +98,7 @@ pub(super) enum PathKind {
 #[serde(deny_unknown_fields)]
 pub(super) struct HeaderSpec {
     pub(super) name: Spanned<String>,
-    /// Exact when left out, as in the Gateway API.
+    /// Defaults to exact, as in the Gateway API.
     #[serde(rename = "type", default)]
     pub(super) kind: HeaderKind,
     pub(super) value: Spanned<String>,
@@ -129,7 +129,7 @@ pub(super) struct DlpSpec {
     pub(super) outbound_on_match: Option<OnMatch>,
 }
 
-/// `false`, or a list; empty is `false`.
+/// `false`, or a list. An empty list equals `false`.
 #[derive(Debug, Clone)]
 pub(super) struct Detectors<T>(pub(super) Vec<T>);
 
@@ -161,7 +161,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Detectors<T> {
     }
 }
 
-/// Unlike [`present`], takes null too: `role:` alone is as reserved as `role: x`.
+/// Unlike [`present`], accepts null: `role:` alone is as reserved as `role: x`.
 fn reserved<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Spanned<Reserved>>, D::Error> {
     Spanned::deserialize(deserializer).map(Some)
 }

@@ -1,13 +1,13 @@
-//! Every route of a bottle, and which one a host has.
+//! The route table of a bottle, and route look-up by host.
 
 use std::collections::HashMap;
 
 use super::{HostPattern, Route, RouteError, rules};
 
-/// The most routes a bottle may have; more is a mistake or an attack on whoever reads them.
+/// The most routes of a bottle; more is a mistake or an attack on the reader.
 const MAX_ROUTES: usize = 1_000;
 
-/// Routes in the order they were declared, each host pattern once, each keeping every rule.
+/// Routes in declaration order. Each host pattern appears once, and each route passes every rule.
 #[derive(Debug, Clone, Default)]
 pub struct RouteTable {
     routes: Vec<Route>,
@@ -16,32 +16,32 @@ pub struct RouteTable {
     forges: Vec<String>,
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'t> {
-    /// The host's route, which serves the port.
+    /// The host's route; it allows the port.
     Route(&'t Route),
-    /// The host's route, which does not serve the port.
+    /// The host's route; it does not allow the port.
     OtherPorts(&'t Route),
     /// No route.
     Nothing,
 }
 
 impl RouteTable {
-    /// A table of these routes.
+    /// Makes a table of these routes.
     ///
     /// # Errors
-    /// [`RouteError`] for a route that breaks a rule, a host that stands twice, or too many of them.
+    /// [`RouteError`] for a route that violates a rule, a duplicate host, or too many routes.
     pub fn new(routes: Vec<Route>) -> Result<Self, RouteError> {
         let mut table = Self::default();
         for route in routes {
-            rules::keep(&route).map_err(|broken| broken.of(&route.host, None))?;
+            rules::check_route(&route).map_err(|violation| violation.for_host(&route.host, None))?;
             table.push(route)?;
         }
         Ok(table)
     }
 
-    /// A table of these routes in the same bottle.
+    /// Makes a table of these routes with the same forges.
     ///
     /// # Errors
     /// As [`RouteTable::new`].
@@ -49,7 +49,7 @@ impl RouteTable {
         Ok(Self::new(routes)?.with_forges(self.forges.clone()))
     }
 
-    /// The same, in a bottle whose git gate has repositories at these hosts (canonical).
+    /// Sets the hosts (canonical) of the git gate's repositories.
     #[must_use]
     pub fn with_forges(mut self, mut forges: Vec<String>) -> Self {
         forges.sort();
@@ -64,8 +64,8 @@ impl RouteTable {
         &self.forges
     }
 
-    /// Whether repositories of the git gate could be written through the API of `host` (canonical) as well. GitHub
-    /// has its API and its uploads at hosts of their own; others have it at the repositories' host.
+    /// Whether the API of `host` (canonical) may write to repositories of the git gate. GitHub serves its API
+    /// and uploads on hosts of their own; other forges use the repositories' host.
     #[must_use]
     pub fn is_forge(&self, host: &str) -> bool {
         let forge = ["api.", "uploads."].iter().find_map(|part| host.strip_prefix(part));
@@ -88,22 +88,22 @@ impl RouteTable {
         };
         if index.insert(key.clone(), self.routes.len()).is_some() {
             return Err(problem(
-                "this host stands twice; write one entry with both conditions in its `matches`",
+                "this host appears twice; write one entry with both conditions in its `matches`",
             ));
         }
         self.routes.push(route);
         Ok(())
     }
 
-    /// The routes in their order.
+    /// The routes in declaration order.
     #[must_use]
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
 
-    /// The route of `host` (canonical): its own, else that of the longest wildcard.
+    /// The route of `host` (canonical): its exact entry, otherwise the longest matching wildcard.
     #[must_use]
-    pub fn route_of(&self, host: &str) -> Option<&Route> {
+    pub fn route_for(&self, host: &str) -> Option<&Route> {
         if let Some(&index) = self.exact.get(host) {
             return self.routes.get(index);
         }
@@ -113,17 +113,17 @@ impl RouteTable {
         self.wildcard_above(host)
     }
 
-    /// The route of `host` and `port`; a host's own route hides a wildcard's, also where its ports differ.
+    /// The route of `host` and `port`. An exact entry hides a wildcard even where its ports differ.
     #[must_use]
     pub fn find(&self, host: &str, port: u16) -> Found<'_> {
-        match self.route_of(host) {
+        match self.route_for(host) {
             Some(route) if route.ports.contains(&port) => Found::Route(route),
             Some(route) => Found::OtherPorts(route),
             None => Found::Nothing,
         }
     }
 
-    /// The route whose pattern is exactly this one.
+    /// The route with exactly this pattern.
     #[must_use]
     pub fn declared(&self, pattern: &HostPattern) -> Option<&Route> {
         let index = match pattern {
@@ -133,11 +133,11 @@ impl RouteTable {
         index.and_then(|&index| self.routes.get(index))
     }
 
-    /// The route that hosts of `pattern` have where nothing more specific is declared.
+    /// The route of hosts of `pattern` without a more specific entry.
     #[must_use]
     pub fn effective(&self, pattern: &HostPattern) -> Option<&Route> {
         match pattern {
-            HostPattern::Exact(name) => self.route_of(name),
+            HostPattern::Exact(name) => self.route_for(name),
             HostPattern::Wildcard(base) => self.declared(pattern).or_else(|| self.wildcard_above(base)),
         }
     }

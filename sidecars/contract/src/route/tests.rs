@@ -8,7 +8,7 @@ fn one(yaml: &str) -> Result<Route, RoutesError> {
 }
 
 #[test]
-fn every_key_of_the_vocabulary_is_read() {
+fn parses_every_key() {
     let route = one("
 host: API.Example.com.
 ports: [8443, 443, 443]
@@ -43,7 +43,7 @@ dlp: {outbound_detectors: [token_patterns, known_secrets], inbound_detectors: fa
 }
 
 #[test]
-fn defaults_are_the_documented_ones_and_are_not_written() {
+fn defaults_are_as_documented_and_not_rendered() {
     let route = one("host: a.example").expect("route");
     assert_eq!(route, Route::to(HostPattern::Exact("a.example".to_owned())));
     assert_eq!(render_route(&route), "host: a.example\n");
@@ -52,9 +52,9 @@ fn defaults_are_the_documented_ones_and_are_not_written() {
     assert_eq!(one(spelled).expect("route"), route);
 }
 
-/// Each line: the route, the key the error is about, where it stands, and what the error suggests.
+/// Each line: the route, the key of the error, its position, and a part of the message.
 #[test]
-fn broken_rules_say_what_to_write_instead() {
+fn rule_violations_name_the_correction() {
     let table = [
         ("host: https://a.example/x", "host", "1:7", "`a.example`"),
         ("host: a.example/x", "host", "1:7", "`matches`"),
@@ -89,7 +89,7 @@ fn broken_rules_say_what_to_write_instead() {
             "host: a.example\nauth: {scheme: header, token_ref: T, header: Host}",
             "auth.header",
             "2:46",
-            "steers",
+            "controls",
         ),
         (
             "host: a.example\nauth: {scheme: header, token_ref: T, header: 'x y'}",
@@ -160,9 +160,9 @@ fn broken_rules_say_what_to_write_instead() {
             "host: a.example\ninspect: false\nauth: {scheme: Bearer, token_ref: T}",
             "auth",
             "3:7",
-            "nothing inside",
+            "not inspected",
         ),
-        ("host: a.example\ninspect: false\nmatches: [{methods: [GET]}]", "matches", "3:10", "nothing inside"),
+        ("host: a.example\ninspect: false\nmatches: [{methods: [GET]}]", "matches", "3:10", "not inspected"),
         ("host: a.example\ninspect: false\nports: [80]", "inspect", "2:10", "plain HTTP"),
         ("host: a.example\nconnect_to: host", "connect_to", "2:13", "`host:PORT`"),
         ("host: a.example\nrole: git", "role", "2:7", "reserved"),
@@ -180,7 +180,7 @@ fn broken_rules_say_what_to_write_instead() {
 }
 
 #[test]
-fn wrong_words_list_the_accepted_ones() {
+fn unknown_words_list_the_accepted_ones() {
     for (text, part) in [
         ("hots: a.example", "`host`, `ports`, `auth`"),
         ("host: a.example\nauth: {scheme: bearer, token_ref: T}", "`Bearer`, `token`, `basic`, `header`"),
@@ -193,7 +193,7 @@ fn wrong_words_list_the_accepted_ones() {
         ("host: a.example\nmatches:", "a value is missing"),
         ("host: a.example\nports: 443", "a list"),
         ("host: a.example\ninspect: no", "`true` or `false`"),
-        ("host: a.example\nhost: b.example", "stands twice"),
+        ("host: a.example\nhost: b.example", "appears twice"),
         ("ports: [443]", "`host` is missing"),
     ] {
         let error = one(text).expect_err(text).to_string();
@@ -215,11 +215,11 @@ fn an_address_may_be_a_host() {
 }
 
 #[test]
-fn a_host_stands_once() {
+fn rejects_duplicate_hosts() {
     let text = "routes:\n- host: a.example\n- host: b.example\n- host: A.example.\n  private: true\n";
     let error = parse_routes(text, Form::Runtime).expect_err("twice");
     assert_eq!(error.at().map(|at| at.line), Some(4), "{error}");
-    assert!(error.to_string().contains("stands twice"), "{error}");
+    assert!(error.to_string().contains("appears twice"), "{error}");
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn exact_beats_wildcard_and_the_longest_wildcard_wins() {
 }
 
 #[test]
-fn an_expression_matches_the_whole_text_only() {
+fn expressions_match_the_whole_text() {
     let pattern = |text: &str| Pattern::new(text).expect("expression");
     assert!(pattern("/a|/ab").matches(b"/ab"));
     assert!(!pattern("/a").matches(b"/ab"));
@@ -258,7 +258,7 @@ fn an_expression_matches_the_whole_text_only() {
 }
 
 #[test]
-fn prefixes_go_by_segment() {
+fn prefixes_match_by_segment() {
     let prefix = PathMatch::Prefix("/v1".to_owned());
     for (path, fits) in
         [("/v1", true), ("/v1/", true), ("/v1/x", true), ("/v10", false), ("/v", false), ("/V1", false)]
@@ -289,7 +289,7 @@ fn a_narrowing_only_narrows() {
 }
 
 #[test]
-fn a_route_built_in_code_keeps_the_rules_too() {
+fn validates_routes_built_in_code() {
     let good = Route::to(HostPattern::Exact("a.example".to_owned()));
     let auth = Auth {
         scheme: Scheme::Bearer,
@@ -313,7 +313,7 @@ fn a_route_built_in_code_keeps_the_rules_too() {
 
 proptest! {
     #[test]
-    fn what_is_rendered_reads_back_the_same(table in arbitrary::table(Form::Runtime)) {
+    fn rendering_round_trips(table in arbitrary::table(Form::Runtime)) {
         let text = render_routes(&table);
         let read = parse_routes(&text, Form::Runtime).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
         prop_assert_eq!(&read, &table);
@@ -321,7 +321,7 @@ proptest! {
     }
 
     #[test]
-    fn the_manifest_form_reads_back_the_same(table in arbitrary::table(Form::Manifest)) {
+    fn the_manifest_form_round_trips(table in arbitrary::table(Form::Manifest)) {
         let text = render_routes(&table);
         let read = parse_routes(&text, Form::Manifest).map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
         prop_assert_eq!(read, table);

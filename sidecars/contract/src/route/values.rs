@@ -1,4 +1,4 @@
-//! The values of a route's keys, one method each: read, brought into canonical form, held to their rule.
+//! Reads the values of a route's keys: one method per key converts it to canonical form and validates it.
 
 use super::spec::{AuthSpec, DlpSpec, HeaderKind, HeaderSpec, MatchSpec, PathKind, PathSpec};
 use super::{
@@ -9,7 +9,7 @@ use crate::canonical;
 use crate::credential::Scheme;
 use crate::yaml::{Position, Spanned, Strict};
 
-/// Where a route's errors belong.
+/// The context of errors: the route's host.
 pub(super) struct Checker<'a> {
     pub(super) host: &'a str,
 }
@@ -22,11 +22,11 @@ impl Checker<'_> {
         problem: impl Into<String>,
     ) -> RouteError {
         let host = self.host.escape_debug().to_string();
-        RouteError { host, field, problem: problem.into(), at: Position::of(at) }
+        RouteError { host, field, problem: problem.into(), at: Position::from_spanned(at) }
     }
 
-    /// Asks a rule about a value.
-    fn ask<T>(
+    /// Adds host, key and position to a rule's error.
+    fn validate<T>(
         &self,
         field: &'static str,
         at: &Spanned<T>,
@@ -41,7 +41,7 @@ impl Checker<'_> {
         let mut ports: Vec<u16> = written.value.iter().map(|port| port.0).collect();
         ports.sort_unstable();
         ports.dedup();
-        self.ask("ports", written, rules::ports(&ports))?;
+        self.validate("ports", written, rules::ports(&ports))?;
         Ok(ports)
     }
 
@@ -49,19 +49,19 @@ impl Checker<'_> {
         let auth = &written.value;
         let source = match (form, &auth.token_ref, &auth.slot) {
             (Form::Manifest, Some(reference), None) => {
-                self.ask("auth.token_ref", reference, rules::reference(&reference.value))?;
+                self.validate("auth.token_ref", reference, rules::reference(&reference.value))?;
                 AuthSource::Reference(reference.value.clone())
             }
             (Form::Runtime, None, Some(slot)) => {
-                self.ask("auth.slot", slot, rules::slot(&slot.value))?;
+                self.validate("auth.slot", slot, rules::slot(&slot.value))?;
                 AuthSource::Slot(slot.value.clone())
             }
             (Form::Manifest, _, Some(slot)) => {
-                let problem = "slots stand in generated routes only; write `token_ref: NAME`";
+                let problem = "only generated routes have slots; write `token_ref: NAME`";
                 return Err(self.error("auth.slot", slot, problem));
             }
             (Form::Runtime, Some(reference), _) => {
-                let problem = "generated routes hold no references; write the `slot`";
+                let problem = "generated routes have no references; write the `slot`";
                 return Err(self.error("auth.token_ref", reference, problem));
             }
             (Form::Manifest, None, None) => {
@@ -88,7 +88,7 @@ impl Checker<'_> {
             (_, None) => Ok("authorization".to_owned()),
             (scheme, Some(header)) => {
                 let name = header.value.to_ascii_lowercase();
-                self.ask("auth.header", header, rules::auth_header(scheme, &name))?;
+                self.validate("auth.header", header, rules::auth_header(scheme, &name))?;
                 Ok(name)
             }
         }
@@ -99,10 +99,10 @@ impl Checker<'_> {
         written: &Spanned<Vec<Spanned<MatchSpec>>>,
     ) -> Result<Vec<RequestMatch>, RouteError> {
         if written.value.is_empty() {
-            let problem = "an empty list would let nothing through; name what may pass, or leave the key out";
+            let problem = "an empty list would allow no request; name an entry, or leave the key out";
             return Err(self.error("matches", written, problem));
         }
-        self.ask("matches", written, rules::length(written.value.len()))?;
+        self.validate("matches", written, rules::length(written.value.len()))?;
         written.value.iter().map(|entry| self.entry(entry)).collect()
     }
 
@@ -119,7 +119,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Reads a list that may be left out but not left empty.
+    /// Reads a list that may be absent but not empty.
     fn list<W, T>(
         &self,
         field: &'static str,
@@ -131,10 +131,10 @@ impl Checker<'_> {
             return Err(self.error(
                 field,
                 list,
-                "an empty list says nothing; name an entry or leave the key out",
+                "an empty list has no meaning; name an entry or leave the key out",
             ));
         }
-        self.ask(field, list, rules::length(list.value.len()))?;
+        self.validate(field, list, rules::length(list.value.len()))?;
         list.value.iter().map(read).collect()
     }
 
@@ -143,14 +143,14 @@ impl Checker<'_> {
         match written.value.kind {
             PathKind::Regex => Ok(PathMatch::Regex(self.pattern("matches.paths.value", value)?)),
             PathKind::Exact => {
-                self.ask("matches.paths.value", value, rules::path_value(&value.value))?;
+                self.validate("matches.paths.value", value, rules::path_value(&value.value))?;
                 Ok(PathMatch::Exact(value.value.clone()))
             }
             PathKind::Prefix => {
-                // By segment, so a last slash adds nothing (as in the Gateway API).
+                // Prefixes match by segment, so a trailing slash has no effect (as in the Gateway API).
                 let bare = value.value.strip_suffix('/').filter(|bare| !bare.is_empty());
                 let prefix = bare.unwrap_or(&value.value);
-                self.ask("matches.paths.value", value, rules::path_value(prefix))?;
+                self.validate("matches.paths.value", value, rules::path_value(prefix))?;
                 Ok(PathMatch::Prefix(prefix.to_owned()))
             }
         }
@@ -158,18 +158,18 @@ impl Checker<'_> {
 
     fn method(&self, written: &Spanned<String>) -> Result<String, RouteError> {
         let name = written.value.to_ascii_uppercase();
-        self.ask("matches.methods", written, rules::method(&name))?;
+        self.validate("matches.methods", written, rules::method(&name))?;
         Ok(name)
     }
 
     fn header(&self, written: &Spanned<HeaderSpec>) -> Result<HeaderMatch, RouteError> {
         let HeaderSpec { name, kind, value } = &written.value;
         let lower = name.value.to_ascii_lowercase();
-        self.ask("matches.headers.name", name, rules::header_name(&lower))?;
+        self.validate("matches.headers.name", name, rules::header_name(&lower))?;
         let value = match kind {
             HeaderKind::Regex => HeaderValueMatch::Regex(self.pattern("matches.headers.value", value)?),
             HeaderKind::Exact => {
-                self.ask("matches.headers.value", value, rules::header_value(&value.value))?;
+                self.validate("matches.headers.value", value, rules::header_value(&value.value))?;
                 HeaderValueMatch::Exact(value.value.clone())
             }
         };
@@ -177,7 +177,7 @@ impl Checker<'_> {
     }
 
     fn pattern(&self, field: &'static str, written: &Spanned<String>) -> Result<Pattern, RouteError> {
-        self.ask(field, written, rules::text(&written.value))?;
+        self.validate(field, written, rules::text(&written.value))?;
         Pattern::new(&written.value).map_err(|error| self.error(field, written, error.to_string()))
     }
 
@@ -193,7 +193,7 @@ impl Checker<'_> {
 }
 
 impl DlpSpec {
-    /// The choices, without their words.
+    /// Converts the serialized form to working values.
     pub(super) fn read(&self) -> Dlp {
         Dlp {
             outbound_detectors: self.outbound_detectors.as_ref().map(|choice| choice.0.clone()),

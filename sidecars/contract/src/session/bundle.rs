@@ -1,7 +1,7 @@
-//! What the keeper asks of a bundle, and what the bundle tells it.
+//! Messages between the keeper and the bundle.
 //!
-//! Provisioned once, then routes as often as they change. Nothing else controls a bundle: no signal, no
-//! file watched, and nothing from inside the bottle.
+//! The keeper provisions a bundle once and sends routes whenever they change. Nothing else controls a bundle:
+//! no signal, no watched file, nothing from inside the bottle.
 
 use std::net::IpAddr;
 
@@ -16,89 +16,92 @@ use crate::names::Slug;
 use crate::queue::{Id, Question};
 use crate::usage::Usage;
 
-/// The first frame of a stream towards the bundle. Each answers with one [`BundleEvent`], except
-/// `Events`, which goes on.
+/// The request that opens a stream to the bundle. Each returns one [`BundleEvent`], except the subscriptions
+/// below.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleRequest {
-    /// Once, before the proxy opens. Answers [`BundleEvent::Ready`] when every daemon listens and holds
-    /// its secrets, or [`BundleEvent::Rejected`].
+    /// Once, before the proxy listens. Returns [`BundleEvent::Ready`] when every daemon listens and has its
+    /// secrets, or [`BundleEvent::Rejected`].
     Provision(Box<Provision>),
-    /// Once, where the bundle has a git gate, before the proxy's part of it opens. Answers
-    /// [`BundleEvent::GateOpen`] or `Rejected`.
+    /// Once, if the bundle has a git gate, before the gate listens. Returns [`BundleEvent::GateOpen`] or
+    /// `Rejected`.
     Gate(Box<GateProvision>),
-    /// Once, where a user can be asked, before the proxy's part of the MCP server opens. Answers
-    /// [`BundleEvent::SuperviseOpen`] or `Rejected`.
+    /// Once, if a user can be asked, before the MCP server listens. Returns [`BundleEvent::SuperviseOpen`] or
+    /// `Rejected`.
     Supervise(SuperviseProvision),
-    /// New routes. Answers [`BundleEvent::Live`], or `Rejected` and the last good ones stay.
+    /// New routes. Returns [`BundleEvent::Live`], or `Rejected`; the last valid routes then stay.
     Routes(Routes),
-    /// Everything that happened since the last keeper listened, then what happens.
+    /// Subscribes to events: first those since the last keeper disconnected, then new ones.
     Events,
-    /// Waits for the next thing that a daemon asks of a user: [`BundleEvent::Asked`], which one
-    /// [`crate::queue::Answer`] on the same stream answers. A stream that breaks before that leaves the
-    /// question to the next one that waits. The stream is reset when nobody asks any more.
+    /// Waits for the next question of a daemon: [`BundleEvent::Asked`]. The keeper replies with one
+    /// [`crate::queue::Answer`] on the same stream. If the stream breaks first, the question goes to the next
+    /// waiting stream. If the daemon stops waiting, the stream is reset.
     Question,
-    /// What answers of models cost: [`BundleEvent::Used`] again and again, each answered by one [`Written`]
-    /// when it is on disk. What was not comes again, to whoever asks next.
+    /// Subscribes to token usage: repeated [`BundleEvent::Used`], each acknowledged by one [`Written`] when
+    /// it is on disk. Unacknowledged records are sent again to the next subscriber.
     Usage,
-    /// Waits until the bottle is locked: [`BundleEvent::LockedOut`], at once where it is locked already.
+    /// Waits until the bottle is locked. Returns [`BundleEvent::LockedOut`], at once if it is locked already.
     LockOut,
-    /// From the bundle to its daemons alone: another daemon locked the bottle. Answers [`BundleEvent::Locked`].
+    /// Sent by the bundle to its daemons only: another daemon locked the bottle. Returns
+    /// [`BundleEvent::Locked`].
     Lock(LockOut),
-    /// Asks every daemon. Answers [`BundleEvent::Health`].
+    /// Checks the health of every daemon. Returns [`BundleEvent::Health`].
     Health,
-    /// Closes the proxy and ends every daemon. Answers [`BundleEvent::Stopped`] first.
+    /// Closes the listeners and stops every daemon. Returns [`BundleEvent::Stopped`] first.
     Stop,
 }
 
-/// See [`BundleRequest::Provision`].
+/// The bundle's configuration ([`BundleRequest::Provision`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provision {
-    /// The bottle's slug, for log lines and refusals.
+    /// The bottle's slug, for log lines and denials.
     pub slug: Slug,
     /// The first routes.
     pub routes: Routes,
-    /// Credentials, each bound to its place for the life of the bundle.
+    /// Credentials, each bound to one host and header for the life of the bundle.
     pub credentials: Vec<Credential>,
-    /// Values that are known secrets and that the agent holds (environment); the redactor masks them in
-    /// every log line, and none leaves unless a user says so.
+    /// Known secrets that the agent holds (environment). The redactor masks them in every log line; requests
+    /// with one need an approval.
     pub known_secrets: Vec<SecretText>,
-    /// The same for values that the user marked as secret and that nothing gave to the agent.
+    /// Sensitive environment values that the agent does not hold; treated like `known_secrets`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub marked: Vec<SecretText>,
-    /// The user's own rules for what may not leave. They were read before anything started; a daemon reads them
-    /// again, and takes none that it cannot.
+    /// The user's own scan rules. The host validates them before launch; a daemon validates them again and
+    /// rejects invalid ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// What the agent holds in place of credentials: it opens nothing and is never a finding by its shape.
+    /// Values that the agent holds in place of credentials. They grant no access and are never a finding by
+    /// pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
-    /// A secret that opens nothing: who sends it away was told to look for secrets. Nobody can approve it.
+    /// A decoy secret that grants no access. Sending it shows that the agent searches for secrets; no user
+    /// can approve it.
     #[serde(default)]
     pub canary: Option<SecretText>,
-    /// How long a user is waited for when a request holds what they have to allow; none: nobody is asked.
+    /// How long a request waits for an approval, in seconds; `None` if no user can be asked.
     #[serde(default)]
     pub ask_seconds: Option<u64>,
-    /// How much of requests is kept while they are read.
+    /// Limits on buffered request bodies.
     #[serde(default)]
     pub limits: Limits,
-    /// Roots trusted upstream, PEM: the host's own and those of `egress.ca_bundle`. Empty means the
-    /// roots compiled in.
+    /// Root certificates for upstreams, PEM: the host's and those of `egress.ca_bundle`. Empty means the
+    /// built-in roots.
     pub upstream_roots: String,
     /// `egress.upstream_proxy`, an `http://` URL.
     #[serde(default)]
     pub upstream_proxy: Option<SecretText>,
-    /// Every address the host owns: forbidden, whatever name led there.
+    /// The addresses of the host itself, to which no name may resolve.
     pub host_addresses: Vec<IpAddr>,
     /// `egress.log`.
     pub log: LogLevel,
-    /// `logs.keep`: bytes of log kept in the ring of files.
+    /// `logs.keep`: size of the rotated log files, in bytes.
     pub log_keep: u64,
 }
 
 impl Provision {
-    /// These routes and nothing else: no credential, no secret, nobody to ask, no log.
+    /// A provision with routes only: no credentials, secrets, approvals or log.
     #[must_use]
     pub fn of_routes(slug: Slug, yaml: String) -> Self {
         Self {
@@ -121,23 +124,23 @@ impl Provision {
     }
 }
 
-/// See [`BundleRequest::Supervise`].
+/// The MCP server's configuration ([`BundleRequest::Supervise`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuperviseProvision {
-    /// Those that the proxy was provisioned with.
+    /// The routes that the proxy was provisioned with.
     pub routes: Routes,
-    /// How long a call waits for a user before it says that nobody has decided yet.
+    /// How long a call waits for the user before it returns "not decided yet", in seconds.
     pub call_seconds: u64,
 }
 
-/// A file of rules in gitleaks' configuration format.
+/// A rule file in gitleaks' configuration format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleFile {
-    /// Its name, for messages.
+    /// The file name, for messages.
     pub name: String,
-    /// What it says.
+    /// The content.
     pub text: String,
 }
 
@@ -145,9 +148,9 @@ pub struct RuleFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// The longest body that is let through.
+    /// The largest allowed body.
     pub body: u64,
-    /// All bodies together that wait on disk, encrypted, for their verdict.
+    /// The total size of bodies that wait on disk, encrypted, for their decision.
     pub spool: u64,
 }
 
@@ -157,58 +160,58 @@ impl Default for Limits {
     }
 }
 
-/// The number of the routes that a bundle is provisioned with.
+/// The revision of the routes that a bundle is provisioned with.
 pub const FIRST_REVISION: u64 = 1;
 
-/// Routes with the number that names this state of them.
+/// Routes with their revision number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Routes {
-    /// Counts up by one with each change.
+    /// The revision; grows by one with each change.
     pub revision: u64,
     /// `routes.yaml`, the rendered runtime form ([`crate::route`]).
     pub yaml: String,
-    /// What a user allowed for one request each, in the order of their saying so.
+    /// One-time grants, in the order of their approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub once: Vec<OneTimeGrant>,
 }
 
 impl Routes {
-    /// What a bundle is provisioned with.
+    /// The first revision, for provisioning.
     #[must_use]
     pub fn first(yaml: String) -> Self {
         Self { revision: FIRST_REVISION, yaml, once: Vec::new() }
     }
 }
 
-/// Routes for one request, laid over the others until one passed by them.
+/// Routes that apply until they have allowed one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OneTimeGrant {
-    /// The question whose answer allowed them.
+    /// The id of the approved proposal.
     pub proposal: Id,
-    /// In the words of proposals ([`crate::proposal`]).
+    /// The routes, in the format of proposals ([`crate::proposal`]).
     pub routes: String,
 }
 
-/// A secret with the one place it may go to.
+/// A secret with its binding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Credential {
     /// Slot, host, scheme and header.
     pub binding: Binding,
-    /// The value. Absent: the slot is known and not loaded, so its route answers `credential-missing`.
+    /// The value. If absent, the slot is not loaded and its route denies with `credential-missing`.
     pub value: Option<SecretText>,
 }
 
-/// `egress.log`.
+/// `egress.log`: the level of the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// Nothing on disk; refusals reach the keeper as events.
+    /// Nothing on disk; denials reach the keeper as events.
     #[default]
     Off,
-    /// Refusals and redactions.
+    /// Denials and redactions.
     Blocks,
     /// Every request.
     Full,
@@ -218,64 +221,64 @@ pub enum LogLevel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BundleEvent {
-    /// See [`BundleRequest::LockOut`].
+    /// The bottle is locked ([`BundleRequest::LockOut`]).
     LockedOut(LockOut),
-    /// See [`BundleRequest::Lock`].
+    /// The daemon locked itself ([`BundleRequest::Lock`]).
     Locked,
-    /// Every daemon listens and holds its secrets.
+    /// Every daemon listens and has its secrets.
     Ready {
-        /// The CA certificate the bottle has to trust, PEM. Its key was made in the egress daemon and
-        /// stays there.
+        /// The CA certificate that the bottle must trust, PEM. Its key is generated in the egress daemon and
+        /// never leaves it.
         ca_certificate: String,
     },
-    /// The git gate listens and holds its keys.
+    /// The git gate listens and has its keys.
     GateOpen,
     /// The MCP server listens.
     SuperviseOpen,
     /// These routes are live: the next request is decided by them.
     Live {
-        /// Their number.
+        /// Their revision.
         revision: u64,
     },
     /// The request changed nothing.
     Rejected {
-        /// A lower-case fragment saying why.
+        /// The cause, as a lower-case fragment.
         message: String,
     },
-    /// See [`BundleRequest::Health`].
+    /// The daemons' health ([`BundleRequest::Health`]).
     Health {
         /// One entry for each daemon.
         daemons: Vec<Daemon>,
     },
-    /// A request was refused.
+    /// A request was denied.
     Refused(Refused),
-    /// A request passed by what was allowed for one; see [`Routes::once`].
+    /// A one-time grant was used; see [`Routes::once`].
     Spent {
-        /// The question whose answer allowed it.
+        /// The id of the approved proposal.
         proposal: Id,
     },
-    /// See [`BundleRequest::Question`].
+    /// A daemon's question ([`BundleRequest::Question`]).
     Asked(Box<Question>),
-    /// See [`BundleRequest::Usage`].
+    /// Token usage ([`BundleRequest::Usage`]).
     Used {
-        /// In the order in which the answers were over; never none.
+        /// The records in the order in which the responses ended; never empty.
         records: Vec<Usage>,
     },
-    /// A daemon ended; its part of the proxy is closed.
+    /// A daemon exited; its listeners are closed.
     Down {
         /// Its name.
         daemon: String,
     },
-    /// Events were dropped because no keeper listened and the buffer was full.
+    /// Events were dropped because no keeper was connected and the buffer was full.
     Lost {
         /// How many.
         count: u64,
     },
-    /// The proxy is closed and every daemon has ended.
+    /// The listeners are closed and every daemon has exited.
     Stopped,
 }
 
-/// All records of the last [`BundleEvent::Used`] are on disk.
+/// Acknowledges that all records of the last [`BundleEvent::Used`] are on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Written {}
@@ -286,37 +289,37 @@ pub struct Written {}
 pub struct Daemon {
     /// Its name: `egress`, `git-gate`, `supervise`.
     pub name: String,
-    /// Whether it answered within its deadline and all of its proxy is open.
+    /// Whether it responded within its deadline and all of its listeners are open.
     pub up: bool,
-    /// Routes it decides by, for egress.
+    /// The revision of its routes (egress only).
     #[serde(default)]
     pub revision: Option<u64>,
-    /// Resident memory in bytes.
+    /// Resident memory, in bytes.
     #[serde(default)]
     pub resident: Option<u64>,
-    /// Protections that this kernel does not give it, as fragments for a user.
+    /// Protections that this kernel does not support, as fragments for the user.
     #[serde(default)]
     pub weaker: Vec<String>,
 }
 
-/// A refusal, as the user is told of it. Nothing in it was written before passing the redactor.
+/// A denied request, as reported to the user. Every field has passed the redactor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refused {
-    /// The id that the agent's answer and the log line carry too.
+    /// The id, also in the agent's response and the log line.
     pub id: String,
-    /// RFC 3339, UTC.
+    /// Time of the denial, RFC 3339, UTC.
     pub time: String,
-    /// Host as asked, canonical.
+    /// The requested host, canonical.
     pub host: String,
-    /// Port as asked.
+    /// The requested port.
     pub port: u16,
-    /// Method, empty when none was read.
+    /// The method; empty if none was read.
     pub method: String,
-    /// Path without its query, empty when none was read.
+    /// The path without its query; empty if none was read.
     pub path: String,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// The sentence the agent got.
+    /// The message that the agent received.
     pub sentence: String,
 }

@@ -1,4 +1,4 @@
-//! The frame: nine bytes of header, then the payload.
+//! Frames: nine bytes of header, then the payload.
 //!
 //! ```text
 //! 0        4        8     9
@@ -8,39 +8,39 @@
 
 use std::fmt;
 
-/// Bytes of a header.
+/// Length of a header, in bytes.
 pub const HEADER: usize = 9;
 
-/// In a header's place: no frame comes any more. Only a stream that cannot be closed needs it
-/// (`rejoin` in the channel's crate).
+/// Replaces a header to announce that no more frames follow. Only a stream that cannot be closed needs it
+/// (`rejoin` in the channel crate).
 pub const CLOSING: [u8; HEADER] = [0; HEADER];
 
-/// The largest payload of a hello, request or message, in bytes: a prompt with its files fits, a guest
-/// that announces more is cut off before anything is allocated.
+/// The largest payload of a request or message, in bytes. A prompt with its files fits; a longer length is
+/// rejected before anything is allocated.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
-/// The largest payload of a hello or a reset's sentence, in bytes.
+/// The largest payload of a hello or a reset, in bytes.
 pub const MAX_SENTENCE: usize = 4096;
 
-/// The largest data payload, in bytes (one byte of which names the descriptor): small enough that
-/// streams take turns.
+/// The largest data payload, in bytes (one of them names the descriptor). Small enough that streams take
+/// turns.
 pub const MAX_DATA: usize = 32 * 1024;
 
-/// How much of messages and data a side may have under way on one stream before it needs
+/// Flow-control window: the messages and data that a side may send on one stream before it receives
 /// [`Kind::Credit`], counted as [`Header::cost`].
 pub const WINDOW: u32 = 256 * 1024;
 
-/// What a frame costs of the window beside its payload, so that empty frames cannot pile up unread.
+/// The cost of a frame beside its payload, so that empty frames cannot accumulate unread.
 pub const FRAME_COST: u32 = 64;
 
-/// The most a single frame costs. A message may be longer than the window; because credit comes back at
-/// this mark at the latest, a frame of this cost can always be sent once the receiver has caught up.
+/// The maximum cost of a frame. A message may be longer than the window; credit returns at this mark at the
+/// latest, so a frame of this cost can always be sent once the receiver has caught up.
 pub const MAX_COST: u32 = WINDOW / 2;
 
-/// How many streams one side may have open.
+/// The most streams that one side may have open.
 pub const MAX_STREAMS: usize = 256;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -50,13 +50,13 @@ pub enum Kind {
     Open = 2,
     /// A typed message as JSON.
     Message = 3,
-    /// Bytes; the payload's first byte says of which descriptor ([`super::guest::STDIN`] and its kin).
+    /// Bytes; the payload's first byte names the descriptor ([`super::guest::STDIN`], …).
     Data = 4,
-    /// The sender is done with this stream.
+    /// The sender ends its side of the stream.
     End = 5,
-    /// The sender gives the stream up; the payload is a sentence (UTF-8).
+    /// The sender aborts the stream; the payload is a message (UTF-8).
     Reset = 6,
-    /// The receiver took this much more of the window (`u32`, in [`Header::cost`]).
+    /// The receiver has consumed this much of the window (`u32`, in [`Header::cost`]).
     Credit = 7,
 }
 
@@ -74,24 +74,24 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A header, checked.
+/// A validated header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Payload bytes that follow.
+    /// Length of the payload, in bytes.
     pub length: usize,
-    /// Which stream; 0 belongs to the connection. The dialling side opens odd ones, the other even ones.
+    /// The stream; 0 is the connection itself. The dialling side opens odd streams, the other side even ones.
     pub stream: u32,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
 }
 
-/// A header that no honest peer sends; the connection is closed.
+/// An invalid header, which no correct peer sends. The connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadFrame {
-    /// The kind byte is none of [`Kind`].
+    /// The kind byte is unknown.
     #[error("unknown frame kind {0}")]
     Kind(u8),
-    /// The length is over the kind's bound.
+    /// The length is outside the kind's bounds.
     #[error("the length of the `{kind}` frame, {length} bytes, is not within its bounds")]
     Length {
         /// The frame's kind.
@@ -99,7 +99,7 @@ pub enum BadFrame {
         /// The length it announced.
         length: usize,
     },
-    /// A connection-level kind on a stream, or the other way round.
+    /// A connection-level kind on a stream, or a stream-level kind on stream 0.
     #[error("the `{kind}` frame does not belong on stream {stream}")]
     Stream {
         /// The frame's kind.
@@ -110,7 +110,7 @@ pub enum BadFrame {
 }
 
 impl Header {
-    /// Writes the header in wire form.
+    /// Encodes the header for the wire.
     ///
     /// # Panics
     /// Never: [`Header`]s come from [`Header::new`] or [`Header::decode`], which bound the length.
@@ -124,10 +124,10 @@ impl Header {
         bytes
     }
 
-    /// A header for sending, held to the same rules as a received one.
+    /// Makes a header for sending, under the same rules as a received one.
     ///
     /// # Errors
-    /// [`BadFrame`] when the length or the stream does not fit the kind.
+    /// [`BadFrame`] if the length or stream does not fit the kind.
     pub fn new(kind: Kind, stream: u32, length: usize) -> Result<Self, BadFrame> {
         let bound = match kind {
             Kind::Hello | Kind::Reset => MAX_SENTENCE,
@@ -150,8 +150,8 @@ impl Header {
         Ok(Self { length, stream, kind })
     }
 
-    /// What the frame takes of the stream's [`WINDOW`]: messages and data cost their payload and
-    /// [`FRAME_COST`], at most [`MAX_COST`]; everything else is free.
+    /// The frame's cost in the stream's [`WINDOW`]. Messages and data cost their payload plus [`FRAME_COST`],
+    /// at most [`MAX_COST`]; other frames are free.
     #[must_use]
     pub fn cost(self) -> u32 {
         match self.kind {
@@ -163,7 +163,7 @@ impl Header {
         }
     }
 
-    /// Reads a header; nothing of the payload is looked at or allocated before this agrees.
+    /// Decodes a header. Nothing of the payload is read or allocated before this succeeds.
     ///
     /// # Errors
     /// [`BadFrame`] for an unknown kind, a length over the kind's bound or a stream that does not fit it.
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_decodes_encodes_to_the_same_bytes(bytes in any::<[u8; HEADER]>()) {
+        fn decoding_and_encoding_round_trip(bytes in any::<[u8; HEADER]>()) {
             if let Ok(header) = Header::decode(bytes) {
                 prop_assert_eq!(header.encode(), bytes);
                 prop_assert!(header.length <= MAX_PAYLOAD);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_is_refused_before_anything_is_allocated() {
+    fn rejects_a_false_length() {
         let mut bytes = Header::new(Kind::Data, 1, 10).expect("header").encode();
         bytes[..4].copy_from_slice(&u32::MAX.to_be_bytes());
         assert!(matches!(Header::decode(bytes), Err(BadFrame::Length { .. })));

@@ -1,4 +1,4 @@
-//! What the keeper gives the git gate, once, before anything runs in the bottle.
+//! The git gate's configuration, sent once before anything runs in the bottle.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,29 +6,30 @@ use super::bundle::RuleFile;
 use super::guest::SecretText;
 use crate::names::{Name, Slug};
 
-/// See [`super::bundle::BundleRequest::Gate`].
+/// The git gate's configuration ([`super::bundle::BundleRequest::Gate`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateProvision {
     /// The bottle's slug, for messages.
     pub slug: Slug,
-    /// The only repositories there are.
+    /// The repositories that the gate serves.
     pub repos: Vec<GateRepo>,
-    /// Credentials of the launch that the agent does not hold. None ever leaves in a push, and who tries again and
-    /// again is locked out ([`crate::lock_out`]).
+    /// The launch's credentials that the agent does not hold. The gate blocks every push that contains one;
+    /// repeated attempts lock the bottle ([`crate::lock_out`]).
     #[serde(default)]
     pub credentials: Vec<SecretText>,
-    /// Every other secret of the launch: they never leave in a push either.
+    /// Every other secret of the launch; blocked in pushes too.
     pub known_secrets: Vec<SecretText>,
-    /// See [`super::bundle::Provision::rules`].
+    /// The user's own scan rules; see [`super::bundle::Provision::rules`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<RuleFile>,
-    /// What the agent holds in place of credentials: it opens nothing and is never a finding by its shape.
+    /// Values that the agent holds in place of credentials. They grant no access and are never a finding by
+    /// pattern.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub placeholders: Vec<String>,
-    /// Roots trusted for https upstreams, PEM.
+    /// Root certificates for https upstreams, PEM.
     pub upstream_roots: String,
-    /// Seconds that a push waits for a user; absent when nobody is to be asked.
+    /// How long a push waits for an approval, in seconds; absent if no user can be asked.
     pub ask_seconds: Option<u64>,
 }
 
@@ -36,50 +37,50 @@ pub struct GateProvision {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateRepo {
-    /// Its name in the manifest, and in the gate's address.
+    /// The name in the manifest and in the gate's URL.
     pub name: Name,
-    /// The upstream's address, as written.
+    /// The upstream's URL, as written.
     pub url: String,
-    /// What opens it.
+    /// The credential for the upstream.
     pub key: GateKey,
-    /// What may move.
+    /// The rules for ref updates.
     pub refs: GateRefs,
-    /// Whether a user is asked about what is found; else it is refused.
+    /// Whether findings need an approval; otherwise they are denied.
     pub supervise: bool,
-    /// Whether the mirror is served when the upstream cannot be reached.
+    /// Whether the gate serves its mirror while the upstream is unreachable.
     pub stale_ok: bool,
 }
 
-/// What opens an upstream.
+/// The credential for an upstream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GateKey {
-    /// A private key, in a format that `ssh-add` reads, and the upstream's keys as `known_hosts` has them.
+    /// A private key in a format that `ssh-add` reads, with the upstream's host keys as in `known_hosts`.
     Ssh {
         /// The private key.
         private: SecretText,
-        /// Lines of `known_hosts`; a host that is not in them is not trusted.
+        /// Lines of `known_hosts`; other hosts are not trusted.
         known_hosts: String,
     },
-    /// A token, sent as the password of https.
+    /// A token, sent as the https password.
     Token {
         /// The token.
         token: SecretText,
     },
 }
 
-/// `refs`: globs over full names.
+/// `refs`: globs over full ref names.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateRefs {
-    /// What may move; absent: any branch but the upstream's default one.
+    /// Refs that may be updated; absent means every branch except the upstream's default branch.
     pub allow: Option<Vec<String>>,
-    /// Taken away from that.
+    /// Exceptions to `allow`.
     pub deny: Vec<String>,
-    /// Whether a branch may move other than forward.
+    /// Whether non-fast-forward updates are allowed.
     pub force: bool,
-    /// Whether a ref may go.
+    /// Whether refs may be deleted.
     pub delete: bool,
-    /// Whether tags may come.
+    /// Whether tags may be pushed.
     pub tags: bool,
 }

@@ -1,8 +1,8 @@
-//! What the keeper and its clients ask of a guest, and what it answers.
+//! Messages between the keeper (and its clients) and the guest.
 //!
-//! Each request opens a stream. Unless it says otherwise a stream carries the events listed with it and
-//! ends on the guest's side after the last one. Terminal and pipe bytes travel as data frames whose
-//! first byte is [`STDIN`], [`STDOUT`] or [`STDERR`]; a terminal has output on `STDOUT` only.
+//! Each request opens a stream. Unless noted otherwise, the stream carries the listed events, and the guest
+//! ends it after the last one. Terminal and pipe bytes travel as data frames whose first byte is [`STDIN`],
+//! [`STDOUT`] or [`STDERR`]; a terminal uses `STDOUT` only.
 
 use std::collections::BTreeMap;
 
@@ -10,66 +10,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::{self, Secret};
 
-/// Data towards a process; an empty one closes its standard input.
+/// Data for a process; an empty frame closes its standard input.
 pub const STDIN: u8 = 0;
-/// A process's standard output, or a terminal's.
+/// A process's standard output, or a terminal's output.
 pub const STDOUT: u8 = 1;
 /// A process's standard error.
 pub const STDERR: u8 = 2;
 
-/// Output the guest keeps for the next one to attach, in bytes.
+/// Size of the output buffer that the guest replays to the next client, in bytes.
 pub const SCROLLBACK: usize = 1 << 20;
 
-/// The first frame of a stream towards the guest.
+/// The request that opens a stream to the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GuestRequest {
-    /// Once, before any process: environment and files. Answers [`GuestEvent::Done`].
+    /// Once, before any process: sets environment and files. Returns [`GuestEvent::Done`].
     Provision(Provision),
-    /// Once, after `Provision`: starts the agent. Answers [`GuestEvent::Started`], then
-    /// [`GuestEvent::Exited`] when it ends; its bytes go to whoever is attached.
+    /// Once, after `Provision`: starts the agent. Returns [`GuestEvent::Started`], then
+    /// [`GuestEvent::Exited`] when the agent exits. Attached clients receive its output.
     StartAgent(Process),
-    /// Joins the agent: the kept output first, then what comes; [`GuestEvent::Exited`] last. May be
-    /// opened before `StartAgent`, so that nothing of a piped agent's output is lost.
+    /// Attaches to the agent: first the buffered output, then live output, [`GuestEvent::Exited`] last. May
+    /// precede `StartAgent`, so that no output of a piped agent is lost.
     Attach(Attach),
-    /// Another process beside the agent: `Started`, data, `Exited`.
+    /// Runs another process beside the agent: `Started`, data, `Exited`.
     Exec(Process),
-    /// A tar stream of `path` on `STDOUT`, then `Done`.
+    /// Sends a tar stream of `path` on `STDOUT`, then `Done`.
     CopyOut(CopyOut),
-    /// A tar stream on `STDIN` (ended by `End`) is unpacked into the folder `path`, then `Done`.
+    /// Unpacks a tar stream on `STDIN` (ended by `End`) into the folder `path`, then `Done`.
     CopyIn(CopyIn),
-    /// The agent's kept output (at most `tail` lines), and with `follow` what comes, until it ends.
+    /// The agent's buffered output (at most `tail` lines), and with `follow` live output until the agent
+    /// exits.
     Logs(Logs),
-    /// What the bottle can reach, tried from inside. Answers [`GuestEvent::Probed`].
+    /// Runs the isolation probe from inside. Returns [`GuestEvent::Probed`].
     Probe(Probe),
-    /// Asks the agent to end (SIGTERM), kills it after `grace_ms`, then `Done` and pid 1 exits. Asked for
-    /// work, it answers with that instead.
+    /// Sends SIGTERM to the agent, SIGKILL after `grace_ms`, then returns `Done`, and pid 1 exits. With
+    /// `work_since` it returns [`GuestEvent::Changed`] instead of `Done`.
     Stop(Stop),
-    /// Answers [`GuestEvent::Status`].
+    /// The agent's state. Returns [`GuestEvent::Status`].
     Status,
-    /// By the clocks that stamp the bottle's files: everything written so far is not newer than the answer,
-    /// everything written after it is. Answers [`GuestEvent::Moment`] after a tick of theirs.
+    /// The time of the clocks that stamp the bottle's files: files written so far are not newer than the
+    /// returned time, files written later are. Returns [`GuestEvent::Moment`] after one clock tick.
     Moment,
-    /// By the same clocks: everything written from now on is newer than the answer; what was written within a tick
-    /// before may be, too. Answers [`GuestEvent::Moment`] at once.
+    /// The same without waiting: files written from now on are newer than the returned time; files written
+    /// within the last tick may be newer too. Returns [`GuestEvent::Moment`] at once.
     Now,
-    /// Whether the workspace holds anything newer than this, provisioned or not. Answers
+    /// Whether the workspace contains files newer than this, provisioned or not. Returns
     /// [`GuestEvent::Changed`].
     Changed(Changed),
 }
 
-/// See [`GuestRequest::Provision`].
+/// Environment and files of a bottle ([`GuestRequest::Provision`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Provision {
-    /// Environment of the agent and of every exec. Values may be the agent's own secrets, so they live in
-    /// the guest's memory and in the processes' environment only.
+    /// Environment of the agent and every exec. Values may be the agent's own secrets; they exist only in the
+    /// guest's memory and the processes' environment.
     pub env: BTreeMap<String, SecretText>,
-    /// Files written before anything runs.
+    /// Files written before any process starts.
     pub files: Vec<ProvisionedFile>,
 }
 
-/// A value that may be secret, on the channel.
+/// A possibly secret value on the channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(#[serde(serialize_with = "secret::on_channel")] pub Secret);
@@ -84,11 +85,11 @@ impl From<&str> for SecretText {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvisionedFile {
-    /// Absolute path inside; folders on the way are made.
+    /// Absolute path inside the bottle; missing parent folders are created.
     pub path: String,
     /// Permission bits.
     pub mode: u32,
-    /// The text.
+    /// The content.
     pub content: SecretText,
 }
 
@@ -98,23 +99,23 @@ pub struct ProvisionedFile {
 pub struct Process {
     /// Program and arguments; the program is looked up in the bottle's `PATH`.
     pub argv: Vec<String>,
-    /// Laid over the provisioned environment.
+    /// Added to the provisioned environment; overrides it.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
     /// Working directory; the workspace when absent.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// A terminal of this size, or pipes when absent.
+    /// Runs in a terminal of this size, or with pipes if absent.
     #[serde(default)]
     pub terminal: Option<Size>,
-    /// Whether anything will come on `STDIN`; false gives the process an empty one.
+    /// Whether the client sends data on `STDIN`; if false the process gets an empty one.
     #[serde(default)]
     pub stdin: bool,
-    /// Another user of the bottle by name or number; the agent's own when absent.
+    /// The user in the bottle, by name or number; the agent's user if absent.
     #[serde(default)]
     pub user: Option<String>,
-    /// Of the agent only: its output waits for its first client, who gets all of it. Otherwise it goes on
-    /// when nobody looks, and what is older than [`SCROLLBACK`] is gone.
+    /// For the agent only: buffers all output until the first client attaches. Otherwise the agent runs on
+    /// without a client, and output beyond [`SCROLLBACK`] is dropped.
     #[serde(default)]
     pub awaited: bool,
 }
@@ -129,78 +130,78 @@ pub struct Size {
     pub rows: u16,
 }
 
-/// See [`GuestRequest::Attach`].
+/// Options of [`GuestRequest::Attach`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// Watch only: input and resizes on this stream are ignored. Otherwise this client takes the
-    /// terminal over from the one before, whose stream is reset with a sentence.
+    /// Watch only: input and resizes on this stream are ignored. Otherwise this client takes over the
+    /// terminal, and the previous client's stream is reset with a message.
     pub read_only: bool,
-    /// The client's terminal; the agent's takes this size.
+    /// The size of the client's terminal; the agent's terminal is resized to it.
     #[serde(default)]
     pub size: Option<Size>,
 }
 
-/// See [`GuestRequest::CopyOut`].
+/// Options of [`GuestRequest::CopyOut`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyOut {
-    /// File or folder inside; relative to the workspace when not absolute.
+    /// File or folder inside the bottle; relative to the workspace if not absolute.
     pub path: String,
 }
 
-/// See [`GuestRequest::CopyIn`].
+/// Options of [`GuestRequest::CopyIn`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopyIn {
-    /// Folder inside that receives the entries, made when missing.
+    /// Folder inside the bottle that receives the entries; created if missing.
     pub path: String,
 }
 
-/// See [`GuestRequest::Logs`].
+/// Options of [`GuestRequest::Logs`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Logs {
-    /// Only the last so many lines.
+    /// Only this many last lines.
     #[serde(default)]
     pub tail: Option<u64>,
-    /// Go on with what comes.
+    /// Continue with live output.
     #[serde(default)]
     pub follow: bool,
 }
 
-/// See [`GuestRequest::Probe`]: what to try, besides what every bottle is tried for.
+/// Additional targets of the isolation probe ([`GuestRequest::Probe`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Probe {
-    /// Addresses of the host itself, each with a port that answers over TCP and UDP outside the bottle at this
-    /// moment. One that is local to a link has no interface: it is tried by each that the bottle has.
+    /// Addresses of the host, each with a port that currently answers over TCP and UDP outside the bottle. A
+    /// link-local one has no interface: the probe tries it on every interface of the bottle.
     pub host: Vec<std::net::SocketAddr>,
-    /// Addresses at which other bottles have something that listens.
+    /// Addresses where other bottles listen.
     #[serde(default)]
     pub others: Vec<std::net::SocketAddr>,
-    /// Leave out what a user may have put into the bottle on purpose: secrets in its environment, files of
-    /// their home. Then it may be asked for before the provisions.
+    /// Skip what a user may have put into the bottle on purpose: secrets in its environment, files of their
+    /// home. Such a probe may run before `Provision`.
     #[serde(default)]
     pub isolation_only: bool,
 }
 
-/// See [`GuestRequest::Stop`].
+/// Options of [`GuestRequest::Stop`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u64,
-    /// Look for work newer than this when nothing runs any more, and answer [`GuestEvent::Changed`].
+    /// After all processes have stopped, look for files newer than this and return [`GuestEvent::Changed`].
     #[serde(default)]
     pub work_since: Option<jiff::Timestamp>,
 }
 
-/// See [`GuestRequest::Changed`].
+/// Options of [`GuestRequest::Changed`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changed {
-    /// The moment, by the clock that stamps files.
+    /// The time, by the clock that stamps files.
     pub since: jiff::Timestamp,
 }
 
@@ -208,58 +209,58 @@ pub struct Changed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum GuestEvent {
-    /// The request was carried out.
+    /// The request succeeded.
     Done,
-    /// The process runs.
+    /// The process started.
     Started {
-        /// Its id inside.
+        /// Its process id inside the bottle.
         pid: u32,
     },
-    /// The process ended; all its output has been sent.
+    /// The process exited; all its output has been sent.
     Exited(Exit),
-    /// The request could not be carried out.
+    /// The request failed.
     Failed(Failure),
-    /// See [`GuestRequest::Status`].
+    /// The state of the bottle ([`GuestRequest::Status`]).
     Status {
-        /// Whether and how the agent ended.
+        /// The agent's state.
         agent: AgentState,
-        /// What of the bottle's own services does not work, a sentence each (a port of the proxy that
-        /// could not be listened on).
+        /// Failures of the bottle's services, one sentence each (a listener port that could not be bound, for
+        /// example).
         #[serde(default)]
         troubles: Vec<String>,
-        /// The limit that the bottle was found beyond; then everything in it was killed.
+        /// The limit that the bottle exceeded; all its processes were then killed.
         #[serde(default)]
         overrun: Option<Overrun>,
     },
-    /// See [`GuestRequest::Moment`].
+    /// A time of the file clocks ([`GuestRequest::Moment`], [`GuestRequest::Now`]).
     Moment {
-        /// The moment.
+        /// The time.
         at: jiff::Timestamp,
     },
-    /// See [`GuestRequest::Changed`].
+    /// Whether the workspace changed ([`GuestRequest::Changed`]).
     Changed {
-        /// Whether there is work in it.
+        /// Whether there are newer files.
         work: bool,
     },
-    /// See [`GuestRequest::Probe`].
+    /// The results of the isolation probe ([`GuestRequest::Probe`]).
     Probed {
-        /// One line of the table each.
+        /// One line of the result table each.
         attempts: Vec<Attempt>,
     },
 }
 
-/// How a process ended.
+/// How a process exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// With this exit code.
     Code(u8),
-    /// By this signal.
+    /// Killed by this signal.
     Signal(u8),
 }
 
 impl Exit {
-    /// The code a shell would report: 128 + n for signal n.
+    /// The exit code that a shell reports: 128 + n for signal n.
     #[must_use]
     pub fn shell_code(self) -> u8 {
         match self {
@@ -273,23 +274,23 @@ impl Exit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// What kind, so that the edge can choose an exit code.
+    /// The kind; the command line chooses an exit code by it.
     pub kind: FailureKind,
-    /// A lower-case fragment that names its subject.
+    /// The message, a lower-case fragment that names its subject.
     pub message: String,
 }
 
-/// See [`Failure::kind`].
+/// The kind of a failure ([`Failure::kind`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
-    /// The program is not there (exit 127).
+    /// The program does not exist (exit code 127).
     NotFound,
-    /// The program is there and cannot be run (exit 126).
+    /// The program exists but cannot be executed (exit code 126).
     NotExecutable,
-    /// The path is not there or may not be used.
+    /// The path does not exist or is not allowed.
     BadPath,
-    /// The request does not fit the state (a second `Provision`, an attach before it).
+    /// The request is invalid in this state (a second `Provision`, an attach before it).
     BadState,
     /// Anything else.
     Other,
@@ -303,76 +304,77 @@ pub enum AgentState {
     Waiting,
     /// Running.
     Running,
-    /// Ended.
+    /// Exited.
     Exited(Exit),
 }
 
-/// A message towards the guest on an open stream.
+/// A message to the guest on an open stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "message", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ClientMessage {
-    /// The client's terminal changed.
+    /// The client's terminal was resized.
     Resize(Size),
     /// Send this signal to the process (1–31).
     Signal {
-        /// Its number.
+        /// The signal's number.
         signal: u8,
     },
-    /// The client leaves and the bottle lives on; read by the keeper, which then ends the stream.
+    /// The client detaches and the bottle keeps running. The keeper reads this and ends the stream.
     Detach,
 }
 
-/// A limit that a bottle went beyond.
+/// A limit that a bottle exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overrun {
-    /// What of.
+    /// The limited resource.
     pub resource: Limited,
     /// The limit, in bytes.
     pub limit: u64,
-    /// Whether the manifest asked for it; else it keeps the machine usable.
+    /// Whether the manifest sets the limit; otherwise it is the default that keeps the machine usable.
     pub asked: bool,
 }
 
-/// What is limited.
+/// A limited resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Limited {
-    /// Memory of all processes, and files in memory.
+    /// Memory of all processes, including files in memory.
     Memory,
-    /// The bottle's own folders on the disk.
+    /// The bottle's own folders on disk.
     Disk,
-    /// What is left of the disk that they lie on: less than the limit, while they take more than it.
+    /// Free space of the disk with the bottle's folders: below the limit, while the folders use more than the
+    /// limit.
     FreeDisk,
 }
 
-/// One thing tried from inside.
+/// One attempt of the isolation probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attempt {
-    /// What was tried to reach, in words a newcomer understands.
+    /// The target, in words a newcomer understands.
     pub target: String,
-    /// How (`tcp 198.51.100.1:443`, `env`).
+    /// The method (`tcp 198.51.100.1:443`, `env`).
     pub via: String,
-    /// The address that was tried, where it was one.
+    /// The target address, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<std::net::SocketAddr>,
-    /// What came of it.
+    /// The result.
     pub result: Reach,
-    /// What was seen (`network unreachable`, `403 host-not-allowed`).
+    /// The observation (`network unreachable`, `403 host-not-allowed`).
     pub seen: String,
 }
 
-/// What an attempt found.
+/// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reach {
-    /// The attempt was blocked, as it must be.
+    /// The target is blocked, as required.
     #[serde(alias = "closed")]
     Blocked,
-    /// The target was reached, though it must not be.
+    /// The target was reached, which is an isolation failure.
     #[serde(alias = "open")]
     Reached,
-    /// Neither could be shown.
+    /// The attempt was inconclusive.
     Unknown,
 }

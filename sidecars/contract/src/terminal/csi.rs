@@ -1,20 +1,19 @@
-//! Which control sequences (`ESC [ … final`) draw, and which ask, report or reach outside the screen.
+//! Allowlist of control sequences (`ESC [ … final`) that only draw.
 //!
-//! The list says what passes. Left out on purpose: every query (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …),
-//! window operations and their reports (`t`), printing (`i`), locking the keyboard (mode 2), switching the
-//! terminal to 8-bit answers or another width.
+//! Excluded on purpose: every query (`c`, `n`, `x`, `$p`, `*y`, `>q`, `?u` …), window operations and their
+//! reports (`t`), printing (`i`), locking the keyboard (mode 2), switching the terminal to 8-bit responses or
+//! another width.
 
 use super::Pass;
 
-/// The longest sequence understood, in bytes after `ESC [`: a full SGR with three true colours has under
-/// a hundred.
+/// The longest accepted sequence, in bytes after `ESC [`: a full SGR with three true colours has under a
+/// hundred.
 pub(super) const LONGEST: usize = 256;
 
-/// The largest number in a sequence; terminals have been crashed with larger ones.
+/// The largest number in a sequence; larger ones have crashed terminals.
 const LARGEST: u32 = 65_535;
 
-/// DEC private modes that change how things are drawn, or which keys, clicks and pastes are told to the
-/// program while it runs.
+/// DEC private modes that change drawing, or the reports of keys, clicks and pastes to the running program.
 const PRIVATE_MODES: [u32; 35] = [
     1, 5, 6, 7, 9, 12, 25, 45, 47, 66, 67, 69, 80, 1000, 1001, 1002, 1003, 1004, 1005, 1006, 1007, 1015,
     1016, 1034, 1035, 1036, 1039, 1045, 1047, 1048, 1049, 2004, 2026, 2027, 2031,
@@ -23,9 +22,9 @@ const PRIVATE_MODES: [u32; 35] = [
 /// Standard modes: insertion, and line feed with carriage return.
 const MODES: [u32; 2] = [4, 20];
 
-/// What of a sequence is shown: `body` is everything behind `ESC [`, its final byte included. `None` is
-/// nothing.
-pub(super) fn judge(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
+/// The part of a sequence that is shown, or `None`. `body` is everything after `ESC [`, including the final
+/// byte.
+pub(super) fn allowed_part(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let (final_byte, rest) = body.split_last()?;
     let (marker, rest) = match rest.split_first() {
         Some((marker @ b'<'..=b'?', rest)) => (Some(*marker), rest),
@@ -35,28 +34,30 @@ pub(super) fn judge(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let (parameters, intermediates) = rest.split_at(middle);
     let plain = parameters.iter().all(|byte| byte.is_ascii_digit() || *byte == b';');
     let numbers = numbers(parameters)?;
-    let whole = || Some(body.to_vec());
+    let unchanged = || Some(body.to_vec());
     match (marker, intermediates, *final_byte) {
-        // Colours: the only ones with colons.
-        (None, b"", b'm') => whole(),
+        // Colours: the only sequences with colons.
+        (None, b"", b'm') => unchanged(),
         _ if !plain => None,
         // Cursor, erasing, inserting, scrolling, tabs, margins, repeating, saving.
-        (None, b"", b'@' | b'A'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'a' | b'b') => whole(),
-        (None, b"", b'd' | b'e' | b'f' | b'g' | b'r' | b's' | b'u') => whole(),
+        (None, b"", b'@' | b'A'..=b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'a' | b'b') => {
+            unchanged()
+        }
+        (None, b"", b'd' | b'e' | b'f' | b'g' | b'r' | b's' | b'u') => unchanged(),
         (None, b"", b'h' | b'l') => modes(None, &numbers, &MODES, *final_byte),
-        // Keeping and giving back the title.
-        (None, b"", b't') if pass.title && matches!(numbers.first(), Some(22 | 23)) => whole(),
+        // Saving and restoring the title.
+        (None, b"", b't') if pass.title && matches!(numbers.first(), Some(22 | 23)) => unchanged(),
         // Shape of the cursor, protected characters, soft reset.
-        (None, b" ", b'q') | (None, b"\"", b'q') | (None, b"!", b'p') => whole(),
+        (None, b" ", b'q') | (None, b"\"", b'q') | (None, b"!", b'p') => unchanged(),
         (Some(b'?'), b"", b'h' | b'l') => modes(marker, &numbers, &PRIVATE_MODES, *final_byte),
-        (Some(b'?'), b"", b'J' | b'K') => whole(),
-        // How keys are told: xterm's modifiers and Kitty's levels; their queries have a `?`.
-        (Some(b'>'), b"", b'm' | b'n' | b'u') | (Some(b'<' | b'='), b"", b'u') => whole(),
+        (Some(b'?'), b"", b'J' | b'K') => unchanged(),
+        // Key reporting: xterm's modifiers and Kitty's levels; their queries have a `?`.
+        (Some(b'>'), b"", b'm' | b'n' | b'u') | (Some(b'<' | b'='), b"", b'u') => unchanged(),
         _ => None,
     }
 }
 
-/// The parameters as numbers (missing ones are 0); `None` when one is too large or no number.
+/// The parameters as numbers (missing ones are 0); `None` if one is too large or not a number.
 fn numbers(parameters: &[u8]) -> Option<Vec<u32>> {
     parameters
         .split(|byte| matches!(byte, b';' | b':'))
@@ -67,7 +68,7 @@ fn numbers(parameters: &[u8]) -> Option<Vec<u32>> {
         .collect()
 }
 
-/// A mode sequence with those of its modes that are on the list.
+/// A mode sequence reduced to the modes on the list.
 fn modes(marker: Option<u8>, numbers: &[u32], list: &[u32], final_byte: u8) -> Option<Vec<u8>> {
     let kept: Vec<String> =
         numbers.iter().filter(|mode| list.contains(mode)).map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The machine: bytes in, bytes out, nothing kept but the sequence that is being read.
+//! The filter's state machine. It buffers only the sequence that it is parsing.
 
 use super::string::{ControlString, Kind};
 use super::{Pass, csi};
@@ -8,7 +8,7 @@ const BEL: u8 = 0x07;
 const CAN: u8 = 0x18;
 const SUB: u8 = 0x1a;
 
-/// Filters one stream of terminal output. How the stream is cut into pieces makes no difference.
+/// Filters one stream of terminal output. The result does not depend on how the stream is split into pieces.
 ///
 /// ```
 /// use bottle_contract::terminal::{Filter, Pass};
@@ -23,7 +23,7 @@ const SUB: u8 = 0x1a;
 pub struct Filter {
     pass: Pass,
     state: State,
-    /// The bytes of a character that is not complete.
+    /// The bytes of an incomplete UTF-8 character.
     partial: Partial,
 }
 
@@ -31,13 +31,13 @@ pub struct Filter {
 enum State {
     Ground,
     Escape,
-    /// `ESC` and intermediates; `None` after more than one, which nothing allowed has.
+    /// `ESC` and an intermediate byte; `None` after more than one, which no allowed sequence has.
     EscapeMiddle(Option<u8>),
     Csi(Vec<u8>),
-    /// A sequence that is too long or malformed, up to its end.
+    /// Drops a sequence that is too long or malformed, up to its end.
     CsiDropped,
     String(ControlString),
-    /// `ESC` within a string: its end, or the start of something else.
+    /// `ESC` within a string: the string's terminator, or the start of another sequence.
     StringEscape(ControlString),
 }
 
@@ -48,31 +48,31 @@ struct Partial {
     need: usize,
 }
 
-/// One step's input.
+/// The input of one step.
 #[derive(Debug, Clone, Copy)]
 enum Unit<'a> {
     Ascii(u8),
-    /// A C1 control, 0x80 to 0x9f, in either form.
+    /// A C1 control, 0x80 to 0x9f, in either encoding.
     C1(u8),
-    /// A character beyond ASCII, or the sign that stands for bytes that are none.
+    /// A non-ASCII character, or the replacement character for invalid bytes.
     Text(&'a [u8]),
 }
 
 impl Filter {
-    /// A filter for a stream from its beginning.
+    /// Makes a filter for the start of a stream.
     #[must_use]
     pub fn new(pass: Pass) -> Self {
         Self { pass, state: State::Ground, partial: Partial::default() }
     }
 
-    /// Whether what was shown so far ends between two characters or sequences, so that something else may be
-    /// written now.
+    /// Whether the output so far ends at a boundary between characters and sequences, so that other output
+    /// may be inserted.
     #[must_use]
     pub fn is_between(&self) -> bool {
         matches!(self.state, State::Ground) && self.partial.have == 0
     }
 
-    /// Appends to `shown` what of `output` may be shown.
+    /// Appends the allowed part of `output` to `shown`.
     pub fn filter(&mut self, output: &[u8], shown: &mut Vec<u8>) {
         for &byte in output {
             self.byte(byte, shown);
@@ -86,7 +86,7 @@ impl Filter {
                 return;
             }
             self.partial = Partial::default();
-            self.bad(shown);
+            self.invalid(shown);
         }
         match byte {
             0..=0x7f => self.step(Unit::Ascii(byte), shown),
@@ -94,13 +94,13 @@ impl Filter {
             0xc2..=0xdf => self.partial = Partial::start(byte, 2),
             0xe0..=0xef => self.partial = Partial::start(byte, 3),
             0xf0..=0xf4 => self.partial = Partial::start(byte, 4),
-            _ => self.bad(shown),
+            _ => self.invalid(shown),
         }
     }
 
     fn continuation(&mut self, byte: u8, shown: &mut Vec<u8>) {
-        if let Some(place) = self.partial.bytes.get_mut(self.partial.have) {
-            *place = byte;
+        if let Some(slot) = self.partial.bytes.get_mut(self.partial.have) {
+            *slot = byte;
         }
         self.partial.have += 1;
         if self.partial.have < self.partial.need {
@@ -108,16 +108,16 @@ impl Filter {
         }
         let Partial { bytes, have, .. } = std::mem::take(&mut self.partial);
         match bytes.get(..have).and_then(|bytes| std::str::from_utf8(bytes).ok()) {
-            // U+0080 to U+009F: terminals take the encoded form for the control.
+            // U+0080 to U+009F: terminals treat the encoded form as a control.
             Some(_) if have == 2 && bytes[0] == 0xc2 && bytes[1] < 0xa0 => {
                 self.step(Unit::C1(bytes[1]), shown);
             }
             Some(character) => self.step(Unit::Text(character.as_bytes()), shown),
-            None => self.bad(shown),
+            None => self.invalid(shown),
         }
     }
 
-    fn bad(&mut self, shown: &mut Vec<u8>) {
+    fn invalid(&mut self, shown: &mut Vec<u8>) {
         self.step(Unit::Text("\u{fffd}".as_bytes()), shown);
     }
 
@@ -154,7 +154,7 @@ impl Filter {
         };
     }
 
-    /// A C1 control breaks off whatever was read and is its 7-bit form.
+    /// A C1 control aborts the current sequence and acts like its 7-bit form.
     fn c1(&mut self, before: State, control: u8, shown: &mut Vec<u8>) -> State {
         match before {
             State::String(string) if control == 0x9c => {
@@ -167,7 +167,7 @@ impl Filter {
         self.escape(control - 0x40, shown)
     }
 
-    /// What comes after `ESC`.
+    /// Handles the byte after `ESC`.
     fn escape(&mut self, byte: u8, shown: &mut Vec<u8>) -> State {
         let string = |kind| State::String(ControlString::new(kind, self.pass));
         match byte {
@@ -210,7 +210,7 @@ impl Filter {
             }
             _ => {
                 body.push(byte);
-                if let Some(body) = csi::judge(&body, self.pass) {
+                if let Some(body) = csi::allowed_part(&body, self.pass) {
                     shown.extend_from_slice(b"\x1b[");
                     shown.extend_from_slice(&body);
                 }
@@ -254,8 +254,8 @@ fn ground(byte: u8, shown: &mut Vec<u8>) -> State {
     State::Ground
 }
 
-/// Bell, the ones that move the cursor, and the switch between two character sets. Not ENQ, to which
-/// terminals answer, nor flow control.
+/// Passes bell, cursor-moving controls and character set shifts. Drops ENQ, to which terminals respond, and
+/// flow control.
 fn control(byte: u8, shown: &mut Vec<u8>) {
     if matches!(byte, BEL..=0x0f) {
         shown.push(byte);
@@ -273,8 +273,8 @@ fn escape_middle(middle: Option<u8>, byte: u8, shown: &mut Vec<u8>) -> State {
         0x20..=0x2f => State::EscapeMiddle(None),
         0x7f => State::EscapeMiddle(middle),
         _ => {
-            // Character sets, line sizes and the alignment pattern; not 8-bit answers (a space) nor
-            // leaving UTF-8 (a percent sign).
+            // Passes character sets, line sizes and the alignment pattern. Drops 8-bit responses (a space)
+            // and leaving UTF-8 (a percent sign).
             if let Some(middle @ (b'('..=b'+' | b'-'..=b'/' | b'#')) = middle {
                 shown.extend_from_slice(&[ESC, middle, byte]);
             }

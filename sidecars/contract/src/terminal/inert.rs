@@ -1,18 +1,18 @@
-//! Text that does nothing.
+//! Escapes untrusted text for display.
 
 use unicode_normalization::char::is_combining_mark;
 
-/// Marks above and below one letter that are shown; more of them cover the lines around it.
+/// Combining marks shown per letter; more would cover adjacent lines.
 const MOST_MARKS: u8 = 4;
 
-/// Escapes everything in foreign text that would act or mislead where it is shown: control characters except line
-/// breaks and tabs; characters that are invisible, blank, or turn the reading direction; and marks that pile up, or
-/// have no letter to stand on and would change what stands before the text. What remains reads as it was written, with
-/// no blank but a space.
+/// Escapes every character of untrusted text that would act or mislead where it is shown: control characters
+/// except line breaks and tabs; characters that are invisible, blank or change the text direction; combining
+/// marks that pile up, or that have no base letter and would modify the text before. Other characters stay
+/// unchanged; the only blank left is the space.
 #[must_use]
 pub fn inert(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    // Marks on the letter before; none where there is no letter.
+    // Marks on the previous letter; `None` without a letter.
     let mut marks = None;
     for c in text.chars() {
         marks = match c {
@@ -20,7 +20,7 @@ pub fn inert(text: &str) -> String {
                 shown.push(c);
                 None
             }
-            c if c.is_control() || misleads(c) => {
+            c if c.is_control() || is_misleading(c) => {
                 shown.extend(c.escape_default());
                 None
             }
@@ -43,9 +43,10 @@ pub fn inert(text: &str) -> String {
     shown
 }
 
-/// What makes two different texts look the same: blanks other than the space, fillers, zero-width, bidirectional and
-/// other format characters, variation selectors, tags, soft hyphen, line separators, noncharacters and private ones.
-fn misleads(c: char) -> bool {
+/// Characters that make different texts look the same: blanks other than the space, fillers, zero-width,
+/// bidirectional and other format characters, variation selectors, tags, soft hyphen, line separators,
+/// noncharacters and private-use characters.
+fn is_misleading(c: char) -> bool {
     let last = u32::from(c) & 0xfffe;
     (c.is_whitespace() && !matches!(c, ' ' | '\n' | '\t'))
         || last == 0xfffe
@@ -66,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controls_and_disguises_are_spelled_out_and_words_stay() {
+    fn escapes_controls_and_invisible_characters_only() {
         let text = "a\x1b[8mb\u{9b}2J\rc\n\tdé✓";
         assert_eq!(inert(text), "a\\u{1b}[8mb\\u{9b}2J\\rc\n\tdé✓");
         assert_eq!(inert("pay \u{202e}xat\u{202c}\u{200b}"), "pay \\u{202e}xat\\u{202c}\\u{200b}");
     }
 
     #[test]
-    fn every_blank_but_the_space_is_spelled_out() {
+    fn escapes_every_blank_except_the_space() {
         let blanks = [
             0xa0, 0xad, 0x34f, 0x61c, 0x115f, 0x1160, 0x1680, 0x17b4, 0x180e, 0x2000, 0x2003, 0x200a, 0x200b,
             0x200d, 0x2028, 0x202f, 0x205f, 0x2060, 0x2066, 0x2800, 0x3000, 0x3164, 0xe000, 0xfe00, 0xfe0f,
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_stand_on_a_letter_and_do_not_pile_up() {
+    fn limits_combining_marks() {
         for (text, shown) in [
             ("e\u{301}a\u{323}\u{302}", "e\u{301}a\u{323}\u{302}"),
             ("\u{338} at the edge", "\\u{338} at the edge"),
@@ -103,9 +104,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_that_acts_survives_and_twice_is_once(text in any::<String>()) {
+        fn escapes_all_active_characters_and_is_idempotent(text in any::<String>()) {
             let shown = inert(&text);
-            prop_assert!(shown.chars().all(|c| c == '\n' || c == '\t' || !(c.is_control() || misleads(c))));
+            prop_assert!(shown.chars().all(|c| c == '\n' || c == '\t' || !(c.is_control() || is_misleading(c))));
             prop_assert_eq!(inert(&shown), shown);
         }
     }

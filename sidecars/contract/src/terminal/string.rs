@@ -1,24 +1,24 @@
-//! Control strings: `ESC ] … ST` and its kin. All of them are dropped but a few.
+//! Control strings: `ESC ] … ST` and similar. Drops all but a few.
 //!
-//! A string is collected up to a bound until it can be judged. Pictures are judged by their head and then
-//! streamed, so that none has to fit into memory.
+//! A string is buffered up to a bound until it can be decided. Images are decided by their head and then
+//! streamed, so they need not fit into memory.
 
 use super::Pass;
 
-/// The longest string that is collected to be judged: titles, hyperlinks, notifications.
+/// The longest string that is buffered for a decision: titles, hyperlinks, notifications.
 const LONGEST: usize = 4096;
 
-/// The longest write to the clipboard: what terminals accept.
+/// The longest write to the clipboard, as terminals accept.
 const LONGEST_CLIPBOARD: usize = 128 * 1024;
 
-/// Hyperlinks lead to the web or to a letter. `file:` means a file of this computer and not of the
-/// bottle; other schemes start programs.
+/// Allowed hyperlink schemes. `file:` would open a file of the user's machine instead of the bottle's; other
+/// schemes start programs.
 const LINKS: [&str; 3] = ["https://", "http://", "mailto:"];
 
-/// Ends a string.
+/// String terminator (ST).
 const TERMINATOR: &[u8] = b"\x1b\\";
 
-/// What introduced the string.
+/// The introducer of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Operating system command.
@@ -29,19 +29,19 @@ pub(super) enum Kind {
     Apc,
     /// `ESC k`, the title of screen and tmux.
     Title,
-    /// Privacy message, start of string: nothing uses them.
+    /// Privacy message, start of string: unused.
     Other,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Mode {
     Collect,
-    /// Its head passed: the rest goes through, as far as it is this kind of data.
+    /// The head is allowed: stream the rest, filtered to bytes of this kind.
     Stream(fn(u8) -> bool),
     Drop,
 }
 
-/// A string that has begun.
+/// A string that is being parsed.
 #[derive(Debug)]
 pub(super) struct ControlString {
     kind: Kind,
@@ -61,25 +61,25 @@ impl ControlString {
         Self { kind, mode, collected: Vec::new() }
     }
 
-    /// Whether BEL ends it.
+    /// Whether BEL terminates it.
     pub(super) fn ends_with_bell(&self) -> bool {
         self.kind == Kind::Osc
     }
 
-    /// Takes a printable character, as its bytes.
+    /// Adds a printable character, as its bytes.
     pub(super) fn push(&mut self, character: &[u8], pass: Pass, shown: &mut Vec<u8>) {
         match self.mode {
             Mode::Drop => {}
             Mode::Stream(is_data) => shown.extend(character.iter().filter(|byte| is_data(**byte))),
             Mode::Collect => {
                 self.collected.extend_from_slice(character);
-                self.look(pass, shown);
+                self.try_decide(pass, shown);
             }
         }
     }
 
-    /// Decides as soon as it can.
-    fn look(&mut self, pass: Pass, shown: &mut Vec<u8>) {
+    /// Decides as soon as the head is complete.
+    fn try_decide(&mut self, pass: Pass, shown: &mut Vec<u8>) {
         let bound =
             if pass.clipboard && self.collected.starts_with(b"52;") { LONGEST_CLIPBOARD } else { LONGEST };
         let last = self.collected.last().copied().unwrap_or(0);
@@ -108,7 +108,7 @@ impl ControlString {
         self.collected = Vec::new();
     }
 
-    /// It ended as it should.
+    /// The string is terminated properly.
     pub(super) fn end(self, pass: Pass, shown: &mut Vec<u8>) {
         match (self.mode, self.kind) {
             (Mode::Stream(_), _) => shown.extend_from_slice(TERMINATOR),
@@ -119,7 +119,7 @@ impl ControlString {
                     shown.extend_from_slice(TERMINATOR);
                 }
             }
-            // A picture's command without data, such as "show that one".
+            // An image command without data, such as "show image n".
             (Mode::Collect, Kind::Apc) => {
                 if let Some((head, _)) = kitty(&self.collected) {
                     shown.extend_from_slice(&head);
@@ -135,7 +135,7 @@ impl ControlString {
         }
     }
 
-    /// It was broken off; what has begun to be shown is closed.
+    /// The string is aborted; output that has begun is terminated.
     pub(super) fn abort(self, shown: &mut Vec<u8>) {
         if let Mode::Stream(_) = self.mode {
             shown.extend_from_slice(TERMINATOR);
@@ -145,7 +145,7 @@ impl ControlString {
 
 type Head = Option<(Vec<u8>, fn(u8) -> bool)>;
 
-/// An operating system command, whole: what of it is shown.
+/// The part of a complete operating system command that is shown.
 fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(body).ok()?;
     let (number, rest) = text.split_once(';')?;
@@ -160,8 +160,8 @@ fn command(body: &[u8], pass: Pass) -> Option<Vec<u8>> {
     allowed.then(|| body.to_vec())
 }
 
-/// A link that leads to the web, or the end of one. The end also stands for what is not allowed, so that
-/// the text behind it does not belong to the link before.
+/// A web hyperlink, or the end of one. The end also replaces a disallowed link, so that its text does not
+/// extend the previous link.
 fn hyperlink(rest: &str) -> Vec<u8> {
     let allowed = rest.split_once(';').filter(|(parameters, uri)| {
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -173,13 +173,13 @@ fn hyperlink(rest: &str) -> Vec<u8> {
     }
 }
 
-/// OSC 9 with a number is no notification but a command of ConEmu's, from sleeping to running macros.
+/// OSC 9 with a number is not a notification but a ConEmu command, from sleeping to running macros.
 fn is_conemu_command(rest: &str) -> bool {
     let first = rest.split(';').next().unwrap_or_default();
     first.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Never a question mark: that asks what the clipboard holds.
+/// Rejects a question mark, which queries the clipboard.
 fn is_clipboard_write(rest: &str) -> bool {
     rest.split_once(';').is_some_and(|(which, data)| {
         which.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -192,7 +192,7 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// `DCS numbers q`: a sixel picture. Every other device control asks, defines keys or passes through.
+/// `DCS numbers q`: a sixel image. Other device controls query, define keys or pass data through.
 fn sixel(collected: &[u8]) -> Head {
     let (final_byte, parameters) = collected.split_last()?;
     let plain = parameters.iter().all(|byte| byte.is_ascii_digit() || *byte == b';');
@@ -200,8 +200,8 @@ fn sixel(collected: &[u8]) -> Head {
     (plain && *final_byte == b'q').then_some((head, |byte| (0x21..=0x7e).contains(&byte)))
 }
 
-/// `APC G keys ; data`: a picture of Kitty's protocol, its data in the stream (the other ways name files
-/// of this computer, to be read and deleted) and its answers switched off.
+/// `APC G keys ; data`: a Kitty image with its data in the stream (other transmission modes name files of the
+/// user's machine to read and delete), responses switched off.
 fn kitty(collected: &[u8]) -> Head {
     let text = std::str::from_utf8(collected).ok()?.strip_prefix('G')?;
     let (keys, semicolon) = match text.strip_suffix(';') {
@@ -223,7 +223,7 @@ fn kitty(collected: &[u8]) -> Head {
     Some((format!("\x1b_G{kept}q=2{semicolon}").into_bytes(), is_base64))
 }
 
-/// `OSC 1337 ; File = keys : data` shown inline; without `inline=1` it is stored as a download.
+/// `OSC 1337 ; File = keys : data`, an inline image; without `inline=1` the terminal stores it as a download.
 fn inline_file(collected: &[u8], pass: Pass) -> Head {
     let text = std::str::from_utf8(collected).ok()?;
     let keys = text.strip_prefix("1337;File=")?.strip_suffix(':')?;

@@ -15,7 +15,7 @@ fn text(output: &[u8], pass: Pass) -> String {
 }
 
 #[test]
-fn what_draws_passes_unchanged() {
+fn drawing_sequences_pass_unchanged() {
     for output in [
         "plain text\r\n\ttab\x08\x07",
         "é 漢字 👩‍👩‍👧 ✜ Ý \u{a0}",
@@ -30,7 +30,7 @@ fn what_draws_passes_unchanged() {
 }
 
 #[test]
-fn what_asks_reports_or_reaches_out_is_dropped_whatever_is_allowed() {
+fn queries_and_side_effects_are_always_dropped() {
     for output in [
         // Reports: status, cursor, identity, parameters, title, size, modes, settings, checksums, version.
         "\x1b[5n",
@@ -101,14 +101,17 @@ fn what_asks_reports_or_reaches_out_is_dropped_whatever_is_allowed() {
         "\x1b^private\x1b\\",
         "\x1bXstring\x1b\\",
     ] {
-        let left = text(output.as_bytes(), ALL);
-        assert!(left.is_empty() || left == "\\" || !left.contains('\x1b'), "{output:?} left {left:?}");
-        assert!(!left.contains("52;"), "{output:?} left {left:?}");
+        let filtered = text(output.as_bytes(), ALL);
+        assert!(
+            filtered.is_empty() || filtered == "\\" || !filtered.contains('\x1b'),
+            "{output:?} left {filtered:?}"
+        );
+        assert!(!filtered.contains("52;"), "{output:?} left {filtered:?}");
     }
 }
 
 #[test]
-fn what_a_setting_allows_passes_only_with_it() {
+fn settings_allow_their_sequences_only() {
     let title = Pass { title: true, ..Pass::default() };
     let notify = Pass { notify: true, ..Pass::default() };
     let clipboard = Pass { clipboard: true, ..Pass::default() };
@@ -132,7 +135,7 @@ fn what_a_setting_allows_passes_only_with_it() {
 }
 
 #[test]
-fn both_forms_of_c1_are_controls_and_utf_8_is_not_broken() {
+fn both_forms_of_c1_are_controls_and_utf_8_stays_intact() {
     let none = Pass::default();
     for (output, expected) in [
         (&b"\x9b1mraw"[..], "\x1b[1mraw"),
@@ -146,17 +149,17 @@ fn both_forms_of_c1_are_controls_and_utf_8_is_not_broken() {
         (b"\xff\xc0\x80\xe2\x28\xf0\x9f\x1b[1m", "\u{fffd}\u{fffd}(\u{fffd}\x1b[1m"),
         (b"\x85\x8d\x84\x88\x8e", "\x1bE\x1bM\x1bD\x1bH"),
     ] {
-        let left = text(output, none);
+        let filtered = text(output, none);
         if output.starts_with(b"\xff") {
-            assert!(left.ends_with("\x1b[1m") && left.contains('('), "{left:?}");
+            assert!(filtered.ends_with("\x1b[1m") && filtered.contains('('), "{filtered:?}");
         } else {
-            assert_eq!(left, expected, "{output:?}");
+            assert_eq!(filtered, expected, "{output:?}");
         }
     }
 }
 
 #[test]
-fn broken_off_sequences_do_not_hide_others() {
+fn aborted_sequences_do_not_hide_others() {
     let none = Pass::default();
     for (output, expected) in [
         ("\x1b]0;x\x1b]52;c;eA==\x07y", "y"),
@@ -176,7 +179,7 @@ fn broken_off_sequences_do_not_hide_others() {
 }
 
 #[test]
-fn nothing_grows_with_what_never_ends() {
+fn memory_is_bounded_for_endless_sequences() {
     let mut filter = Filter::new(ALL);
     let mut shown = Vec::new();
     for head in ["\x1b]52;c;", "\x1b]0;", "\x1b[", "\x1b_Ga=T,f=", "\x1bP1", "\x1b]1337;File=", "\x1bk"] {
@@ -191,8 +194,8 @@ fn nothing_grows_with_what_never_ends() {
     assert_eq!(shown, b"m");
 }
 
-/// Pieces from which every kind of sequence can be put together, whole and broken.
-fn soup() -> impl Strategy<Value = Vec<u8>> {
+/// Pieces of every kind of sequence, complete and broken.
+fn any_sequences() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         3 => prop::sample::select(vec![
             &b"\x1b"[..], b"\x1b]", b"\x1b[", b"\x1bP", b"\x1b_G", b"\x1b^", b"\x1bX", b"\x1bk", b"\x1b\\",
@@ -215,7 +218,7 @@ fn some_pass() -> impl Strategy<Value = Pass> {
     })
 }
 
-/// What stands behind each ESC of a text that was filtered.
+/// The text after each ESC of filtered output.
 fn introductions(shown: &str) -> Vec<&str> {
     shown.split('\x1b').skip(1).collect()
 }
@@ -224,7 +227,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn the_cut_makes_no_difference(output in soup(), cut in any::<prop::sample::Index>(), pass in some_pass()) {
+    fn splitting_the_stream_makes_no_difference(output in any_sequences(), cut in any::<prop::sample::Index>(), pass in some_pass()) {
         let whole = shown(&output, pass);
         let (first, second) = output.split_at(cut.index(output.len() + 1));
         let mut filter = Filter::new(pass);
@@ -239,12 +242,12 @@ proptest! {
     }
 
     #[test]
-    fn no_forbidden_sequence_survives(output in soup()) {
-        let left = shown(&output, Pass::default());
-        let left = String::from_utf8(left).expect("what is shown is UTF-8");
-        let controls = left.chars().filter(|c| ('\u{80}'..='\u{9f}').contains(c) || *c == '\x05').count();
+    fn no_forbidden_sequence_survives(output in any_sequences()) {
+        let filtered = shown(&output, Pass::default());
+        let filtered = String::from_utf8(filtered).expect("what is shown is UTF-8");
+        let controls = filtered.chars().filter(|c| ('\u{80}'..='\u{9f}').contains(c) || *c == '\x05').count();
         prop_assert_eq!(controls, 0);
-        for after in introductions(&left) {
+        for after in introductions(&filtered) {
             let kind = after.chars().next().unwrap_or(' ');
             let known = "[]\\78=>DEHMc()*+-./#".contains(kind);
             prop_assert!(known, "{after:?}");
@@ -260,16 +263,16 @@ proptest! {
     }
 
     #[test]
-    fn filtered_once_is_filtered(output in soup(), pass in some_pass()) {
+    fn filtering_is_idempotent(output in any_sequences(), pass in some_pass()) {
         let once = shown(&output, pass);
-        // A stream that stops in the middle of a picture is the one thing that is not whole yet.
+        // Only a stream that stops within an image is incomplete.
         let whole = shown(&[&once[..], b"\x18"].concat(), pass);
         let twice = shown(&[&whole[..], b"\x18"].concat(), pass);
         prop_assert_eq!(twice, whole);
     }
 
     #[test]
-    fn text_passes_as_it_is(output in "[ -~\\p{L}\\p{So}\n\t]{0,80}") {
+    fn plain_text_passes_unchanged(output in "[ -~\\p{L}\\p{So}\n\t]{0,80}") {
         prop_assert_eq!(text(output.as_bytes(), Pass::default()), output);
     }
 }

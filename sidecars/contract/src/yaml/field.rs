@@ -1,15 +1,15 @@
-//! Field types and hooks that make a derived `Deserialize` as strict as the rest.
+//! Field types and serde hooks that make a derived `Deserialize` strict.
 
 use std::fmt;
 
 use serde::de::{Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// `#[serde(default, deserialize_with = "yaml::present")]`: a key may be left out, but not left empty.
-/// `matches:` with nothing after it must not come to mean "no condition".
+/// `#[serde(default, deserialize_with = "yaml::present")]`: a key may be absent but not empty. `matches:`
+/// with no value must not mean "no condition".
 ///
 /// # Errors
-/// When the value is null, and what `T` reports.
+/// If the value is null, and errors of `T`.
 pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
@@ -19,7 +19,7 @@ pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     }
 }
 
-/// A number or boolean as YAML types it: `"443"` and `'true'` are strings and refused.
+/// A number or boolean by YAML type: rejects the strings `"443"` and `'true'`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Strict<T>(pub T);
 
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Strict<bool> {
     }
 }
 
-/// Whole numbers: one visitor, and a bound for each width.
+/// Whole numbers: one visitor, with a bound for each width.
 macro_rules! strict_number {
     ($($number:ty),*) => {$(
         impl<'de> Deserialize<'de> for Strict<$number> {
@@ -69,7 +69,7 @@ struct WholeNumber {
 }
 
 impl WholeNumber {
-    fn refuse<E: Error>(&self) -> E {
+    fn type_error<E: Error>(&self) -> E {
         E::custom(format_args!("expected {}", ExpectedBy(self)))
     }
 }
@@ -90,30 +90,30 @@ impl Visitor<'_> for WholeNumber {
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<u64, E> {
-        if value <= self.most { Ok(value) } else { Err(self.refuse()) }
+        if value <= self.most { Ok(value) } else { Err(self.type_error()) }
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<u64, E> {
         match u64::try_from(value) {
             Ok(value) => self.visit_u64(value),
-            Err(_) => Err(self.refuse()),
+            Err(_) => Err(self.type_error()),
         }
     }
 
     fn visit_f64<E: Error>(self, _: f64) -> Result<u64, E> {
-        Err(self.refuse())
+        Err(self.type_error())
     }
 
     fn visit_str<E: Error>(self, _: &str) -> Result<u64, E> {
-        Err(self.refuse())
+        Err(self.type_error())
     }
 
     fn visit_unit<E: Error>(self) -> Result<u64, E> {
-        Err(self.refuse())
+        Err(self.type_error())
     }
 }
 
-/// A key that is known and has no use yet; accepts any value, so that the error can be about the key.
+/// A known key without a use yet. Accepts any value, so that the error can be about the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserved;
 

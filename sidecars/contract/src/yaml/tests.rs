@@ -22,7 +22,7 @@ struct Inner {
 }
 
 #[test]
-fn strict_types_say_what_to_write_and_where() {
+fn type_errors_have_a_correction_and_a_position() {
     for (text, at, part) in [
         ("on: yes", "1:5", "`true` or `false`"),
         ("name: 5", "1:7", "quotes"),
@@ -41,7 +41,7 @@ fn strict_types_say_what_to_write_and_where() {
         ("on: 'true'", "1:5", "without quotes"),
         ("inner:", "", "a value is missing"),
         ("inner: {}", "1:8", "`word` is missing"),
-        ("on: true\nports: []\non: false", "3:1", "stands twice"),
+        ("on: true\nports: []\non: false", "3:1", "appears twice"),
         ("on: true\nnmae: x", "2:1", "unknown key `nmae`; accepted: `name`, `on`, `ports`, `inner`"),
         ("inner: {word: a, wrod: b}", "1:18", "accepted: `word`"),
         ("on: true\n---\non: false", "3:1", "second document"),
@@ -56,15 +56,15 @@ fn strict_types_say_what_to_write_and_where() {
 }
 
 #[test]
-fn positions_reach_nested_values() {
+fn nested_values_have_positions() {
     let sample: Sample = from_str("on: true\ninner:\n  word: hello\n").expect("sample");
     let inner = sample.inner.expect("inner");
-    assert_eq!(Position::of(&inner), Some(Position { line: 3, column: 3 }));
-    assert_eq!(Position::of(&inner.value.word), Some(Position { line: 3, column: 9 }));
+    assert_eq!(Position::from_spanned(&inner), Some(Position { line: 3, column: 3 }));
+    assert_eq!(Position::from_spanned(&inner.value.word), Some(Position { line: 3, column: 9 }));
 }
 
 #[test]
-fn a_document_that_doubles_itself_is_cut_off() {
+fn rejects_exponential_aliases() {
     let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for level in 1..12 {
         let uses = vec![format!("*a{}", level - 1); 10].join(",");
@@ -77,7 +77,7 @@ fn a_document_that_doubles_itself_is_cut_off() {
 }
 
 #[test]
-fn an_error_shows_no_value_of_the_document() {
+fn errors_quote_no_values() {
     for text in ["ports: hunter2-hunter2", "on: hunter2-hunter2", "inner: hunter2-hunter2"] {
         let error = from_str::<Sample>(text).expect_err(text);
         assert!(!error.to_string().contains("hunter2"), "{error}");
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn any_string_survives_writing_and_reading(text in any::<String>()) {
+    fn any_string_round_trips(text in any::<String>()) {
         let written = to_string(&std::collections::BTreeMap::from([("name", &text)])).expect("written");
         let read: Sample = from_str(&written).expect("read");
         prop_assert_eq!(read.name.expect("name").value, text);

@@ -65,13 +65,13 @@ impl Inspector {
         harmless: &[String],
     ) -> Result<Self, TooLarge> {
         let rules = (rules.count() > 0).then(|| Arc::new(rules));
-        let all = Arc::new(KnownSecrets::of(unapprovable.iter().chain(known).copied())?);
+        let all = Arc::new(KnownSecrets::from_known(unapprovable.iter().chain(known).copied())?);
         let none = Arc::new(KnownSecrets::new([])?);
         let outbound = (0..8).map(|flags| {
             let tokens = flags & OUT_TOKENS != 0;
             let scanner = Scanner::outbound(Arc::clone(if flags & OUT_KNOWN != 0 { &all } else { &none }))
                 .with_tokens(tokens);
-            let scanner = scanner.with_entropy(flags & OUT_ENTROPY != 0).with_harmless(harmless);
+            let scanner = scanner.with_entropy(flags & OUT_ENTROPY != 0).with_placeholders(harmless);
             Arc::new(match rules.as_ref().filter(|_| tokens) {
                 Some(rules) => scanner.with_rules(Arc::clone(rules)),
                 None => scanner,
@@ -110,7 +110,7 @@ impl Inspector {
         credentials: impl Iterator<Item = (&'s Binding, KnownSecret<'s>)>,
     ) -> Result<Self, TooLarge> {
         for (binding, credential) in credentials {
-            let known = Arc::new(KnownSecrets::of([credential])?);
+            let known = Arc::new(KnownSecrets::from_known([credential])?);
             let alone = Scanner::inbound(Arc::clone(&known)).with_phrases(false);
             self.credentials.insert(binding.clone(), (Arc::new(alone), Arc::new(Scanner::inbound(known))));
         }

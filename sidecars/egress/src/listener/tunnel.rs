@@ -78,7 +78,7 @@ pub(super) async fn tls(
     let current = egress.live.current();
     match decide_hello(&current.table, connection.ingress(), connection.sni.as_deref()) {
         Tunnel::Inspect => inspect(egress, hello, connection).await,
-        Tunnel::Pass(passed) => {
+        Tunnel::Passthrough(passed) => {
             let target = live::target(passed.route, &passed.host, passed.port, true);
             passthrough(&egress, hello, &target).await
         }

@@ -1,6 +1,6 @@
 //! Stage 7, credentials: strips the agent's and injects the route's.
 
-use bottle_contract::credential::strip::{self, Taken};
+use bottle_contract::credential::strip::{self, StrippedHeaders};
 use bottle_contract::route::Route;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -10,7 +10,7 @@ use crate::vault::Vault;
 /// The changes that a route makes to one request's headers and query.
 #[derive(Clone)]
 pub(crate) struct CredentialRewrite {
-    taken: Taken,
+    stripped: StrippedHeaders,
     inject: Option<(HeaderName, HeaderValue)>,
 }
 
@@ -22,17 +22,17 @@ impl CredentialRewrite {
             Some(_) => Some(vault.header_for(route)?),
             None => None,
         };
-        Some(Self { taken: Taken::on(route), inject })
+        Some(Self { stripped: StrippedHeaders::for_route(route), inject })
     }
 
     /// The query as sent upstream.
     pub(super) fn query(&self, query: &str) -> String {
-        if self.taken.credentials() { strip::query(query).into_owned() } else { query.to_owned() }
+        if self.stripped.credentials() { strip::query(query).into_owned() } else { query.to_owned() }
     }
 
     /// The keys that [`Self::query`] strips.
     pub(super) fn stripped_keys(&self, query: &str) -> Vec<String> {
-        if self.taken.credentials() {
+        if self.stripped.credentials() {
             strip::query_keys(query).map(str::to_owned).collect()
         } else {
             Vec::new()
@@ -46,7 +46,7 @@ impl CredentialRewrite {
 
     /// Whether a header is stripped without a replacement.
     fn strips(&self, name: &HeaderName) -> bool {
-        self.taken.takes(name.as_str())
+        self.stripped.strips(name.as_str())
     }
 
     /// The names of what [`Self::headers`] strips.
@@ -54,7 +54,7 @@ impl CredentialRewrite {
         let injected = |name: &HeaderName| self.inject.as_ref().is_some_and(|(injected, _)| injected == name);
         let taken = headers.keys().filter(|name| self.strips(name) && !injected(name));
         let mut names: Vec<String> = taken.map(HeaderName::to_string).collect();
-        if self.taken.credentials() && subprotocols(headers).any(strip::is_credential_subprotocol) {
+        if self.stripped.credentials() && subprotocols(headers).any(strip::is_credential_subprotocol) {
             names.push(SEC_WEBSOCKET_PROTOCOL.to_string());
         }
         names
@@ -81,7 +81,7 @@ impl CredentialRewrite {
         for name in taken {
             headers.remove(name);
         }
-        if self.taken.credentials() && headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
+        if self.stripped.credentials() && headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
             strip_subprotocols(headers);
         }
     }
@@ -119,7 +119,10 @@ mod tests {
 
     fn rewrite(strip: bool, inject: bool) -> CredentialRewrite {
         let header = (HeaderName::from_static("x-api-key"), HeaderValue::from_static("real"));
-        CredentialRewrite { taken: Taken::on(&route(strip, inject, "")), inject: inject.then_some(header) }
+        CredentialRewrite {
+            stripped: StrippedHeaders::for_route(&route(strip, inject, "")),
+            inject: inject.then_some(header),
+        }
     }
 
     fn sent() -> HeaderMap {
@@ -188,8 +191,10 @@ mod tests {
         assert_eq!(of(&rewrite(false, false)), ["x-rewrite-url", "x-bottle-reason"]);
         assert_eq!(of(&rewrite(true, true)), ["range", "x-rewrite-url", "x-bottle-reason"]);
         let matches = "  matches: [{methods: [GET]}]\n";
-        let bounded =
-            CredentialRewrite { taken: Taken::on(&route(true, false, matches)), ..rewrite(true, false) };
+        let bounded = CredentialRewrite {
+            stripped: StrippedHeaders::for_route(&route(true, false, matches)),
+            ..rewrite(true, false)
+        };
         assert_eq!(of(&bounded), ["x-rewrite-url", "x-bottle-reason", "destination"]);
         assert_eq!(
             rewrite(true, true).stripped(&sent()),

@@ -10,7 +10,7 @@ use crate::listener::ConnectionContext;
 /// The facts of a request that arrived by `connection`, as received.
 pub(super) fn collect<'f>(connection: &'f ConnectionContext, parts: &'f Parts) -> RequestFacts<'f> {
     RequestFacts {
-        way: connection.ingress(),
+        ingress: connection.ingress(),
         scheme: scheme(connection, parts),
         sni: connection.sni.as_deref(),
         authority: parts.uri.authority().map(http::uri::Authority::as_str),

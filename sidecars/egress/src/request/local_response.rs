@@ -1,7 +1,7 @@
 //! Builds responses that the proxy itself sends: denials, and descriptions of its routes.
 
 use bottle_contract::decide::Refusal;
-use bottle_contract::route::shown;
+use bottle_contract::route::display_value;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
@@ -56,7 +56,7 @@ pub(super) fn add_stripped_header(headers: &mut HeaderMap, names: &[String]) {
 
 /// `/allowlist`: the current routes.
 pub(super) fn allowlist(current: &CurrentRoutes) -> Response<Body> {
-    let routes = current.table.routes().iter().map(shown).collect();
+    let routes = current.table.routes().iter().map(display_value).collect();
     json(StatusCode::OK, &Allowlist { revision: current.revision, routes })
 }
 

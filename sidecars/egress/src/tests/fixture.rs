@@ -218,7 +218,7 @@ impl ProxyFixture {
         once: &[(u8, &str)],
     ) -> Result<BundleEvent, String> {
         let once = once.iter().map(|(question, routes)| OneTimeGrant {
-            proposal: Id::of([*question; 16]),
+            proposal: Id::from_random([*question; 16]),
             routes: (*routes).to_owned(),
         });
         let yaml = routes(self.site.address().port(), route, "");

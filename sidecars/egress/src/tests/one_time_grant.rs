@@ -41,12 +41,12 @@ async fn one_request_spends_the_grant_and_allowed_requests_do_not() {
     assert_eq!(proxy.curl(&["https://api.example.com/v1/models"]).await.status(), 200);
     assert_eq!(proxy.curl(&[URL]).await.status(), 403, "another method");
     assert_eq!(post(&proxy, "x").await, 200);
-    assert_eq!(spent(&proxy).await, Id::of([7; 16]));
+    assert_eq!(spent(&proxy).await, Id::from_random([7; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
     // Sent again beside another grant, it stays spent; the other one is separate.
     proxy.allow_once(3, READS, &[(7, JOBS), (8, JOBS)]).expect("live");
     assert_eq!(post(&proxy, "x").await, 200);
-    assert_eq!(spent(&proxy).await, Id::of([8; 16]));
+    assert_eq!(spent(&proxy).await, Id::from_random([8; 16]));
     assert_eq!(post(&proxy, "x").await, 403);
     assert_eq!(proxy.site.visits().iter().filter(|visit| visit.path == "/jobs").count(), 2);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bottle_contract::usage::{Api, Usage, provider_of};
+use bottle_contract::usage::{Api, Usage, provider_for};
 use bottle_meter::Meter;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -25,7 +25,7 @@ pub(crate) struct UsageTracker {
 impl UsageTracker {
     /// `None` for a request to anything but a model.
     pub(crate) fn for_request(info: &RequestInfo) -> Option<Self> {
-        let api = Api::of(&info.method, &info.path)?;
+        let api = Api::from_request(&info.method, &info.path)?;
         Some(Self { api, host: info.host.clone() })
     }
 
@@ -87,7 +87,7 @@ impl PendingUsage {
         self.outbox.put(Usage {
             id: format!("{:032x}", rand::random::<u128>()),
             time: jiff::Timestamp::now(),
-            provider: redact(provider_of(host)),
+            provider: redact(provider_for(host)),
             host: redact(host),
             api: *api,
             model: reading.model.as_deref().map(redact),

@@ -72,7 +72,7 @@ fn is_suspicious(name: &str, value: &str) -> bool {
     let upper = name.to_ascii_uppercase();
     let named = SECRET_NAMES.iter().any(|part| upper.contains(part));
     let shaped = TOKEN_STARTS.iter().any(|start| value.starts_with(start));
-    (named || shaped) && !is_placeholder(value) && !canary::is_one(name, value)
+    (named || shaped) && !is_placeholder(value) && !canary::is_canary(name, value)
 }
 
 /// Values that say of themselves that they are none.

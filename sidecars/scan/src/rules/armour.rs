@@ -1,39 +1,39 @@
-//! Private keys that stand in text as lines of base64: from the line that names one up to the line that ends it.
+//! Finds private keys in text as lines of base64: from the header line to the footer line.
 //!
 //! ```text
-//! opening ─► proof: enough of a body soon behind it ─► end: the next mark, or where no more of a body comes
+//! opening ─► proof: enough of a body soon after it ─► end: the next marker, or the end of the body
 //! ```
-//! A body is known by its runs of base64 and not by what stands around them: quotes, comment signs, line numbers,
-//! escapes and colours may begin and end its lines. So neither its length nor its layout matters.
+//! A body is recognized by its runs of base64, not by the text around them: quotes, comment signs, line
+//! numbers, escapes and colours may surround its lines. Its length and layout do not matter.
 
-/// Bytes before the words `PRIVATE KEY` in which `BEGIN` and the kind of the key stand.
+/// The bytes before `PRIVATE KEY` that contain `BEGIN` and the key type.
 const OPENING: usize = 48;
-/// So soon behind its opening a body begins. Headers and comments may stand before it.
+/// The most bytes between an opening and its body, for headers and comments.
 const PROOF: usize = 3800;
-/// Base64 that proves a body.
-const ENOUGH: usize = 40;
-/// The shortest run of base64 that counts by itself.
-const RUN: usize = 20;
-/// A body is followed in steps of so many bytes.
+/// The base64 that proves a body, in letters.
+const MIN_PROOF: usize = 40;
+/// The shortest run of base64 that counts alone.
+const MIN_RUN: usize = 20;
+/// Step size when following a body, in bytes.
 const STEP: usize = 256;
-/// So many steps in a row without a body end it, where no mark does.
+/// The number of consecutive steps without a body that end it, if no marker does.
 const GAP: usize = 4;
-/// The last line of a body may be too short to be known as such.
+/// The longest last line of a body that may be too short to recognize.
 const LAST_LINE: usize = 80;
 
-/// What opens a body, and what ends it.
+/// The start and end markers of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Armour {
-    /// `BEGIN` before the key, with exactly these words between them; none: with any that no other kind has.
+    /// `BEGIN` before the key, with exactly these words between; `None` for any words that no other kind has.
     Pem(Option<&'static str>),
-    /// The key alone opens it, and any of these words ends it.
+    /// The key alone starts it, and any of these words ends it.
     Until(&'static [&'static str]),
 }
 
-/// Kinds with a row of their own.
+/// Kinds with their own rows.
 const KINDS: [&str; 8] = ["", "RSA", "EC", "DSA", "OPENSSH", "ENCRYPTED", "PGP", "SSH2 ENCRYPTED"];
 
-/// Where a body ends that begins at the start of a text, and whether it may go on behind that text.
+/// The end of a body at the start of a text, and whether it may continue after that text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Body {
     pub(crate) end: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Body {
 }
 
 impl Armour {
-    /// The body behind a key that ends at `end` of `text` and begins at `place`: where it begins, and its end.
+    /// The start and end of the body after a key at `place..end` of `text`.
     pub(super) fn at(self, text: &[u8], place: usize, end: usize) -> Option<(usize, Body)> {
         if let Self::Pem(kind) = self {
             let found = opening(&text[place.saturating_sub(OPENING)..place])?;
@@ -63,12 +63,12 @@ impl Armour {
         Some((start, Body { end: end + first + body.end, ..body }))
     }
 
-    /// How far a body goes that `text` begins with or goes on with.
+    /// The extent of a body at the start of `text`.
     pub(crate) fn body(self, text: &[u8]) -> Body {
         let (mut at, mut last, mut gap) = (0, 0, 0);
         while at < text.len() {
             let step = &text[at..text.len().min(at + STEP)];
-            // A mark may begin in one step and end in the next.
+            // A marker may span two steps.
             let marked = &text[at..text.len().min(at + STEP + OPENING)];
             if let Some(stop) = self.stop(marked).filter(|stop| *stop < STEP) {
                 return Body { end: at + stop, open: false };
@@ -86,7 +86,7 @@ impl Armour {
         Body { end: text.len(), open: true }
     }
 
-    /// Where the first mark stands that ends a body.
+    /// The position of the first marker that ends a body.
     fn stop(self, text: &[u8]) -> Option<usize> {
         let word = match self {
             Self::Pem(_) => None,
@@ -110,14 +110,14 @@ impl Armour {
     }
 }
 
-/// The words between `BEGIN` and the end of `before`, if it is there.
+/// The words between `BEGIN` and the end of `before`, if present.
 fn opening(before: &[u8]) -> Option<String> {
     if !before.windows(5).any(|word| word.eq_ignore_ascii_case(b"begin")) {
         return None;
     }
     let before = before.to_ascii_uppercase();
     let begin = memchr::memmem::rfind(&before, b"BEGIN")? + 5;
-    // Spaces may be written in many ways, and a string in two pieces.
+    // Spaces have many spellings, and a string may be split.
     let words = before[begin..].split(|byte| !byte.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let words: Vec<_> = words.filter(|word| *word != b"20").map(String::from_utf8_lossy).collect();
     Some(words.join(" "))
@@ -127,26 +127,26 @@ fn is_letter(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// Where a body begins in `text`, if enough of one is in it.
+/// The start of a body in `text`, if there is enough of it.
 fn proof(text: &[u8]) -> Option<usize> {
     let (mut first, mut count) = (None, 0);
-    for (start, run) in runs(text).filter(|(_, run)| run.len() >= RUN && Mixture::of(run).is_random()) {
+    for (start, run) in runs(text).filter(|(_, run)| run.len() >= MIN_RUN && Mixture::new(run).is_random()) {
         first.get_or_insert(start);
         count += run.len();
-        if count >= ENOUGH {
+        if count >= MIN_PROOF {
             return first;
         }
     }
-    // Lines too short to count by themselves, one after the other.
+    // Consecutive lines that are too short alone.
     text.chunks(STEP).position(is_narrow).map(|step| step * STEP)
 }
 
-/// Whether a step of a text has some of a body.
+/// Whether a step contains part of a body.
 fn has_body(step: &[u8]) -> bool {
-    runs(step).any(|(_, run)| run.len() >= RUN && Mixture::of(run).is_random()) || is_narrow(step)
+    runs(step).any(|(_, run)| run.len() >= MIN_RUN && Mixture::new(run).is_random()) || is_narrow(step)
 }
 
-/// Whether all of it together is base64, in lines of any width.
+/// Whether the whole text is base64, in lines of any width.
 fn is_narrow(text: &[u8]) -> bool {
     let mut letters = Vec::with_capacity(text.len());
     let mut escape = false;
@@ -157,8 +157,8 @@ fn is_narrow(text: &[u8]) -> bool {
             letters.push(*byte);
         }
     }
-    let mixture = Mixture::of(&letters);
-    letters.len() >= ENOUGH && mixture.is_random() && mixture.is_even()
+    let mixture = Mixture::new(&letters);
+    letters.len() >= MIN_PROOF && mixture.is_random() && mixture.is_even()
 }
 
 fn runs(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
@@ -171,7 +171,7 @@ fn runs(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// What kinds of letters a text has, and how often one kind follows another.
+/// The kinds of letters in a text, and how often the kind changes.
 #[derive(Debug, Default)]
 struct Mixture {
     upper: usize,
@@ -181,7 +181,7 @@ struct Mixture {
 }
 
 impl Mixture {
-    fn of(text: &[u8]) -> Self {
+    fn new(text: &[u8]) -> Self {
         let mut mixture = Self::default();
         let mut before = None;
         for byte in text.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
@@ -202,14 +202,14 @@ impl Mixture {
         self.upper + self.lower + self.digits
     }
 
-    /// As base64 of a key is, in which six of ten letters are of another kind than the one before; in words and
-    /// names three of ten, where they are short.
+    /// Whether it looks like base64 of a key, in which six of ten letters differ in kind from the previous
+    /// one; in short words and names three of ten do.
     fn is_random(&self) -> bool {
-        let least = if self.all() < ENOUGH { 45 } else { 30 };
+        let least = if self.all() < MIN_PROOF { 45 } else { 30 };
         self.upper > 0 && self.lower > 0 && self.digits > 0 && self.changes * 100 >= self.all() * least
     }
 
-    /// Each kind about as often as in base64: 26, 26 and 10 of 64.
+    /// Whether each kind is about as frequent as in base64: 26, 26 and 10 of 64.
     fn is_even(&self) -> bool {
         let part = |count: usize| count * 100 / self.all().max(1);
         part(self.upper) >= 22 && part(self.lower) >= 22 && (4..=32).contains(&part(self.digits))

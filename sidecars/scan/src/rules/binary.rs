@@ -1,19 +1,19 @@
-//! Private keys as bytes: packets of OpenPGP (RFC 9580), and DER of PKCS #1, PKCS #8 and SEC 1.
+//! Finds binary private keys: OpenPGP packets (RFC 9580), and DER of PKCS #1, PKCS #8 and SEC 1.
 //!
-//! Each is read as far as it says that it is a private key and no public one: the lengths in it have to fit one
-//! another, so that nothing else is taken for it.
+//! Each is parsed far enough to distinguish private from public keys. Its lengths must be consistent, so that
+//! other data does not match.
 
 use std::ops::Range;
 
-/// A private key is never this long.
-const LONGEST: usize = 32 << 10;
-/// Nor this short.
-const SHORTEST: usize = 32;
+/// The longest private key, in bytes.
+const MAX_KEY: usize = 32 << 10;
+/// The shortest private key, in bytes.
+const MIN_KEY: usize = 32;
 
-/// Calls `found` with each private key in `text`, its rule and its words. One that is cut off by the end of the
-/// text is said to end where it would.
+/// Calls `found` with the rule, description and range of each private key in `text`. A key that the end of
+/// the text truncates is reported with its full extent.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str, Range<usize>)) {
-    // No key has only such bytes, and most texts have.
+    // Binary keys are never ASCII, and most texts are.
     if text.is_ascii() {
         return;
     }
@@ -21,26 +21,26 @@ pub(crate) fn find(text: &[u8], mut found: impl FnMut(&'static str, &'static str
     let subkeys = memchr::memchr3_iter(0x9c, 0x9d, 0xc7, text);
     for at in packets.chain(subkeys) {
         if let Some(length) = openpgp(&text[at..]) {
-            found("pgp-private-key", "a PGP private key as bytes", at..at + length);
+            found("pgp-private-key", "a binary PGP private key", at..at + length);
         }
     }
-    // The version with which each of the three begins.
+    // The version at the start of each of the three formats.
     let versions = memchr::memmem::find_iter(text, b"\x02\x01\x00")
         .chain(memchr::memmem::find_iter(text, b"\x02\x01\x01"));
     for at in versions {
-        // Before it stands the head of the whole, of two to four bytes.
+        // The outer header of two to four bytes precedes it.
         let mut whole = (2..=4).filter_map(|head| {
             let start = at.checked_sub(head)?;
             let (length, body) = der(&text[start..], 0x30)?;
             (body == head && is_private(&text[at..], length)).then_some(start..at + length)
         });
         if let Some(range) = whole.next() {
-            found("private-key-der", "a private key as bytes", range);
+            found("private-key-der", "a binary private key", range);
         }
     }
 }
 
-/// The length of the secret key or subkey that `text` begins with.
+/// The length of the secret key or subkey packet at the start of `text`.
 fn openpgp(text: &[u8]) -> Option<usize> {
     let (length, head) = match text {
         [0x94 | 0x9c, length, ..] => (usize::from(*length), 2),
@@ -56,9 +56,9 @@ fn openpgp(text: &[u8]) -> Option<usize> {
     let version = body.byte()?;
     let made = body.byte()?;
     let (_, kind) = (body.take(3)?, body.byte()?);
-    // Made between 1990 and 2080.
+    // Created between 1990 and 2080.
     let fits =
-        matches!(version, 4..=6) && matches!(made, 0x26..=0xcf) && (SHORTEST..=LONGEST).contains(&length);
+        matches!(version, 4..=6) && matches!(made, 0x26..=0xcf) && (MIN_KEY..=MAX_KEY).contains(&length);
     if !fits {
         return None;
     }
@@ -82,9 +82,9 @@ fn openpgp(text: &[u8]) -> Option<usize> {
         _ => return None,
     };
     public?;
-    // How the private part is kept: as it is, or by a passphrase.
+    // The protection of the private part: none, or a passphrase.
     let kept = matches!(body.byte()?, 0 | 253..=255);
-    // Another packet follows: a user, a signature, a subkey.
+    // Another packet may follow: a user, a signature, a subkey.
     let next = text.get(head + length).is_none_or(|next| match next {
         0x80..=0xbf => matches!(next >> 2 & 15, 2 | 7 | 13),
         _ => matches!(next, 0xc2 | 0xc7 | 0xcd),
@@ -106,16 +106,16 @@ impl<'t> Reader<'t> {
         Some(*self.take(1)?.first()?)
     }
 
-    /// A number with its length in bits before it, which has to be right.
+    /// A number after its bit length, which must be correct.
     fn number(&mut self) -> Option<()> {
         let bits = usize::from(u16::from_be_bytes(*self.take(2)?.first_chunk()?));
         let first = *self.take(bits.div_ceil(8))?.first()?;
         let highest = 8 - first.leading_zeros() as usize;
-        // What is a point and no number may be off by some.
+        // Points that are not numbers may be off by some bits.
         (bits <= 16_384 && first != 0 && (bits - 1) % 8 < highest + 1).then_some(())
     }
 
-    /// The name of a curve.
+    /// The OID of a curve.
     fn curve(&mut self) -> Option<()> {
         let length = usize::from(self.byte()?);
         let name = self.take(length)?;
@@ -123,7 +123,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The length of what `text` begins with, if it is of this kind, and of its head.
+/// The lengths of the element at the start of `text`, if it has this tag, and of its header.
 fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
     match text {
         [first, length @ 0..=0x7f, ..] if *first == kind => Some((usize::from(*length), 2)),
@@ -135,17 +135,17 @@ fn der(text: &[u8], kind: u8) -> Option<(usize, usize)> {
     }
 }
 
-/// Whether `text`, of which `length` bytes belong together, goes on as a private key does behind its version.
+/// Whether `text`, an element of `length` bytes, continues like a private key after its version.
 fn is_private(text: &[u8], length: usize) -> bool {
-    if !(SHORTEST..=LONGEST).contains(&length) {
+    if !(MIN_KEY..=MAX_KEY).contains(&length) {
         return false;
     }
     let Some(rest) = text.get(3..) else { return false };
-    // PKCS #8: an algorithm with its name, and the key.
+    // PKCS #8: an algorithm identifier, and the key.
     if let Some((inner, head)) = der(rest, 0x30) {
         let named = rest.get(head) == Some(&0x06);
         let key = rest.get(head + inner..).and_then(|key| der(key, 0x04));
-        return named && key.is_some_and(|(key, _)| key >= SHORTEST && key < length);
+        return named && key.is_some_and(|(key, _)| key >= MIN_KEY && key < length);
     }
     // SEC 1: the key, then its curve or nothing.
     if text[2] == 1 {
@@ -176,11 +176,11 @@ mod tests {
         ids
     }
 
-    /// The public part of an Ed25519 key of OpenPGP, up to its length.
+    /// The public part of an OpenPGP Ed25519 key, without its length.
     const PUBLIC: &[u8] = b"\x04\x6b\x04\x1d\xb9\x16\x09\x2b\x06\x01\x04\x01\xda\x47\x0f\x01\x01\x07\x40";
 
     #[test]
-    fn secret_packets_are_found_and_public_ones_are_not() {
+    fn finds_secret_packets_and_no_public_ones() {
         let secret = [PUBLIC, &[0x57; 32], b"\x00\x00\xff", &[0x91; 34]].concat();
         for (mark, expected) in
             [(&[0x94, 0x58][..], 1), (&[0xc5, 0x58], 1), (&[0x9c, 0x58], 1), (&[0x98, 0x58], 0)]
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn der_of_private_keys_is_found_and_of_public_ones_is_not() {
+    fn finds_der_of_private_keys_only() {
         let pkcs8 = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", &[0x91_u8; 32][..]]
             .concat();
         assert_eq!(ids(&[b"abc", &pkcs8[..], b"xyz"].concat()), [("private-key-der", 3..51)]);
@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn random_bytes_are_no_key(text in prop::collection::vec(any::<u8>(), 0..4000)) {
+        fn random_bytes_are_not_keys(text in prop::collection::vec(any::<u8>(), 0..4000)) {
             prop_assert_eq!(ids(&text), []);
         }
 

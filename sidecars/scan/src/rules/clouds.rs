@@ -1,4 +1,4 @@
-//! Clouds and hosting, from the shapes that their documentation shows.
+//! Rules for clouds and hosting, from documented token formats.
 
 use super::row::{Row, row};
 
@@ -18,16 +18,16 @@ pub(super) const ROWS: &[Row] = &[
     row("azure-shared-access-key", "an Azure shared access key", &["sharedaccesskey="], r"(?i:sharedaccesskey)=([A-Za-z0-9+/]{43}=)", &["SharedAccessKeyName=n;SharedAccessKey=<43B>="], &["SharedAccessKey=<20B>="]),
     row("azure-sas-signature", "an Azure shared access signature", &["sig="], r"sig=([A-Za-z0-9%/+]{40,70}(?:%3[dD]|=))", &["&sig=<43w>%3D"], &["&sig=<20w>%3D"]).entropy(3.5),
     row("azure-client-secret", "an Azure client secret", &["client_secret", "clientsecret"], r"(?i:client_?secret)@=([A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})", &["AZURE_CLIENT_SECRET=<3w><1d>Q~<34w>"], &["AZURE_CLIENT_SECRET=<3w><1d>Q~<10w>"]),
-    row("azure-devops-token", "an Azure DevOps token", &["AZDO"], r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}\b", &["<76w>AZDO<4w>"], &["<20w>AZDO<4w>"]).lead(76),
-    row("azure-common-key", "an Azure key", &["JQQJ99"], r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{26}\b", &["<52w>JQQJ99<26w>"], &["<12w>JQQJ99<26w>"]).lead(52),
-    row("azure-function-key", "an Azure Functions key", &["AzFu"], r"[A-Za-z0-9_-]{44}AzFu[A-Za-z0-9_-]{6,8}==", &["<44b>AzFu<8b>=="], &["<12b>AzFu<8b>=="]).lead(44),
-    row("azure-search-key", "an Azure Search key", &["AzSe"], r"[A-Za-z0-9]{42}AzSe[A-Za-z0-9]{6}\b", &["<42w>AzSe<6w>"], &["<12w>AzSe<6w>"]).lead(42),
-    row("azure-registry-key", "an Azure Container Registry key", &["+ACR"], r"[A-Za-z0-9/+]{42}\+ACR[A-Za-z0-9]{6}\b", &["<42w>+ACR<6w>"], &["<12w>+ACR<6w>"]).lead(42),
-    row("azure-cosmos-key", "an Azure Cosmos DB key", &["ACDb"], r"[A-Za-z0-9/+]{76}ACDb[A-Za-z0-9+/]{5,6}={1,2}", &["<76w>ACDb<6w>=="], &["<12w>ACDb<6w>=="]).lead(76),
-    row("azure-redis-key", "an Azure Cache for Redis key", &["AzCa"], r"[A-Za-z0-9]{33}AzCa[A-Za-z0-9]{6}=", &["<33w>AzCa<6w>="], &["<12w>AzCa<6w>="]).lead(33),
-    row("azure-storage-marked-key", "an Azure storage key", &["+ASt"], r"[A-Za-z0-9/+]{76}\+ASt[A-Za-z0-9+/]{6}==", &["<76w>+ASt<6w>=="], &["<12w>+ASt<6w>=="]).lead(76),
-    row("azure-service-bus-key", "an Azure Service Bus key", &["+ASb"], r"[A-Za-z0-9/+]{33}\+ASb[A-Za-z0-9+/]{6}=", &["<33w>+ASb<6w>="], &["<12w>+ASb<6w>="]).lead(33),
-    row("azure-event-hub-key", "an Azure Event Hubs key", &["+AEh"], r"[A-Za-z0-9/+]{33}\+AEh[A-Za-z0-9+/]{6}=", &["<33w>+AEh<6w>="], &["<12w>+AEh<6w>="]).lead(33),
+    row("azure-devops-token", "an Azure DevOps token", &["AZDO"], r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}\b", &["<76w>AZDO<4w>"], &["<20w>AZDO<4w>"]).lookbehind(76),
+    row("azure-common-key", "an Azure key", &["JQQJ99"], r"[A-Za-z0-9]{52}JQQJ99[A-Za-z0-9]{26}\b", &["<52w>JQQJ99<26w>"], &["<12w>JQQJ99<26w>"]).lookbehind(52),
+    row("azure-function-key", "an Azure Functions key", &["AzFu"], r"[A-Za-z0-9_-]{44}AzFu[A-Za-z0-9_-]{6,8}==", &["<44b>AzFu<8b>=="], &["<12b>AzFu<8b>=="]).lookbehind(44),
+    row("azure-search-key", "an Azure Search key", &["AzSe"], r"[A-Za-z0-9]{42}AzSe[A-Za-z0-9]{6}\b", &["<42w>AzSe<6w>"], &["<12w>AzSe<6w>"]).lookbehind(42),
+    row("azure-registry-key", "an Azure Container Registry key", &["+ACR"], r"[A-Za-z0-9/+]{42}\+ACR[A-Za-z0-9]{6}\b", &["<42w>+ACR<6w>"], &["<12w>+ACR<6w>"]).lookbehind(42),
+    row("azure-cosmos-key", "an Azure Cosmos DB key", &["ACDb"], r"[A-Za-z0-9/+]{76}ACDb[A-Za-z0-9+/]{5,6}={1,2}", &["<76w>ACDb<6w>=="], &["<12w>ACDb<6w>=="]).lookbehind(76),
+    row("azure-redis-key", "an Azure Cache for Redis key", &["AzCa"], r"[A-Za-z0-9]{33}AzCa[A-Za-z0-9]{6}=", &["<33w>AzCa<6w>="], &["<12w>AzCa<6w>="]).lookbehind(33),
+    row("azure-storage-marked-key", "an Azure storage key", &["+ASt"], r"[A-Za-z0-9/+]{76}\+ASt[A-Za-z0-9+/]{6}==", &["<76w>+ASt<6w>=="], &["<12w>+ASt<6w>=="]).lookbehind(76),
+    row("azure-service-bus-key", "an Azure Service Bus key", &["+ASb"], r"[A-Za-z0-9/+]{33}\+ASb[A-Za-z0-9+/]{6}=", &["<33w>+ASb<6w>="], &["<12w>+ASb<6w>="]).lookbehind(33),
+    row("azure-event-hub-key", "an Azure Event Hubs key", &["+AEh"], r"[A-Za-z0-9/+]{33}\+AEh[A-Za-z0-9+/]{6}=", &["<33w>+AEh<6w>="], &["<12w>+AEh<6w>="]).lookbehind(33),
     row("digitalocean-token", "a DigitalOcean token", &["dop_v1_"], r"dop_v1_[a-f0-9]{64}\b", &["dop_v1_<64h>"], &["dop_v1_<32h>"]),
     row("digitalocean-oauth-token", "a DigitalOcean OAuth token", &["doo_v1_"], r"doo_v1_[a-f0-9]{64}\b", &["doo_v1_<64h>"], &["doo_v1_<32h>"]),
     row("digitalocean-refresh-token", "a DigitalOcean refresh token", &["dor_v1_"], r"dor_v1_[a-f0-9]{64}\b", &["dor_v1_<64h>"], &["dor_v1_<32h>"]),
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
     row("scaleway-secret-key", "a Scaleway secret key", &["scw_secret_key"], r"(?i:scw_secret_key)@=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})", &["SCW_SECRET_KEY=<8h>-<4h>-<4h>-<4h>-<12h>"], &["SCW_SECRET_KEY=<8h>"]),
     row("hetzner-token", "a Hetzner Cloud token", &["hcloud_token"], r"(?i:hcloud_token)@=([A-Za-z0-9]{64})\b", &["HCLOUD_TOKEN=<64w>"], &["HCLOUD_TOKEN=<20w>"]).entropy(3.5),
     row("linode-token", "a Linode token", &["linode_token", "linode_cli_token"], r"(?i:linode_(?:cli_)?token)@=([a-f0-9]{64})\b", &["LINODE_TOKEN=<64h>"], &["LINODE_TOKEN=<20h>"]),
-    row("terraform-cloud-token", "a Terraform Cloud token", &[".atlasv1."], r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}", &["<14w>.atlasv1.<67b>"], &["<14w>.atlasv1.<20b>"]).lead(14),
+    row("terraform-cloud-token", "a Terraform Cloud token", &[".atlasv1."], r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}", &["<14w>.atlasv1.<67b>"], &["<14w>.atlasv1.<20b>"]).lookbehind(14),
     row("vault-service-token", "a Vault token", &["hvs."], r"hvs\.[A-Za-z0-9_-]{24,200}", &["hvs.<95b>"], &["hvs.<10b>"]).entropy(3.2),
     row("vault-batch-token", "a Vault batch token", &["hvb."], r"hvb\.[A-Za-z0-9_-]{100,400}", &["hvb.<140b>"], &["hvb.<30b>"]),
     row("vault-recovery-token", "a Vault recovery token", &["hvr."], r"hvr\.[A-Za-z0-9_-]{24,200}", &["hvr.<40b>"], &["hvr.<10b>"]).entropy(3.2),

@@ -1,8 +1,8 @@
-//! What documentation writes in place of secrets: values, each compared as a whole.
+//! Example values of documentation, each compared as a whole.
 //!
-//! A part of a value, or what stands beside it, says nothing: whoever leaks a secret could add it.
+//! A part of a value, or adjacent text, does not count: an attacker could add it to a leaked secret.
 
-/// Values that vendors' documentation and standards give as examples, and keys of emulators that everybody has.
+/// Example values of vendors' documentation and standards, and well-known keys of emulators.
 const VALUES: &[&str] = &[
     "AKIAIOSFODNN7EXAMPLE",
     "AKIAI44QH8DHBEXAMPLE",
@@ -10,7 +10,7 @@ const VALUES: &[&str] = &[
     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
     "je7MtGbClwBF/2Zp9Utk/h3yCo8nvbEXAMPLEKEY",
-    // Azurite, and the emulator of Cosmos DB.
+    // Azurite, and the Cosmos DB emulator.
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
     // RFC 7617, and `user:password`.
@@ -20,7 +20,7 @@ const VALUES: &[&str] = &[
     "dXNlcjpwYXNz",
 ];
 
-/// Passwords that are none: everybody tries them first. In either case of their letters.
+/// Passwords that everybody tries first, in either case.
 const PASSWORDS: &[&str] = &[
     "admin",
     "changeit",
@@ -80,7 +80,7 @@ const PASSWORDS: &[&str] = &[
     "123456",
 ];
 
-/// What stands around the name of a value that is filled in later.
+/// Delimiters around the name of a placeholder.
 const AROUND: &[(&str, &str)] = &[
     ("${{", "}}"),
     ("{{", "}}"),
@@ -97,10 +97,10 @@ const AROUND: &[(&str, &str)] = &[
     (":", ""),
 ];
 
-/// The longest name of a value.
-const LONGEST_NAME: usize = 40;
+/// The longest placeholder name.
+const MAX_NAME: usize = 40;
 
-/// Whether all of `secret` is what documentation writes in place of one.
+/// Whether `secret` as a whole is an example value.
 pub(super) fn is_dummy(secret: &[u8]) -> bool {
     let Ok(secret) = std::str::from_utf8(secret) else { return false };
     VALUES.contains(&secret.trim_end_matches('='))
@@ -111,8 +111,8 @@ pub(super) fn is_dummy(secret: &[u8]) -> bool {
         })
 }
 
-/// Whether it is made of words, as names are and keys are not: without digits, and each word in one case but for its
-/// first letter.
+/// Whether it consists of words, as names do and keys do not: no digits, and each word in one case except for
+/// its first letter.
 fn is_name(text: &str) -> bool {
     let text = text.trim();
     let word = |word: &str| {
@@ -121,7 +121,7 @@ fn is_name(text: &str) -> bool {
             || word.bytes().all(|byte| byte.is_ascii_uppercase())
     };
     !text.is_empty()
-        && text.len() <= LONGEST_NAME
+        && text.len() <= MAX_NAME
         && text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"_-. ".contains(&byte))
         && text.split(['_', '-', '.', ' ']).all(word)
 }

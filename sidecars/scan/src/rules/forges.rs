@@ -1,4 +1,4 @@
-//! Forges, build services and what developers use around them, from the shapes that their documentation shows.
+//! Rules for forges, build services and developer tools, from documented token formats.
 
 use super::row::{Row, row};
 
@@ -336,7 +336,7 @@ pub(super) const ROWS: &[Row] = &[
         &["<36h>NRAL"],
         &["<12h>NRAL"],
     )
-    .lead(36),
+    .lookbehind(36),
     row(
         "datadog-key",
         "a Datadog key",

@@ -1,19 +1,18 @@
-//! Where a text has one of the keys, in either case.
+//! Finds keys in a text, in either case.
 //!
-//! Nearly every place of a text is refused by one bit of a table of 32 kibibytes; what remains is looked up
-//! and compared whole.
+//! One bit of a table of 32 KiB rejects nearly every position of a text; the rest is looked up and compared
+//! in full.
 
-/// Bytes of a key that the table knows.
+/// The bytes of a key in the table.
 const PIECE: usize = 4;
 const BITS: u32 = 18;
-/// Sets the bit in which ASCII letters differ by case. Other characters may fall together; they are compared
-/// afterwards.
+/// Sets the case bit of ASCII letters. Other characters may collide; they are compared afterwards.
 const FOLD: u32 = 0x2020_2020;
 
-/// The keys; see the module.
+/// The search index over all keys.
 pub(super) struct Gate {
     bits: Box<[u64; 1 << (BITS - 6)]>,
-    /// Piece, number of the key, where in the key the piece stands; sorted.
+    /// Piece, key number, and offset of the piece in the key; sorted.
     entries: Vec<(u32, u32, usize)>,
     keys: Vec<Box<[u8]>>,
 }
@@ -24,7 +23,7 @@ impl Gate {
         for key in keys {
             let number = u32::try_from(gate.keys.len()).unwrap_or(u32::MAX);
             if let [first, second, third] = *key {
-                // The byte after it may be anything that a token goes on with.
+                // Any byte that can continue a token may follow.
                 let next = (0..=u8::MAX).filter(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase());
                 gate.entries.extend(next.map(|next| (fold([first, second, third, next]), number, 0)));
             } else if let Some((piece, at)) = rarest(key) {
@@ -41,19 +40,19 @@ impl Gate {
         gate
     }
 
-    /// Calls `found(key, place)` wherever a key stands, in the order of the probes.
+    /// Calls `found(key, position)` for every key, in probe order.
     pub(super) fn each(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
         for (at, window) in text.windows(PIECE).enumerate() {
             let piece = fold(window.try_into().unwrap_or_default());
             let place = place(piece);
             if self.bits[place / 64] >> (place % 64) & 1 == 1 {
-                self.look(text, at, piece, &mut found);
+                self.report_matches(text, at, piece, &mut found);
             }
         }
     }
 
     #[cold]
-    fn look(&self, text: &[u8], at: usize, piece: u32, found: &mut impl FnMut(usize, usize)) {
+    fn report_matches(&self, text: &[u8], at: usize, piece: u32, found: &mut impl FnMut(usize, usize)) {
         let start = self.entries.partition_point(|entry| entry.0 < piece);
         for (_, number, offset) in self.entries[start..].iter().take_while(|entry| entry.0 == piece) {
             let number = *number as usize;
@@ -75,7 +74,7 @@ fn place(piece: u32) -> usize {
     (piece.wrapping_mul(0x9e37_79b1) >> (32 - BITS)) as usize
 }
 
-/// The piece of a key that ordinary text has least.
+/// The piece of a key that is rarest in ordinary text.
 fn rarest(key: &[u8]) -> Option<([u8; PIECE], usize)> {
     let rare = |byte: &u8| match byte.to_ascii_lowercase() {
         b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' | b' ' | b'/' | b':' | b'"' => 0,

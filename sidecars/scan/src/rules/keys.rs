@@ -1,9 +1,10 @@
-//! Private keys, signed tokens and connection strings: formats that are standards, not one vendor's.
+//! Rules for private keys, signed tokens and connection strings, which are standards rather than one vendor's
+//! formats.
 
 use super::armour::Armour;
 use super::row::{Row, armoured, row};
 
-/// The words that every PEM block of a private key has in its first line; a form writes their space as `+`.
+/// The words in the first line of every PEM private key; forms encode the space as `+`.
 const PRIVATE_KEY: &[&str] = &["PRIVATE KEY", "PRIVATE+KEY"];
 
 pub(super) const ROWS: &[Row] = &[
@@ -41,8 +42,8 @@ pub(super) const ROWS: &[Row] = &[
     row("npmrc-token", "a login of an .npmrc file", &["_authtoken=", "_password="], r"_(?:authToken|password)=([A-Za-z0-9+/=_-]{16,300})", &["//r.example.net/:_authToken=<36w>"], &["//r.example.net/:_authToken=${TOKEN}"]).entropy(3.0),
 ];
 
-/// Names that stand beside the password in a connection string.
-const OF_CONNECTIONS: [&[u8]; 8] = [
+/// Names of other fields in a connection string with a password.
+const CONNECTION_FIELDS: [&[u8]; 8] = [
     b"server=",
     b"data source=",
     b"database=",
@@ -52,10 +53,10 @@ const OF_CONNECTIONS: [&[u8]; 8] = [
     b"uid=",
     b"addr=",
 ];
-/// Bytes of a connection string on one side of its password.
-const CONNECTION: usize = 300;
+/// The most bytes of a connection string on one side of its password.
+const MAX_CONNECTION: usize = 300;
 
-/// Whether the object says what kind of key it is.
+/// Whether the JSON object names its key type.
 fn in_key_set(before: &[u8], after: &[u8]) -> bool {
     let is_brace = |byte: &u8| b"{}".contains(byte);
     let before = &before[before.iter().rposition(is_brace).unwrap_or(0)..];
@@ -63,16 +64,16 @@ fn in_key_set(before: &[u8], after: &[u8]) -> bool {
     [before, after].iter().any(|side| memchr::memmem::find(side, b"\"kty").is_some())
 }
 
-/// Whether its other parts stand before or behind it in the same line.
+/// Whether other fields precede or follow it in the same line.
 fn in_connection_string(before: &[u8], after: &[u8]) -> bool {
     let is_end = |byte: &u8| b"\r\n".contains(byte);
-    let before = &before[before.len().saturating_sub(CONNECTION)..];
+    let before = &before[before.len().saturating_sub(MAX_CONNECTION)..];
     let before = &before[before.iter().rposition(is_end).unwrap_or(0)..];
-    let after = &after[..after.len().min(CONNECTION)];
+    let after = &after[..after.len().min(MAX_CONNECTION)];
     let after = &after[..after.iter().position(is_end).unwrap_or(after.len())];
     let has_name = |side: &[u8]| {
         let side = side.to_ascii_lowercase();
-        OF_CONNECTIONS.iter().any(|name| memchr::memmem::find(&side, name).is_some())
+        CONNECTION_FIELDS.iter().any(|name| memchr::memmem::find(&side, name).is_some())
     };
     (before.trim_ascii_end().ends_with(b";") && has_name(before))
         || (after.starts_with(b";") && has_name(after))

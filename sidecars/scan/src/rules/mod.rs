@@ -1,13 +1,13 @@
-//! Rules by shape: one table of tokens, one of phrases, the same machinery for both.
+//! Pattern rules: tables of tokens and phrases with one engine.
 //!
 //! ```text
 //! gate      keys, in one pass          clouds forges services keys    the tables
-//! row       what a rule is             phrases                        what takes over an agent
-//! dummies   what documentation writes in place of secrets
-//! armour    private keys in lines, of any length       binary     private keys as bytes
+//! row       one rule                   phrases                        prompt injection phrases
+//! dummies   example values of documentation
+//! armour    PEM-like private keys, of any length       binary     binary private keys
 //! ```
-//! A pattern is tried only where one of its keys stands, at that very place and on so many bytes as the row
-//! says, so that its cost is bounded wherever an attacker puts the key.
+//! A pattern runs only at a key, and only on as many bytes as its row allows, so its cost is bounded wherever
+//! an attacker puts the key.
 
 pub(crate) mod armour;
 pub(crate) mod binary;
@@ -30,22 +30,23 @@ use crate::finding::Severity;
 use gate::Gate;
 use row::{BESIDE, Row, USUAL_FLOOR};
 
-/// What `@=` in a pattern stands for: the rest of a name, quotes as they are nested in JSON, and a sign.
+/// The expansion of `@=` in a pattern: the rest of a name, quotes as nested in JSON, and an assignment sign.
 const ASSIGNMENT: &str = r#"[A-Za-z0-9_.-]{0,24}\\{0,3}["'`]?\s{0,4}(?:=>|:=|=|:)\s{0,4}\\{0,3}["'`]?"#;
 
-/// Bytes of a secret of which the randomness is measured, so that nothing added to it takes that away.
-const MEASURED: usize = 32;
+/// The window over which a secret's randomness is measured, in bytes, so that appended text does not lower
+/// it.
+const ENTROPY_WINDOW: usize = 32;
 
-/// A token is taken out with what goes on behind it as it does, up to so many bytes.
-const TAIL: usize = 4096;
+/// The most bytes of token characters after a token that are redacted with it.
+const MAX_TAIL: usize = 4096;
 
-/// Bytes before or after a piece of text on which a rule may look at most.
+/// The most context bytes that a rule may read before or after a text.
 pub(crate) const REACH: usize = 4096;
 
-/// The rules of some tables, ready to run.
+/// The compiled rules of some tables.
 pub(crate) struct RuleSet {
     gate: Gate,
-    /// For each key of the gate, its rule and how long it is.
+    /// The rule and length of each key of the gate.
     owners: Vec<(usize, usize)>,
     rules: Vec<Rule>,
 }
@@ -53,7 +54,7 @@ pub(crate) struct RuleSet {
 struct Rule {
     row: &'static Row,
     id: Arc<str>,
-    /// Made when its key is first met: most of them never are.
+    /// Compiled at the first hit of its key; most never are.
     regex: OnceLock<Option<Regex>>,
 }
 
@@ -63,17 +64,17 @@ pub(crate) struct Match {
     pub(crate) id: Arc<str>,
     pub(crate) words: &'static str,
     pub(crate) severity: Severity,
-    /// The row of a private key that may go on behind the text.
+    /// The row of a private key that may continue after the text.
     pub(crate) open: Option<&'static Row>,
 }
 
-/// The shapes of tokens.
+/// The token rules.
 pub(crate) fn tokens() -> &'static RuleSet {
     static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(token_rows()));
     &SET
 }
 
-/// The phrases that take over an agent.
+/// The prompt injection rules.
 pub(crate) fn phrases() -> &'static RuleSet {
     static SET: LazyLock<RuleSet> = LazyLock::new(|| RuleSet::new(phrases::ROWS.iter()));
     &SET
@@ -83,20 +84,20 @@ fn token_rows() -> impl Iterator<Item = &'static Row> {
     [clouds::ROWS, forges::ROWS, services::ROWS, keys::ROWS].into_iter().flatten()
 }
 
-/// How many kinds of tokens are known by their shape.
+/// The number of token rules.
 #[must_use]
 pub fn token_kinds() -> usize {
     token_rows().count()
 }
 
-/// What the rules call themselves and how a user would: `("github-oauth-token", "a GitHub OAuth token")`.
+/// The ids and descriptions of the token rules: `("github-oauth-token", "a GitHub OAuth token")`.
 pub fn token_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     token_rows().map(|row| (row.id, row.words))
 }
 
-/// How many bytes at the start of `value` belong to a vendor and not to the secret.
+/// The length of a vendor's prefix at the start of `value`, in bytes.
 pub(crate) fn public_prefix(value: &str) -> usize {
-    let known = token_rows().filter(|row| row.lead == 0).flat_map(|row| row.keys);
+    let known = token_rows().filter(|row| row.lookbehind == 0).flat_map(|row| row.keys);
     known.filter(|key| value.starts_with(**key)).map(|key| key.len()).max().unwrap_or(0)
 }
 
@@ -112,9 +113,9 @@ impl RuleSet {
         Self { gate: Gate::new(keys), owners, rules }
     }
 
-    /// Every match in `text`, by rule without overlaps.
+    /// Finds every match in `text`, without overlaps per rule.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Match)) {
-        // Where the last match of a rule ended: keys within it begin no other.
+        // End of each rule's last match: keys within it begin no other match.
         let mut ends: Vec<(usize, usize)> = Vec::new();
         self.gate.each(text, |key, place| {
             let (owner, length) = self.owners[key];
@@ -131,7 +132,7 @@ impl RuleSet {
 }
 
 impl Rule {
-    /// The match at a key of so many bytes.
+    /// The match at a key of this length.
     fn at(&self, text: &[u8], place: usize, length: usize) -> Option<Match> {
         let row = self.row;
         if let Some(armour) = row.armour {
@@ -139,13 +140,14 @@ impl Rule {
             let open = body.open.then_some(row);
             return Some(self.matched(start..body.end, row.severity, open));
         }
-        let begin = place.saturating_sub(row.lead);
+        let begin = place.saturating_sub(row.lookbehind);
         let before = begin.checked_sub(1).and_then(|at| text.get(at));
-        // A word that merely ends in a key is none of it; base64 is full of such.
+        // A word that merely ends in a key does not match; base64 contains many.
         let joined =
             [before, text.get(begin)].into_iter().all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric));
-        let strict = row.lead == 0 && joined && !after_escape(text, begin) && !is_marked(row, length);
-        // A sum that is right says more than what stands before it.
+        let strict =
+            row.lookbehind == 0 && joined && !after_escape(text, begin) && !is_distinctive(row, length);
+        // A correct checksum outweighs the preceding text.
         if strict && row.check.is_none() {
             return None;
         }
@@ -159,16 +161,16 @@ impl Rule {
                 return None;
             }
         }
-        // Phrases have no floor, and mean what they say whatever they mention.
+        // Phrases have no entropy floor and match whatever they mention.
         let is_token = row.entropy > 0.0;
-        // What a vendor puts before a secret is none of it.
-        let public = if captures.len() == 1 && row.lead == 0 { length } else { 0 };
+        // A vendor's prefix is not part of the secret.
+        let public = if captures.len() == 1 && row.lookbehind == 0 { length } else { 0 };
         if is_token
             && (!is_random(secret.as_bytes(), public, row.entropy) || dummies::is_dummy(secret.as_bytes()))
         {
             return None;
         }
-        let fits = row.check.is_none() || crc_fits(whole.as_bytes());
+        let fits = row.check.is_none() || crc_matches(whole.as_bytes());
         if strict && !fits {
             return None;
         }
@@ -176,7 +178,7 @@ impl Rule {
         let mut span = begin + secret.start()..begin + secret.end();
         if is_token {
             let goes_on = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-+/=".contains(byte);
-            span.end += text[span.end..].iter().take(TAIL).take_while(goes_on).count();
+            span.end += text[span.end..].iter().take(MAX_TAIL).take_while(goes_on).count();
         }
         Some(self.matched(span, severity, None))
     }
@@ -186,42 +188,43 @@ impl Rule {
     }
 }
 
-/// Whether the letter before `place` is that of `\n` and not a part of a word.
+/// Whether the letter before `place` belongs to an escape like `\n` and not to a word.
 fn after_escape(text: &[u8], place: usize) -> bool {
     place >= 2 && text[place - 2] == b'\\' && matches!(text[place - 1], b'n' | b'r' | b't')
 }
 
-/// A row's pattern, made ready; none if it is wrong, which a test rules out.
+/// Compiles a row's pattern; `None` if it is invalid, which a test excludes.
 fn compile(row: &Row) -> Option<Regex> {
     let pattern = row.pattern.replace("@=", ASSIGNMENT);
-    // What is added to a token does not make it another; a key that may begin anywhere needs its end.
-    let pattern = if row.lead == 0 && row.entropy > 0.0 { endless(&pattern) } else { &pattern };
-    let pattern = if row.lead == 0 { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
+    // Text after a token does not make it another token; a key with a lookbehind needs its end anchor.
+    let pattern =
+        if row.lookbehind == 0 && row.entropy > 0.0 { without_end_anchor(&pattern) } else { &pattern };
+    let pattern = if row.lookbehind == 0 { format!(r"\A(?:{pattern})") } else { pattern.to_owned() };
     RegexBuilder::new(&pattern).unicode(false).size_limit(4 << 20).build().ok()
 }
 
-/// A pattern without what it wants to stand behind a token.
-fn endless(pattern: &str) -> &str {
+/// A pattern without its required text after the token.
+fn without_end_anchor(pattern: &str) -> &str {
     let class = pattern.strip_suffix(r"|\z)").and_then(|rest| Some(&rest[..rest.rfind("(?:[^")?]));
     class.unwrap_or_else(|| pattern.strip_suffix(r"\b").unwrap_or(pattern))
 }
 
-/// Whether a key of so many bytes is found in nothing but tokens, also within a longer word.
-fn is_marked(row: &Row, length: usize) -> bool {
+/// Whether a key of this length occurs only in tokens, even within a longer word.
+fn is_distinctive(row: &Row, length: usize) -> bool {
     let sign = |key: &&&str| key.len() == length && key.bytes().any(|byte| !byte.is_ascii_alphanumeric());
     length >= 4 && row.entropy == USUAL_FLOOR && row.keys.iter().any(|key| sign(&key))
 }
 
-/// Whether some part of a secret behind its first `public` bytes has so many bits a byte. All of it has not where
-/// something was added.
+/// Whether some part of a secret after its first `public` bytes reaches the entropy floor. The whole may not,
+/// if text was appended.
 fn is_random(secret: &[u8], public: usize, floor: f64) -> bool {
     let rest = &secret[public.min(secret.len())..];
     bits_per_byte(secret) >= floor
-        || rest.windows(MEASURED).step_by(MEASURED / 4).any(|part| bits_per_byte(part) >= floor)
+        || rest.windows(ENTROPY_WINDOW).step_by(ENTROPY_WINDOW / 4).any(|part| bits_per_byte(part) >= floor)
 }
 
-/// Whether the last six characters are the sum of those after the prefix.
-fn crc_fits(token: &[u8]) -> bool {
+/// Whether the last six characters are the checksum of those after the prefix.
+fn crc_matches(token: &[u8]) -> bool {
     let body = token.iter().rposition(|byte| *byte == b'_').map_or(token, |at| &token[at + 1..]);
     body.len().checked_sub(6).is_some_and(|at| base62(crc32(&body[..at])) == body[at..])
 }
@@ -249,8 +252,9 @@ mod tests {
 
     use super::*;
 
-    /// Fills `<36w>` with made-up characters, so that no token stands in this repository. `#` adds the checksum.
-    fn made_up(template: &str) -> String {
+    /// Fills `<36w>` with generated characters, so that the repository contains no token. `#` appends the
+    /// checksum.
+    fn generated(template: &str) -> String {
         let mut text = String::new();
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut rest = template;
@@ -282,7 +286,7 @@ mod tests {
                 state ^= state << 13;
                 state ^= state >> 7;
                 state ^= state << 17;
-                // Never two of one kind in a row by chance, and no separator at the ends.
+                // No separator at the ends, and no accidental repetition.
                 let plain = if place == 0 { alphabet.len() - 2 } else { alphabet.len() };
                 made.push(alphabet[usize::try_from(state >> 33).expect("small") % plain]);
             }
@@ -304,20 +308,20 @@ mod tests {
         ids
     }
 
-    /// What the examples of `rows` say otherwise.
+    /// The examples of `rows` that fail.
     fn wrong(set: &RuleSet, rows: &[&Row]) -> Vec<String> {
         let mut wrong = Vec::new();
         for row in rows {
             assert!(!row.like.is_empty() && !row.unlike.is_empty(), "{}: examples", row.id);
             for template in row.like {
-                for text in [made_up(template), format!("{{\"a\": \"b {}\"}}\n", made_up(template))] {
+                for text in [generated(template), format!("{{\"a\": \"b {}\"}}\n", generated(template))] {
                     let found = ids(set, &text);
                     if !found.contains(&(row.id.to_owned(), row.severity)) {
                         wrong.push(format!("{} is not found in {text}: {found:?}", row.id));
                     }
                 }
             }
-            for text in row.unlike.iter().map(|template| made_up(template)) {
+            for text in row.unlike.iter().map(|template| generated(template)) {
                 if ids(set, &text).iter().any(|(id, _)| id == row.id) {
                     wrong.push(format!("{} is found in {text}", row.id));
                 }
@@ -327,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_stands_beside_a_secret_makes_it_none() {
+    fn adjacent_text_does_not_hide_a_secret() {
         let mut missed = Vec::new();
         for host in ["192.0.2.7", "localhost:5432", "127.0.0.1", "example.com", "db.example.org:1", "db.test"]
         {
@@ -347,7 +351,7 @@ mod tests {
             }
         }
         for row in token_rows().filter(|row| row.armour.is_none() && row.severity == Severity::Block) {
-            let token = made_up(row.like[0]);
+            let token = generated(row.like[0]);
             let spaced = [
                 ("", " example"),
                 ("", " # example"),
@@ -356,14 +360,14 @@ mod tests {
                 ("sha512-", ""),
                 ("h1:", ""),
             ];
-            // What is written to it without a space, where a pattern has its own beginning.
+            // Text appended without a space, for patterns with an own start.
             let joined = [
                 ("", "example"),
                 ("", "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"),
                 ("", "EXAMPLE"),
                 ("", "_placeholder"),
             ];
-            let ends_open = row.lead == 0;
+            let ends_open = row.lookbehind == 0;
             for (before, after) in spaced.into_iter().chain(joined.into_iter().filter(|_| ends_open)) {
                 let text = format!("{before}{token}{after}");
                 if !ids(tokens(), &text)
@@ -378,8 +382,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_goes_with_a_token() {
-        let token = made_up("glpat-<20b>");
+    fn redacts_appended_characters_with_a_token() {
+        let token = generated("glpat-<20b>");
         for added in ["example", &"x".repeat(900)] {
             let mut spans = Vec::new();
             let text = format!("a {token}{added} b");
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_documentation_says_is_none() {
+    fn ignores_documentation_examples() {
         for text in [
             "aws_access_key_id = AKIAIOSFODNN7EXAMPLE",
             "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
@@ -406,26 +410,26 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_finds_its_examples_and_nothing_like_them() {
+    fn every_rule_matches_its_examples_only() {
         assert_eq!(wrong(tokens(), &token_rows().collect::<Vec<_>>()), [""; 0]);
         assert_eq!(wrong(phrases(), &phrases::ROWS.iter().collect::<Vec<_>>()), [""; 0]);
     }
 
     #[test]
-    fn rows_are_whole() {
+    fn rows_are_complete() {
         assert!(token_kinds() >= 120, "{}", token_kinds());
         let mut ids = BTreeSet::new();
         for row in token_rows().chain(phrases::ROWS) {
-            assert!(ids.insert(row.id), "{} stands twice", row.id);
+            assert!(ids.insert(row.id), "{} appears twice", row.id);
             assert!(compile(row).is_some(), "{}: {}", row.id, row.pattern);
-            assert!(row.lead + row.longest <= REACH, "{}", row.id);
+            assert!(row.lookbehind + row.longest <= REACH, "{}", row.id);
             assert!(!row.keys.is_empty() && row.keys.iter().all(|key| key.len() >= 3), "{}", row.id);
         }
     }
 
     #[test]
-    fn a_wrong_checksum_is_worth_a_warning() {
-        let right = made_up("ghp_<30w#>");
+    fn a_wrong_checksum_only_warns() {
+        let right = generated("ghp_<30w#>");
         let wrong = format!("{}000000", &right[..34]);
         assert_eq!(ids(tokens(), &right), [("github-personal-token".to_owned(), Severity::Block)]);
         assert_eq!(ids(tokens(), &wrong), [("github-personal-token".to_owned(), Severity::Warn)]);
@@ -433,21 +437,21 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_ends_in_a_key_is_none() {
-        let token = made_up("hf_<34w>");
+    fn ignores_words_that_end_in_a_key() {
+        let token = generated("hf_<34w>");
         assert!(ids(tokens(), &format!("x{token}")).is_empty());
         assert_eq!(ids(tokens(), &format!("\\n{token}")).len(), 1);
-        // Where the key or a checksum says enough, what stands around it says nothing.
-        for token in [made_up("ghp_<30w#>"), made_up("glpat-<20w>"), made_up("sk-ant-api03-<95b>")] {
+        // If the key or a checksum suffices, the surrounding text does not matter.
+        for token in [generated("ghp_<30w#>"), generated("glpat-<20w>"), generated("sk-ant-api03-<95b>")] {
             assert_eq!(ids(tokens(), &format!("x{token}")).len(), 1, "{token}");
             assert_eq!(ids(tokens(), &format!("-{token}_")).len(), 1, "{token}");
         }
-        let wrong = format!("x{}000000", &made_up("ghp_<30w#>")[..34]);
+        let wrong = format!("x{}000000", &generated("ghp_<30w#>")[..34]);
         assert_eq!(ids(tokens(), &wrong), [("github-personal-token".to_owned(), Severity::Warn)]);
     }
 
     #[test]
-    fn repeated_keys_cost_no_more_than_their_reach() {
+    fn repeated_keys_have_bounded_cost() {
         for key in token_rows().flat_map(|row| row.keys) {
             let text = key.repeat(1 + 20_000 / key.len());
             assert!(ids(tokens(), &text).len() <= text.len() / 8, "{key}");

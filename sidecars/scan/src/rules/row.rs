@@ -1,60 +1,60 @@
-//! What one built-in rule is: a row of a table.
+//! One built-in rule, as a row of a table.
 
 use super::armour::Armour;
 use crate::finding::Severity;
 
-/// Which arithmetic a token carries in itself.
+/// A checksum in a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
-    /// The last six characters are the CRC-32 of what stands after the prefix, in base 62. A token whose sum
-    /// is wrong is only worth a warning.
+    /// The last six characters are the CRC-32 of the characters after the prefix, in base 62. A token with a
+    /// wrong checksum only warns.
     Crc32,
 }
 
-/// Judges what is before and behind a match.
+/// Checks the text before and after a match.
 pub(crate) type Near = fn(&[u8], &[u8]) -> bool;
 
-/// One kind of token or phrase. Rows are constants; a test runs the examples of each.
+/// One kind of token or phrase. Rows are constants; a test runs each row's examples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row {
-    /// Short name, as it stands in findings and in a user's configuration.
+    /// The rule's id, as in findings and the user's configuration.
     pub(crate) id: &'static str,
-    /// For a user, to be put after "this looks like".
+    /// The description for the user, to follow "this looks like".
     pub(crate) words: &'static str,
-    /// One of these must be there, in either case, or the pattern is never tried. At least three bytes.
+    /// The pattern runs only at one of these keys, in either case. At least three bytes.
     pub(crate) keys: &'static [&'static str],
-    /// Over bytes. Begins at the key, unless `lead` lets it begin earlier. Group 1, if it has one, is the secret.
-    /// `@=` stands for what may be between a name and its value.
+    /// A byte pattern. Begins at the key, or up to `lookbehind` bytes before. Group 1, if present, is the secret.
+    /// `@=` matches the text between a name and its value.
     pub(crate) pattern: &'static str,
-    /// How many bytes before the key the pattern may begin.
-    pub(crate) lead: usize,
-    /// How many bytes from the key on the pattern may see: what bounds its cost.
+    /// The most bytes before the key at which the pattern may begin.
+    pub(crate) lookbehind: usize,
+    /// The most bytes from the key on that the pattern reads; bounds its cost.
     pub(crate) longest: usize,
-    /// Bits per byte that the secret must have at least, so that `xxxx…` is none.
+    /// The least entropy of the secret, in bits per byte, so that `xxxx…` does not match.
     pub(crate) entropy: f64,
-    /// In place of a pattern: what opens and ends a body of any length.
+    /// Instead of a pattern: the start and end of a body of any length.
     pub(crate) armour: Option<Armour>,
-    /// What else has to stand near a match: told what is before and behind it, [`BESIDE`] bytes at most of each.
+    /// A condition on the text around a match: gets at most [`BESIDE`] bytes before and after.
     pub(crate) beside: Option<Near>,
-    /// A checksum.
+    /// The checksum, if any.
     pub(crate) check: Option<Check>,
-    /// What a match is worth.
+    /// The severity of a match.
     pub(crate) severity: Severity,
-    /// Texts in which it is found: `<36w>` stands for so many made-up characters, see the test.
+    /// Matching examples; `<36w>` stands for generated characters, see the test.
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
     pub(crate) like: &'static [&'static str],
-    /// Texts in which it is not.
+    /// Examples that must not match.
     #[cfg_attr(not(test), expect(dead_code, reason = "read by the test of the tables"))]
     pub(crate) unlike: &'static [&'static str],
 }
 
-/// How far from a match something else counts as near.
+/// The most bytes around a match that count as near.
 pub(super) const BESIDE: usize = 3000;
 
-/// Bits per byte that most secrets have at least: `xxxx` has not, and words have.
+/// The usual entropy floor, in bits per byte: `xxxx` is below it, words are above.
 pub(super) const USUAL_FLOOR: f64 = 2.5;
 
-/// A row with the usual bounds.
+/// Makes a row with the usual bounds.
 pub(crate) const fn row(
     id: &'static str,
     words: &'static str,
@@ -68,7 +68,7 @@ pub(crate) const fn row(
         words,
         keys,
         pattern,
-        lead: 0,
+        lookbehind: 0,
         longest: 512,
         entropy: USUAL_FLOOR,
         armour: None,
@@ -80,7 +80,7 @@ pub(crate) const fn row(
     }
 }
 
-/// A row of a key that stands in lines, as long as it is.
+/// Makes a row for a PEM-like key of any length.
 pub(crate) const fn armoured(
     id: &'static str,
     words: &'static str,
@@ -95,37 +95,37 @@ pub(crate) const fn armoured(
 }
 
 impl Row {
-    /// The pattern may begin `bytes` before the key.
-    pub(crate) const fn lead(mut self, bytes: usize) -> Self {
-        self.lead = bytes;
+    /// Lets the pattern begin up to `bytes` before the key.
+    pub(crate) const fn lookbehind(mut self, bytes: usize) -> Self {
+        self.lookbehind = bytes;
         self
     }
 
-    /// The pattern may reach `bytes` from the key on.
+    /// Lets the pattern read `bytes` from the key on.
     pub(crate) const fn reach(mut self, bytes: usize) -> Self {
         self.longest = bytes;
         self
     }
 
-    /// A match only where this is true of what is near it, in whatever order the parts of the whole stand.
+    /// Requires this condition on the text around a match, in any order of the parts.
     pub(crate) const fn beside(mut self, near: Near) -> Self {
         self.beside = Some(near);
         self
     }
 
-    /// Another floor than the usual one.
+    /// Sets another entropy floor.
     pub(crate) const fn entropy(mut self, bits: f64) -> Self {
         self.entropy = bits;
         self
     }
 
-    /// With a checksum in its last six characters.
+    /// Requires a checksum in the last six characters.
     pub(crate) const fn crc(mut self) -> Self {
         self.check = Some(Check::Crc32);
         self
     }
 
-    /// Worth a warning only.
+    /// Lowers the severity to a warning.
     pub(crate) const fn warn(mut self) -> Self {
         self.severity = Severity::Warn;
         self

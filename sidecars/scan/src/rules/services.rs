@@ -1,4 +1,4 @@
-//! Model providers, payment, chat and mail, from the shapes that their documentation shows.
+//! Rules for model providers, payment, chat and mail, from documented token formats.
 
 use super::row::{Row, row};
 
@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
         &["sk-<20w>T3BlbkFJ<20w>"],
         &["sk-<20w>T3BlbkFJ<4w>"],
     )
-    .lead(64),
+    .lookbehind(64),
     row("deepseek-key", "a DeepSeek key", &["sk-"], r"sk-[a-f0-9]{32}\b", &["sk-<32h>"], &["sk-<12h>"])
         .entropy(3.0),
     row(
@@ -406,7 +406,7 @@ pub(super) const ROWS: &[Row] = &[
         &["<10d>:AA<33b>"],
         &["<10d>:AA<12b>"],
     )
-    .lead(10),
+    .lookbehind(10),
     row(
         "teams-webhook",
         "a Teams webhook",
@@ -441,7 +441,7 @@ pub(super) const ROWS: &[Row] = &[
         &["<32h>-us12"],
         &["<12h>-us12"],
     )
-    .lead(32),
+    .lookbehind(32),
     row(
         "brevo-key",
         "a Brevo key",

@@ -55,7 +55,7 @@ fn now() -> Timestamp {
 }
 
 fn id(number: u8) -> Id {
-    Id::of([number; 16])
+    Id::from_random([number; 16])
 }
 
 fn pending(number: u8, slug: &str, tool: Tool, file: &str, why: &str) -> Pending {

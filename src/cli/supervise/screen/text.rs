@@ -30,7 +30,7 @@ const LONG: usize = 400;
 
 /// Who asks for what.
 pub(super) fn asks(pending: &Pending) -> String {
-    format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.deed())
+    format!("{} {}", pending.proposal.bottle_slug, pending.proposal.tool.predicate())
 }
 
 /// How long it can wait, and whether it is waited for at all.

@@ -1,4 +1,4 @@
-//! The inside's side: takes one connection after another from a stream.
+//! The container's side: accepts successive connections on one stream.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,13 +13,13 @@ use tokio::sync::Notify;
 
 use super::{Finder, Nonce, RUN, Zeros, opening};
 
-/// What is read at once.
-const PIECE: usize = 32 * 1024;
+/// Read buffer size, in bytes.
+const BUFFER_SIZE: usize = 32 * 1024;
 
-/// How long the stream may take no more bytes. An engine reads them or throws them away at once.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+/// How long a write may block. An engine reads or drops the bytes at once.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A stream on which hosts open one connection after another with [`rejoin`](super::rejoin).
+/// A stream on which hosts open successive connections with [`rejoin`](super::rejoin).
 #[derive(Debug)]
 pub struct Rejoinable<R, W> {
     shared: Arc<Shared<R, W>>,
@@ -28,8 +28,8 @@ pub struct Rejoinable<R, W> {
 #[derive(Debug)]
 struct Shared<R, W> {
     wire: Mutex<Wire<R, W>>,
-    /// The connection is over.
-    freed: Notify,
+    /// The connection has ended.
+    ended: Notify,
 }
 
 #[derive(Debug)]
@@ -37,49 +37,49 @@ struct Wire<R, W> {
     reader: R,
     writer: W,
     piece: Box<[u8]>,
-    /// What of the piece nobody has looked at.
+    /// The unread part of `piece`.
     unread: Range<usize>,
     zeros: Zeros,
-    /// How many connections there were.
+    /// Number of connections so far.
     count: u64,
-    /// Whether the last of them goes on.
+    /// Whether the last connection is open.
     live: bool,
-    /// Whether it was this side that ended it and the host does not know.
-    untold: bool,
+    /// Whether this side ended it and the host is not notified yet.
+    close_pending: bool,
 }
 
 impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
-    /// Takes over both directions of a stream.
+    /// Takes ownership of both directions of a stream.
     pub fn new(reader: R, writer: W) -> Self {
         let wire = Wire {
             reader,
             writer,
-            piece: vec![0; PIECE].into(),
+            piece: vec![0; BUFFER_SIZE].into(),
             unread: 0..0,
             zeros: Zeros::default(),
             count: 0,
             live: false,
-            untold: false,
+            close_pending: false,
         };
-        Self { shared: Arc::new(Shared { wire: Mutex::new(wire), freed: Notify::new() }) }
+        Self { shared: Arc::new(Shared { wire: Mutex::new(wire), ended: Notify::new() }) }
     }
 
-    /// The next connection, once the one before is over: ended by the host, by the opening of the next, or
-    /// dropped here (which the host is then told). `None` at the end of the stream, which can never be
-    /// joined again.
+    /// Returns the next connection after the previous one has ended: closed by the host, by the next opening,
+    /// or dropped here (the host is then notified). `None` at the end of the stream, which cannot be joined
+    /// again.
     ///
     /// # Errors
-    /// What reading the stream says.
+    /// Errors of reading the stream.
     pub async fn accept(&mut self) -> io::Result<Option<Connection<R, W>>> {
-        self.free().await;
+        self.wait_until_free().await;
         loop {
-            let untold = std::mem::take(&mut self.shared.wire().untold);
-            if untold {
-                self.say(&[0; RUN]).await;
+            let close_pending = std::mem::take(&mut self.shared.wire().close_pending);
+            if close_pending {
+                self.try_write(&[0; RUN]).await;
             }
-            let Some(nonce) = self.find().await? else { return Ok(None) };
-            // Unheard, it is asked for again.
-            if self.say(&opening(nonce)).await {
+            let Some(nonce) = self.find_opening().await? else { return Ok(None) };
+            // If the host does not read it, it sends another opening.
+            if self.try_write(&opening(nonce)).await {
                 let mut wire = self.shared.wire();
                 wire.live = true;
                 wire.count += 1;
@@ -88,19 +88,19 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
         }
     }
 
-    /// Writes all of it, if anybody reads. That the stream has ended is for its other direction to say,
-    /// which must not wait for this one.
-    async fn say(&self, bytes: &[u8]) -> bool {
-        matches!(tokio::time::timeout(HEARD_WITHIN, self.write_all(bytes)).await, Ok(Ok(())))
+    /// Writes all bytes if the host reads them. The other direction reports the end of the stream and must
+    /// not wait for this one.
+    async fn try_write(&self, bytes: &[u8]) -> bool {
+        matches!(tokio::time::timeout(WRITE_TIMEOUT, self.write_all(bytes)).await, Ok(Ok(())))
     }
 
-    async fn free(&self) {
+    async fn wait_until_free(&self) {
         while self.shared.wire().live {
-            self.shared.freed.notified().await;
+            self.shared.ended.notified().await;
         }
     }
 
-    async fn find(&self) -> io::Result<Option<Nonce>> {
+    async fn find_opening(&self) -> io::Result<Option<Nonce>> {
         let mut finder = Finder::default();
         loop {
             let mut wire = poll_fn(|cx| {
@@ -113,7 +113,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
             if unread.start == unread.end {
                 return Ok(None);
             }
-            let (taken, found) = finder.look(zeros, &piece[unread.clone()]);
+            let (taken, found) = finder.search(zeros, &piece[unread.clone()]);
             unread.start += taken;
             if found.is_some() {
                 return Ok(found);
@@ -135,15 +135,15 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Rejoinable<R, W> {
 }
 
 impl<R, W> Shared<R, W> {
-    /// The wire, for one short look; never held over an await.
+    /// Locks the wire for a short access; never held over an await.
     fn wire(&self) -> MutexGuard<'_, Wire<R, W>> {
-        // Each look leaves it whole.
+        // Every access leaves it consistent.
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R: AsyncRead + Unpin, W> Wire<R, W> {
-    /// Reads a piece when the last one was looked at; nothing unread then means the end of the stream.
+    /// Reads a piece when the last one is consumed. An empty unread part then means the end of the stream.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.unread.start == self.unread.end {
             let mut piece = ReadBuf::new(&mut self.piece);
@@ -154,8 +154,8 @@ impl<R: AsyncRead + Unpin, W> Wire<R, W> {
     }
 }
 
-/// One connection of a [`Rejoinable`]. It reads its end where the host closes it or opens the next, and
-/// cannot write any more from there on.
+/// One connection of a [`Rejoinable`]. It reads an end when the host closes it or opens the next one, and
+/// cannot write from then on.
 #[derive(Debug)]
 pub struct Connection<R, W> {
     shared: Arc<Shared<R, W>>,
@@ -163,7 +163,7 @@ pub struct Connection<R, W> {
 }
 
 impl<R, W> Connection<R, W> {
-    /// The wire, while this connection is the one on it.
+    /// The wire, while this connection is the current one.
     fn wire(&self) -> Option<MutexGuard<'_, Wire<R, W>>> {
         Some(self.shared.wire()).filter(|wire| wire.live && wire.count == self.number)
     }
@@ -173,9 +173,9 @@ impl<R, W> Drop for Connection<R, W> {
     fn drop(&mut self) {
         if let Some(mut wire) = self.wire() {
             wire.live = false;
-            wire.untold = true;
+            wire.close_pending = true;
             drop(wire);
-            self.shared.freed.notify_one();
+            self.shared.ended.notify_one();
         }
     }
 }
@@ -193,7 +193,7 @@ impl<R: AsyncRead + Unpin, W> AsyncRead for Connection<R, W> {
         unread.start += bytes.len();
         if run.is_some() {
             *live = false;
-            self.shared.freed.notify_one();
+            self.shared.ended.notify_one();
         }
         Poll::Ready(Ok(()))
     }
@@ -214,7 +214,7 @@ impl<R, W: AsyncWrite + Unpin> AsyncWrite for Connection<R, W> {
         }
     }
 
-    /// Closes nothing but what is queued: the host is told when the connection is dropped.
+    /// Only flushes: the host is notified when the connection is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
     }
