@@ -167,7 +167,7 @@ fn what_cannot_be_applied_waits_on_and_a_killed_keeper_loses_nothing() -> Result
     let audit = home.bottle_home().join("audit");
     std::fs::write(&audit, "no folder")?;
     let failed = run(&home, &["supervise", "approve", &id])?;
-    ensure!(failed.code == 1 && failed.stderr.contains("the audit cannot be written"), "{}", failed.stderr);
+    ensure!(failed.code == 1 && failed.stderr.contains("cannot write the audit log"), "{}", failed.stderr);
     ensure!(fetched(&home, "1")?.contains("403"), "nothing was applied");
     let unfit = home.write("project/unfit.yaml", "- host: api.site.example\n  private: true\n")?;
     let unfit = unfit.to_str().context("a path")?;
