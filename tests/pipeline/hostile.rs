@@ -56,9 +56,9 @@ fn what_is_no_text_file_is_refused_without_waiting() {
     fs::write(world.bottle("latin"), b"---\nenv:\n  A: \xe9\n---\n").expect("file");
     assert_eq!(world.refusal("shell", "latin"), "is not UTF-8 text (line 3)");
     fs::create_dir(world.bottle("folder")).expect("folder");
-    assert_eq!(world.refusal("shell", "folder"), "cannot be read: it is not a file");
+    assert_eq!(world.refusal("shell", "folder"), "cannot be read: not a regular file");
     rustix::fs::mkfifoat(rustix::fs::CWD, world.bottle("pipe"), rustix::fs::Mode::RWXU).expect("pipe");
-    assert_eq!(world.refusal("shell", "pipe"), "cannot be read: it is not a file");
+    assert_eq!(world.refusal("shell", "pipe"), "cannot be read: not a regular file");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_link_may_not_lead_out_of_the_home() {
     let world = World::new();
     fs::write(world.homes.user_home.join("outside.md"), "---\nsupervise: false\n---\n").expect("file");
     symlink(world.homes.user_home.join("outside.md"), world.bottle("outside")).expect("link");
-    assert!(world.refusal("shell", "outside").starts_with("is a link that leads out of"));
+    assert!(world.refusal("shell", "outside").starts_with("is a link that points outside"));
     fs::write(world.bottle("real"), "---\nsupervise: false\n---\n").expect("file");
     symlink("real.md", world.bottle("inside")).expect("link");
     let selection = Selection { agent: name("shell"), bottles: vec![name("inside")] };
@@ -81,7 +81,7 @@ fn a_project_may_not_read_the_home_through_a_link() {
     fs::write(world.homes.user_home.join("notes"), "a private note").expect("file");
     let agents = world.homes.cwd.join(".bottle/agents");
     symlink(world.homes.user_home.join("notes"), agents.join("helper.md")).expect("link");
-    assert!(world.refusal("helper", "shell").starts_with("is a link that leads out of"));
+    assert!(world.refusal("helper", "shell").starts_with("is a link that points outside"));
     fs::remove_dir_all(world.homes.cwd.join(".bottle")).expect("remove");
     symlink(&world.homes.bottle_home, world.homes.cwd.join(".bottle")).expect("link");
     fs::write(world.homes.bottle_home.join("agents/own.md"), "Mine.").expect("agent");
