@@ -1,7 +1,7 @@
-//! The resolved manifest: a value with no absent fields and no file access.
+//! The resolved manifest: all defaults applied, no file access.
 //!
-//! An `Option` here is an answer (“no backend was asked for”), never a question left open. Serialised,
-//! it is the same bytes for the same files; maps are sorted by name, lists keep their meaning's order.
+//! An absent `Option` is a decision (“any backend”), never a missing default. Serialisation is deterministic: maps are
+//! sorted by name, lists keep their order.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,14 +25,14 @@ use crate::manifest::resources::{ByteSize, Cpus};
 use crate::manifest::secret_ref::SecretRef;
 use crate::manifest::skills::Skill;
 
-/// What was asked for, with every default filled in and every value's origin beside it.
+/// A manifest with every default applied and every value's origin.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResolvedManifest {
-    /// Who works.
+    /// The agent.
     pub agent: ResolvedAgent,
-    /// The bottles that were picked, in order.
+    /// The selected bottles, in order.
     pub bottles: Vec<Name>,
-    /// Every bottle file that was folded, in order.
+    /// Every merged bottle file, in order.
     pub layers: Vec<LayerRef>,
     /// `env`.
     pub env: BTreeMap<String, Traced<EnvValue>>,
@@ -52,7 +52,7 @@ pub struct ResolvedManifest {
     pub resources: Resources,
 }
 
-/// Who works.
+/// The resolved agent manifest.
 #[derive(Debug, Clone, Serialize)]
 pub struct ResolvedAgent {
     /// The agent's name.
@@ -65,7 +65,7 @@ pub struct ResolvedAgent {
     pub skills: Vec<Traced<Skill>>,
 }
 
-/// A bottle file that was folded.
+/// A merged bottle file.
 #[derive(Debug, Clone, Serialize)]
 pub struct LayerRef {
     /// The bottle's name.
@@ -85,7 +85,7 @@ impl From<&Layer> for LayerRef {
 pub struct Provider {
     /// `template`.
     pub template: Traced<Template>,
-    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's own part of `Dockerfile.agent`.
+    /// `dockerfile`, relative to `$BOTTLE_HOME`; none: the provider's stage of `Dockerfile.agent`.
     pub dockerfile: Option<Traced<PathBuf>>,
     /// `image`: none means one is built.
     pub image: Option<Traced<Image>>,
@@ -95,7 +95,7 @@ pub struct Provider {
     pub auth_token: Option<Traced<SecretRef>>,
     /// `forward_host_credentials`.
     pub forward_host_credentials: Traced<bool>,
-    /// `route`: how the provider's own route is narrowed; it stands among the routes as it then is.
+    /// `route`: restricts the provider route; `egress.routes` has the result.
     pub route: Option<Traced<Narrowing>>,
     /// `settings`.
     pub settings: Settings,
@@ -104,7 +104,7 @@ pub struct Provider {
 /// `agent_provider.settings`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Settings {
-    /// Arguments after the agent's own.
+    /// Arguments after the template's.
     pub startup_args: Traced<Vec<String>>,
     /// The name of the model provider in pi's settings.
     pub provider: Option<Traced<String>>,
@@ -112,22 +112,22 @@ pub struct Settings {
     pub base_url: Option<Traced<String>>,
     /// The API's kind.
     pub api: Option<Traced<String>>,
-    /// What pi is given as its key inside the bottle; never serialised.
+    /// Pi's key in the bottle; never serialised.
     #[serde(serialize_with = "hidden")]
     pub api_key: Option<Traced<Secret>>,
-    /// The variable inside the bottle that pi reads its key from.
+    /// The variable in the bottle from which pi reads its key.
     pub api_key_env: Option<Traced<String>>,
     /// Model ids.
     pub models: Traced<Vec<String>>,
     /// The request field that limits output tokens.
     pub max_tokens_field: Option<Traced<String>>,
-    /// Whether the API knows the developer role; none leaves it to pi.
+    /// Whether the API supports the developer role; none leaves it to pi.
     pub supports_developer_role: Option<Traced<bool>>,
-    /// Whether the API knows reasoning effort; none leaves it to pi.
+    /// Whether the API supports reasoning effort; none leaves it to pi.
     pub supports_reasoning_effort: Option<Traced<bool>>,
 }
 
-/// `git-gate.user`, with the agent's over the bottle's.
+/// `git-gate.user`; the agent's fields override the bottle's.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct GitUser {
     /// `name`.
@@ -155,16 +155,15 @@ pub struct Repo {
     pub stale_ok: Traced<bool>,
 }
 
-/// Names that forges give their ssh where a firewall lets only the web's port through.
-const OVER_THE_WEBS_PORT: [&str; 2] = ["ssh.", "altssh."];
+/// Host prefixes with which forges offer ssh over port 443.
+const SSH_OVER_HTTPS_PREFIXES: [&str; 2] = ["ssh.", "altssh."];
 
 impl Repo {
-    /// The hosts at which its forge is spoken to otherwise than by git: that of its address, and that of the API
-    /// which is asked for its keys.
+    /// The forge's hosts for requests other than git: the host of its URL, and that of its keys API.
     #[must_use]
     pub fn forges(&self) -> Vec<String> {
         let host = self.url.value.host();
-        let bare = OVER_THE_WEBS_PORT.iter().find_map(|part| host.strip_prefix(part)).map(str::to_owned);
+        let bare = SSH_OVER_HTTPS_PREFIXES.iter().find_map(|part| host.strip_prefix(part)).map(str::to_owned);
         let api = match &self.key.value {
             KeySource::Gitea(key) | KeySource::Github(key) => key.api_url.as_deref(),
             KeySource::Static { .. } | KeySource::Token { .. } => None,
@@ -179,16 +178,16 @@ impl Repo {
 pub struct Egress {
     /// `log`.
     pub log: Traced<LogLevel>,
-    /// The provider's own route, then `routes`, each host once, in the order they were declared.
-    #[serde(serialize_with = "as_words")]
+    /// The provider route, then `routes`, each host once, in the order of their declaration.
+    #[serde(serialize_with = "as_specs")]
     pub routes: Vec<Traced<Route>>,
-    /// `ca_bundle`, absolute or as [`crate::manifest::host_path::absolute`] completes it.
+    /// `ca_bundle`, absolute or for [`crate::manifest::host_path::absolute`].
     pub ca_bundle: Option<Traced<PathBuf>>,
     /// `upstream_proxy`.
     pub upstream_proxy: Option<Traced<UpstreamProxy>>,
 }
 
-/// `resources`; none means the engine's own default.
+/// `resources`; none means the engine's default.
 #[derive(Debug, Clone, Serialize)]
 pub struct Resources {
     /// Processors.
@@ -199,12 +198,12 @@ pub struct Resources {
     pub pids: Traced<u64>,
     /// Disk.
     pub disk: Option<Traced<ByteSize>>,
-    /// Whether own user namespaces may be made inside.
+    /// Whether processes in the bottle may create user namespaces.
     pub nested: Traced<bool>,
 }
 
-/// Routes in the words of a manifest.
-fn as_words<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
+/// Serialises routes as in a manifest.
+fn as_specs<S: Serializer>(routes: &[Traced<Route>], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_seq(
         routes
             .iter()
