@@ -14,8 +14,8 @@ use bottle_contract::names::Slug;
 use jiff::{SignedDuration, Timestamp};
 
 use super::deploy_keys::{self, DeployKey, Tokens};
-use super::freeze;
 use super::record::{Record, Status};
+use super::snapshots;
 use super::store::{ClaimError, State, Store, Unlistable};
 use super::{transcripts, usage};
 use crate::backend::{Backend, BackendErrorKind, LAYERS, Resource, Snapshot, Unused};
@@ -276,7 +276,7 @@ async fn inspect_dead(
         }
     }
     let ended = record.status == Status::Ended;
-    let work = match freeze::work_since(&**backend, &store.folder(&record.slug), record).await {
+    let work = match snapshots::work_since(&**backend, &store.folder(&record.slug), record).await {
         // Its keeper checked, and removed the workspace with the rest.
         _ if ended => false,
         _ if record.kept => true,

@@ -134,7 +134,7 @@ pub async fn register(
                 ca_bundle: plan.egress.ca_bundle.clone(),
             })
         };
-        let pair = SshKey::draw().map_err(KeyError::Host)?;
+        let pair = SshKey::generate().map_err(KeyError::Host)?;
         let key = intent(&pair.public).ok_or_else(missing)?;
         let token = tokens.get(host, &key).await.map_err(|_| missing())?;
         register_one(claim, &key, &Api { keys, token: &token.0, roots: &roots }, *read_only).await?;

@@ -58,7 +58,7 @@ pub struct Record {
     /// When the workspace was ready for the agent, by the clock that stamps files; later changes are work.
     #[serde(default)]
     pub workspace_ready: Option<Timestamp>,
-    /// The offset of this machine's clock at that moment, as [`clock::lead`] reports it.
+    /// The offset of this machine's clock at that moment, as [`clock::boot_offset`] reports it.
     #[serde(default)]
     pub clock_lead: Option<SignedDuration>,
     /// Changes up to this time were pulled.
@@ -138,12 +138,12 @@ impl Record {
     }
 
     /// The time after which a change in the workspace counts as unsaved work; absent when no agent ran in it.
-    /// `lead` is the clock's current offset. If the clock was set back, changes may have older time stamps, also
+    /// `offset` is the clock's current offset. If the clock was set back, changes may have older time stamps, also
     /// older than a pull: the time then moves back by as much, and pulls do not count.
     #[must_use]
-    pub fn work_since(&self, lead: SignedDuration) -> Option<Timestamp> {
+    pub fn work_since(&self, offset: SignedDuration) -> Option<Timestamp> {
         let ready = self.workspace_ready?;
-        Some(match self.set_back(lead) {
+        Some(match self.set_back(offset) {
             Some(back) => ready.checked_sub(back).unwrap_or(Timestamp::MIN),
             None => ready.max(self.pulled_at.unwrap_or(Timestamp::MIN)),
         })
@@ -151,7 +151,7 @@ impl Record {
 
     /// How far the clock was set back since the workspace was ready.
     #[must_use]
-    pub fn set_back(&self, lead: SignedDuration) -> Option<SignedDuration> {
-        clock::set_back(self.clock_lead?, lead)
+    pub fn set_back(&self, offset: SignedDuration) -> Option<SignedDuration> {
+        clock::set_back(self.clock_lead?, offset)
     }
 }

@@ -594,7 +594,7 @@ mod tests {
         use crate::instance::deploy_keys::DeployKey;
         let (_home, store) = store();
         let slug: Slug = "one".parse().expect("slug");
-        let keys = crate::forge::Keys::of(crate::forge::Kind::Gitea, None, "git.example.com", "a/b");
+        let keys = crate::forge::Keys::new(crate::forge::Kind::Gitea, None, "git.example.com", "a/b");
         let key = DeployKey {
             repo: "tool".parse().expect("name"),
             keys: keys.expect("a repository"),

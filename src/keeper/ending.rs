@@ -32,8 +32,8 @@ use crate::host::Host;
 use crate::instance::Claim;
 use crate::instance::audit::Trail;
 use crate::instance::deploy_keys::{self, Tokens};
-use crate::instance::freeze;
 use crate::instance::record::Status;
+use crate::instance::snapshots;
 use crate::instance::transcripts::Transcripts;
 use crate::launch::agent_end;
 use crate::learn;
@@ -247,7 +247,7 @@ pub(super) async fn has_work(backend: &dyn Backend, claim: &Claim, guest: &Chann
 }
 
 async fn work_since(backend: &dyn Backend, claim: &Claim) -> Option<Timestamp> {
-    freeze::work_since(backend, claim.folder(), &claim.record()).await
+    snapshots::work_since(backend, claim.folder(), &claim.record()).await
 }
 
 /// Pid 1's answer about work.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::protocol::{Committed, KeeperEvent, LaunchFailure};
 use crate::backend::{Backend, Copied, ProgressSink};
 use crate::instance::Claim;
-use crate::instance::freeze::{self, FreezeError};
+use crate::instance::snapshots::{self, SnapshotError};
 
 /// Least time between two progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub(super) fn commit<'a>(
     events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let event = match freeze::commit(backend, claim, progress(events.clone())).await {
+        let event = match snapshots::commit(backend, claim, progress(events.clone())).await {
             Ok(commit) => KeeperEvent::Committed(Committed {
                 moved_by: backend.moved_by(&commit.snapshot),
                 snapshot: commit.snapshot,
@@ -53,7 +53,7 @@ pub(super) fn remove_snapshot<'a>(
     events: mpsc::Sender<KeeperEvent>,
 ) -> Job<'a> {
     Box::pin(async move {
-        let event = match freeze::remove_snapshots(backend, claim).await {
+        let event = match snapshots::remove_all(backend, claim).await {
             Ok(()) => KeeperEvent::Done,
             Err(error) => KeeperEvent::Failed(failure(&error)),
         };
@@ -77,10 +77,10 @@ pub(super) fn progress(events: mpsc::Sender<KeeperEvent>) -> ProgressSink {
     })
 }
 
-fn failure(error: &FreezeError) -> LaunchFailure {
+fn failure(error: &SnapshotError) -> LaunchFailure {
     match error {
-        FreezeError::Backend(error) => super::backend_failure(error),
-        FreezeError::State(_) => LaunchFailure {
+        SnapshotError::Backend(error) => super::backend_failure(error),
+        SnapshotError::State(_) => LaunchFailure {
             exit: 1,
             message: error.to_string(),
             hint: Some("check the folder's permissions and the disk's free space".to_owned()),

@@ -119,9 +119,7 @@ impl Addition {
         let before = text_of(&all, &name)?;
         let after = match &before {
             None => Ok(from_routes(&routes)),
-            Some((source, text)) => {
-                append(&name, source, text, &routes).map_err(|error| error.to_string())
-            }
+            Some((source, text)) => append(&name, source, text, &routes).map_err(|error| error.to_string()),
         };
         Ok(Self { name, path, routes, before: before.map(|(_, text)| text), after })
     }

@@ -30,7 +30,7 @@ pub struct Commit {
 
 /// Why a commit or a removal failed.
 #[derive(Debug, thiserror::Error)]
-pub enum FreezeError {
+pub enum SnapshotError {
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -42,8 +42,12 @@ pub enum FreezeError {
 /// Freezes the bottle and records the snapshot; the one before stays usable until the new one is recorded.
 ///
 /// # Errors
-/// [`FreezeError`]; the bottle and its last snapshot are then unchanged.
-pub async fn commit(backend: &dyn Backend, claim: &Claim, told: ProgressSink) -> Result<Commit, FreezeError> {
+/// [`SnapshotError`]; the bottle and its last snapshot are then unchanged.
+pub async fn commit(
+    backend: &dyn Backend,
+    claim: &Claim,
+    told: ProgressSink,
+) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
     // Changes from here on may not be in the snapshot.
@@ -68,11 +72,11 @@ pub async fn commit(backend: &dyn Backend, claim: &Claim, told: ProgressSink) ->
 ///
 /// # Errors
 /// When the file or a snapshot cannot be removed; cleanup finds the rest.
-pub async fn remove_snapshots(backend: &dyn Backend, claim: &Claim) -> Result<(), FreezeError> {
+pub async fn remove_all(backend: &dyn Backend, claim: &Claim) -> Result<(), SnapshotError> {
     let slug = claim.record().slug;
     // First, so that a crash leaves unnamed snapshots, and never a name without its snapshot.
     committed::remove(claim.folder())?;
-    match remove_all(backend, &slug).await {
+    match remove_each(backend, &slug).await {
         failures if failures.is_empty() => Ok(()),
         failures => Err(BackendError::failed(failures.join("; ")).into()),
     }
@@ -81,9 +85,9 @@ pub async fn remove_snapshots(backend: &dyn Backend, claim: &Claim) -> Result<()
 /// The time after which a change in the workspace counts as unsaved work, as [`Record::work_since`], or later if an
 /// existing snapshot covers it.
 pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -> Option<Timestamp> {
-    let lead = clock::lead();
-    let since = record.work_since(lead)?;
-    if record.set_back(lead).is_some() {
+    let offset = clock::boot_offset();
+    let since = record.work_since(offset)?;
+    if record.set_back(offset).is_some() {
         // A change after the snapshot may have an older time stamp.
         return Some(since);
     }
@@ -94,7 +98,7 @@ pub async fn work_since(backend: &dyn Backend, folder: &Path, record: &Record) -
 }
 
 /// Removes every snapshot of this bottle. Returns the failures, a sentence fragment each.
-async fn remove_all(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
+async fn remove_each(backend: &dyn Backend, slug: &Slug) -> Vec<String> {
     let all = match backend.snapshots().await {
         Ok(all) => all,
         Err(error) => return vec![error.to_string()],
