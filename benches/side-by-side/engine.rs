@@ -1,4 +1,4 @@
-//! Bottles on a container engine against what the engine itself takes, in turn.
+//! Measures bottles on a container engine against the engine's own operations, interleaved.
 //!
 //! - a start, to the agent's process, against the least that anybody could do one after the other: two networks
 //!   and two containers of the same images, hardened alike. Goal: 0.75 ×

@@ -1,4 +1,4 @@
-//! Two hundred bottles at once on one machine: started, all answering, stopped.
+//! Measures two hundred concurrent bottles on one machine: start, exec in each, stop.
 //!
 //! `BOTTLE_BENCH_COUNT` asks for another number.
 

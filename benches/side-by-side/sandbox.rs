@@ -1,4 +1,4 @@
-//! The sandbox alone, against bubblewrap with the same namespaces and the same things to see.
+//! Measures the sandbox alone against bubblewrap with the same namespaces and mounts.
 //!
 //! Ours is timed from its start until its pid 1 says that it is ready, by the trial that `doctor`
 //! makes. Bubblewrap has no such word, so it is timed until the first word of an `echo` inside, and

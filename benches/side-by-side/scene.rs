@@ -1,4 +1,4 @@
-//! A home for measuring: one agent `bench` that runs a given command in a bottle.
+//! A home for benchmarks: one agent `bench` that runs a given command in a bottle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Scene {
 
     /// The same in an image of a few of this machine's programs, and of 1 GiB that nobody reads.
     pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
-        let scene = Self::of("linux", command, "  image: ./system\n")?;
+        let scene = Self::with_provider("linux", command, "  image: ./system\n")?;
         let root = scene.home.bottle_home().join("system");
         small_root::make(&root)?;
         let block = vec![7; 256 << 10];
@@ -40,10 +40,10 @@ impl Scene {
 
     /// The same on another backend.
     pub(crate) fn on(backend: &'static str, command: &[&str]) -> Result<Self> {
-        Self::of(backend, command, "")
+        Self::with_provider(backend, command, "")
     }
 
-    fn of(backend: &'static str, command: &[&str], provider: &str) -> Result<Self> {
+    fn with_provider(backend: &'static str, command: &[&str], provider: &str) -> Result<Self> {
         let command = serde_json::Value::from(command);
         let mut home = TestHome::new()?;
         home.agent("bench", "---\nbottle: bench\n---\n")?;

@@ -1,5 +1,5 @@
-//! From `bottle start` to the agent's process, the bundle and the proof of its isolation included. Goal: 120 ms,
-//! and with no more than a container engine does, which proves nothing, an eighth of `docker run`.
+//! Measures `bottle start` until the agent's process runs, including the bundle and the isolation probe. Goals:
+//! 120 ms, and an eighth of `docker run`, which has neither.
 //!
 //! The agent is `date`, which prints when it ran; the time is counted from the moment before the
 //! command was started. The same `date` without a bottle is measured in turn with it, as the floor, and in a

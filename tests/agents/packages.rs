@@ -1,7 +1,7 @@
-//! What agents do most: fetch packages and build with them, through the proxy, by the real programs of three languages.
+//! Fetches packages and builds with them through the proxy, with the real tools of three languages.
 //!
-//! Which registries there are is this machine's own configuration; without an answer from them it is said aloud what
-//! was left out.
+//! The registries are those of this machine's configuration; a test whose registries do not answer is reported as
+//! skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -219,7 +219,7 @@ fn scene(test: &str) -> Result<Option<(TestHome, Registries, String)>> {
 
 #[test]
 #[ignore = "fetches a few small packages from this machine's registries"]
-fn real_packages_are_fetched_and_built_with_on_this_machines_system() -> Result<()> {
+fn real_packages_build_on_the_hosts_system() -> Result<()> {
     let Some((mut home, registries, toolchain)) = scene("packages on this machine's system")? else {
         return Ok(());
     };
@@ -234,7 +234,7 @@ fn real_packages_are_fetched_and_built_with_on_this_machines_system() -> Result<
 
 #[test]
 #[ignore = "fetches a few small packages from this machine's registries, and copies 700 MB of this machine's programs"]
-fn real_packages_are_fetched_and_built_with_in_an_image() -> Result<()> {
+fn real_packages_build_in_an_image() -> Result<()> {
     let test = "packages in an image";
     let Some((mut home, registries, toolchain)) = scene(test)? else { return Ok(()) };
     let root = home.bottle_home().join("developer");

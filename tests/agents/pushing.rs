@@ -1,8 +1,7 @@
-//! Claude Code commits and pushes: through the git gate, to an OpenSSH server that it has no key of.
+//! Claude Code commits and pushes through the git gate to an OpenSSH server whose key it does not have.
 //!
-//! The model tells it to push what is clean, then what had a key in an earlier commit, then a fixture that its
-//! author marked. The first goes up, the second is refused with the commit named, the third waits until a user
-//! approves it.
+//! It pushes clean commits, then a key in an earlier commit, then a fixture that its author marked. The first push
+//! succeeds, the second is refused with the commit's id, the third waits until the user approves it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A home with one agent in it, the fake model behind the proxy, and what every run has to show.
+//! A home with one agent, the fake model behind the proxy, and the assertions for every run.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -34,7 +34,7 @@ const PRINTED: [&str; 2] = ["glpat-Xk3Vw9QzR7tYp2LmNb5c", "AKIAQ5T3X7YZ4WUJ2K6M"
 /// The conversation goes on.
 const AFTER: &str = "echo sum $((6 * 7))";
 
-/// Variables that lead to the proxy's proxy.
+/// Variables with the proxy's address.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 

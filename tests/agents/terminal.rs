@@ -1,4 +1,4 @@
-//! An agent on a terminal, as a user would use it.
+//! Uses an agent on a terminal like a user.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The egress daemon as a process, provisioned as the bundle would.
+//! Runs the egress daemon as a process, provisioned like by the bundle.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -35,18 +35,18 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// What the process holds in memory.
+    /// The resident memory of the process.
     pub(crate) fn resident_mib(&self) -> Result<f64> {
         self.memory_mib("VmRSS:")
     }
 
-    /// The most that it has held.
+    /// Its peak resident memory.
     pub(crate) fn peak_mib(&self) -> Result<f64> {
         self.memory_mib("VmHWM:")
     }
 
-    /// From here on the most is counted anew (proc(5), clear_refs).
-    pub(crate) fn forget_peak(&self) -> Result<()> {
+    /// Resets the peak (proc(5), clear_refs).
+    pub(crate) fn reset_peak(&self) -> Result<()> {
         Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process.id()), "5")?)
     }
 

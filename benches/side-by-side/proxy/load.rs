@@ -1,4 +1,4 @@
-//! The load: as many requests as come back in a given time.
+//! Generates load: as many requests as complete in a given time.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -16,13 +16,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use crate::HOST;
 use crate::peer::Peer;
 
-/// Requests under way at one time.
+/// Concurrent requests.
 const CLIENTS: usize = 16;
 
 /// Connections that share them where one carries many.
 const SHARED: usize = 4;
 
-/// What is asked: 1 KiB of JSON, as the answer is.
+/// The request body: 1 KiB of JSON, like the response.
 static BODY: LazyLock<String> = LazyLock::new(|| {
     let words = "an agent asks a model something in words, and the words go on for a while; ".repeat(20);
     format!("{{\"model\":\"m-1\",\"text\":\"{}\"}}", &words[..1024 - 25])

@@ -1,4 +1,4 @@
-//! The proxy beside mitmproxy: intercepted requests per second, and what it adds to a request's time.
+//! Compares the proxy with mitmproxy: intercepted requests per second, and added latency.
 //!
 //! Both hold an allowlist, set the same header and look for tokens in what goes out; the proxy does more of that,
 //! and has a turn with its detectors off. Each gets the same load in turn, on the same machine, from the same generator, against the same site. The ratio counts, not the numbers:
@@ -7,7 +7,7 @@
 //! The proxy is reached over its unix socket, as a bottle's guest reaches it, mitmproxy over loopback.
 //!
 //! `cargo bench -p bottle-egress --bench proxy`. mitmproxy comes from PyPI into `target/peers`.
-#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints what it measured")]
+#![allow(missing_docs, clippy::print_stdout, reason = "a bench prints its measurements")]
 
 mod egress;
 mod load;
@@ -25,7 +25,7 @@ use load::Load;
 use peer::Peer;
 use site::Site;
 
-/// The host that everybody asks for.
+/// The requested host.
 const HOST: &str = "api.example.com";
 
 /// Turns of each peer under each load.
@@ -34,13 +34,13 @@ const ROUNDS: usize = 5;
 /// Length of a turn.
 const TURN: Duration = Duration::from_secs(2);
 
-/// Connections that ask nothing.
+/// Idle connections.
 const IDLE: usize = 256;
 
-/// Names that the proxy has seen nobody connect to.
+/// Host names without a cached certificate.
 const NAMES: usize = 500;
 
-/// A body that is held on disk until its verdict.
+/// A body that is buffered on disk until its verdict.
 const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
@@ -93,7 +93,7 @@ async fn compare() -> Result<()> {
     memory(&site).await
 }
 
-/// What a certificate for a new name adds to a connection.
+/// Measures the time that a certificate for a new name adds to a connection.
 async fn minting(proxy: &Peer) -> Result<()> {
     let tls = proxy.tls(b"http/1.1")?;
     let (mut new, mut known) = (Vec::new(), Vec::new());
@@ -113,7 +113,7 @@ async fn minting(proxy: &Peer) -> Result<()> {
     Ok(())
 }
 
-/// What connections and a large body cost in memory, of a proxy that has done nothing before.
+/// Measures the memory of idle connections and of a large body in a fresh proxy.
 async fn memory(site: &Site) -> Result<()> {
     let proxy = egress::start(site, Detectors::Default).await?;
     // What every first request makes.
@@ -123,7 +123,7 @@ async fn memory(site: &Site) -> Result<()> {
     let each = (proxy.resident_mib()? - before) * 1024.0 / IDLE as f64;
     println!("{IDLE} idle connections: {each:.0} KiB each (goal 64)");
     drop(idle);
-    proxy.forget_peak()?;
+    proxy.reset_peak()?;
     let before = proxy.resident_mib()?;
     load::large(&proxy.peer, LARGE).await?;
     println!(

@@ -1,4 +1,4 @@
-//! mitmproxy from PyPI, with an addon that does the same.
+//! Runs mitmproxy from PyPI with an equivalent addon.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};

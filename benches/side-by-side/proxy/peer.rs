@@ -1,4 +1,4 @@
-//! Somebody to send load to: where it listens and whose certificates it shows.
+//! The target of the load: its address and certificate authority.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::site::Site;
 
 /// Where a peer listens.
 pub(crate) enum Place {
-    /// The proxy's proxy port, as a bottle's guest reaches it.
+    /// The proxy's listener, as a bottle's guest reaches it.
     Unix(PathBuf),
     Tcp(SocketAddr),
 }

@@ -1,4 +1,4 @@
-//! The site that both proxies lead to.
+//! The upstream site of both proxies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Response bodies of the fake servers: whole, paced, or cut on purpose.
+//! Response bodies of the fake servers: complete, paced, or cut off.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a developer builds with, from this machine into a file system that [`small_root`](crate::small_root) made.
+//! Copies build tools of this machine into a root file system from [`small_root`](crate::small_root).
 
 use std::fs;
 use std::io;

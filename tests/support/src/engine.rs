@@ -1,4 +1,4 @@
-//! A Docker engine to test against: the one that answers, or one that is started here.
+//! Finds or starts a Docker engine for tests.
 
 use std::fmt;
 use std::fs::OpenOptions;

@@ -1,4 +1,4 @@
-//! A throw-away user: a home with a `.bottle` in it, a runtime folder, a project folder.
+//! A temporary user: a home with `.bottle`, a runtime folder, a project folder.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Figures that survive a noisy machine: rounds taken in turn, medians, ratios; and what processes hold in memory.
+//! Measurements that tolerate a noisy machine: interleaved rounds, medians, ratios; and the memory of processes.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_taken_in_turn_and_the_first_is_not_counted() {
+    fn interleaves_rounds_and_discards_the_first() {
         let order = std::cell::RefCell::new(String::new());
         let contender = |name: &'static str, ms: u64| -> Contender<'_> {
             let order = &order;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peak_has_what_a_child_held() {
+    fn a_peak_includes_child_processes() {
         let hold = || {
             std::process::Command::new("sh")
                 .args(["-c", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); sleep 0.3"])
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_rounds_that_happened() {
+    fn quantiles_are_measured_rounds() {
         let rounds = [5, 1, 3].map(Duration::from_millis).to_vec();
         let sample = Sample { name: "x".to_owned(), rounds };
         for (share, ms) in [(0.0, 1), (0.5, 3), (1.0, 5), (7.0, 5)] {

@@ -1,4 +1,4 @@
-//! A suite once more as a user who is not root.
+//! Runs a test suite again as a non-root user.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;

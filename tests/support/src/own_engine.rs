@@ -1,5 +1,5 @@
-//! A Docker engine of a test's own, for what no engine that others use may be put through: it is stopped, its
-//! disk is filled. It has no network but a loopback, and ends with the test, however that ends.
+//! A private Docker engine for destructive tests, which stop it or fill its disk. It has only a loopback network, and
+//! ends with the test in any case.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A program run to its end, with nothing of the test's environment, a deadline, and its whole output.
+//! Runs a program with a clean environment and a deadline, and captures its output.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! A program on a terminal of its own, read back as a user would see it.
+//! Runs a program on a pseudo-terminal and reads its screen.
 
 mod child;
 
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_on_a_terminal_is_typed_to_and_read_back() {
+    fn types_to_a_shell_and_reads_its_screen() {
         let mut command = Command::new("/bin/sh");
         command.env_clear().env("PS1", "$ ").env("PATH", "/usr/bin:/bin").arg("-i");
         let mut pty = Pty::spawn(command, 6, 40).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raw_terminal_is_told_from_a_cooked_one() {
+    fn distinguishes_raw_from_cooked_mode() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo before; read x; stty raw; echo after; read x"]);
         let mut pty = Pty::spawn(command, 6, 40).unwrap();

@@ -1,4 +1,4 @@
-//! Pythons with packages of others in them: real clients.
+//! Python environments with third-party packages, for real clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What differs from run to run, replaced by a word before output is compared.
+//! Replaces values that differ between runs before output is compared.
 
 use std::path::Path;
 
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_replaced_and_the_rest_stays() {
+    fn replaces_varying_values_only() {
         let mut scrub = Scrub::standard().unwrap();
         scrub.path(Path::new("/tmp/b-1.x/home"), "[HOME]").unwrap().agent("probe").unwrap();
         for (text, expected) in [

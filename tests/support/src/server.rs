@@ -1,4 +1,4 @@
-//! One HTTP server on loopback with a thread of its own, so that plain and async tests use it alike.
+//! An HTTP server on loopback with its own thread, for plain and async tests.
 
 use std::future::Future;
 use std::io::{BufRead, BufReader, Write};

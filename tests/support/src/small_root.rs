@@ -1,5 +1,4 @@
-//! A small file system of this machine's own programs, for what runs in images: no engine is needed, and an
-//! ordinary user can make it.
+//! Builds a small root file system from this machine's programs, for tests of images: without an engine, as any user.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! The real coding agents, unmodified, fetched from their registries once per machine.
+//! Downloads the real, unmodified coding agents from their registries, once per machine.
 //!
 //! They are downloaded at test time and never kept with the sources. Each lies in a folder of its own
 //! under `target/agents/` (or `BOTTLE_TEST_AGENTS`), laid out as its usual installer does it: a

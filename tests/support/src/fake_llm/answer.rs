@@ -1,4 +1,4 @@
-//! One request in, one answer out: the key, the turn, the format, the fault.
+//! Handles one request: checks the key, selects the turn, renders the format, applies faults.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! What goes wrong on purpose: a status, a slow stream, a stream that breaks off.
+//! Injected faults: an error status, a slow stream, an interrupted stream.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A model for tests: a server that speaks the three wire formats coding agents use and plays one script.
+//! A fake model API: a server with the three wire formats of coding agents that plays one script.
 //!
 //! It keeps no conversation. Which step of the script comes next is read from the request's own
 //! history (how many tool results stand in it), so retries, restarts and several agents at once all

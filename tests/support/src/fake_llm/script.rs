@@ -1,4 +1,4 @@
-//! What the fake model makes an agent do: some commands, one a turn, then a closing sentence.
+//! The script of the fake model: commands, one per turn, then a closing sentence.
 
 /// The commands of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_history_alone_chooses_the_turn() {
+    fn selects_the_turn_from_the_history_alone() {
         let script = Script::new(&["one", "two", "mcp:ask {}"]);
         let closing = script.closing.as_str();
         for (results, by_command, turn) in [

@@ -1,11 +1,11 @@
-//! A forge: Gitea's or GitHub's routes for deploy keys over TLS, and an OpenSSH server that lets in who holds one.
+//! A fake forge: Gitea's or GitHub's deploy keys API over TLS, and an OpenSSH server that accepts these keys.
 //!
 //! ```text
 //! /api/v1/repos/OWNER/NAME/keys[/ID]  Gitea   ┐             ┌► authorized_keys ─► sshd ─► git
 //! /repos/OWNER/NAME/keys[/ID]         GitHub  ┴─► keys ─────┘    (where there is one)
 //! ```
-//! It judges what it is sent as the real ones do, notes what one of them would not have liked, and can be told to
-//! refuse, to hang, and to break off before or after it has done what it was asked.
+//! It validates requests like the real ones, records violations, and can inject faults: error responses, hangs, and
+//! interrupted connections before or after it processes a request.
 
 mod ssh;
 

@@ -1,4 +1,4 @@
-//! The side of a forge where git knocks: an OpenSSH server on loopback that knows keys and no users.
+//! The git side of the fake forge: an OpenSSH server on loopback with keys instead of users.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};

@@ -1,4 +1,4 @@
-//! The one step that safe code cannot do: between fork and exec, make the terminal the child's own.
+//! Makes the pseudo-terminal the child's controlling terminal between fork and exec, which needs unsafe code.
 #![allow(
     unsafe_code,
     reason = "Command::pre_exec is unsafe and there is no safe way to a controlling terminal"

@@ -1,4 +1,4 @@
-//! A fake site: whatever a test needs from "the internet", on loopback.
+//! A fake upstream web site on loopback.
 //!
 //! | path | answer |
 //! |---|---|
