@@ -22,7 +22,7 @@ impl Scene {
         Self::on("linux", command)
     }
 
-    /// The same in an image of a few of this machine's programs, and of 1 GiB that nobody reads.
+    /// The same in an image with a few of this machine's programs and 1 GiB of unused files.
     pub(crate) fn in_image(command: &[&str]) -> Result<Self> {
         let scene = Self::with_provider("linux", command, "  image: ./system\n")?;
         let root = scene.home.bottle_home().join("system");
@@ -59,7 +59,7 @@ impl Scene {
         Ok(self.home.program(arguments.iter().copied())?.run()?.expect_code(0))
     }
 
-    /// Starts a bottle of this label that lives on.
+    /// Starts a detached bottle with this label.
     pub(crate) fn start_detached(&self, label: &str) -> Result<Outcome> {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes", "--detach", "--label", label])
     }
@@ -69,7 +69,7 @@ impl Scene {
         self.bottle(&["start", "bench", "--backend", self.backend, "--yes"])
     }
 
-    /// Starts one more bottle that lives on; how long that took. It is ended afterwards.
+    /// Measures the start of a detached bottle, then stops it.
     pub(crate) fn one_more(&self) -> Result<Duration> {
         let label = format!("more-{}", self.more.fetch_add(1, Ordering::Relaxed));
         let took = timed(|| self.start_detached(&label))?;
@@ -77,7 +77,7 @@ impl Scene {
         Ok(took)
     }
 
-    /// Ends a bottle and resumes it from its snapshot; how long the latter took.
+    /// Stops a bottle and measures its resume from the snapshot.
     pub(crate) fn back_from_snapshot(&self, slug: &str) -> Result<Duration> {
         self.bottle(&["stop", slug, "--time", "0"])?;
         timed(|| self.bottle(&["resume", slug, "--snapshot", "--yes", "--detach", "-q"]))
@@ -88,7 +88,7 @@ impl Scene {
         self.home.bottle_home()
     }
 
-    /// What the command lines of this home's processes call it.
+    /// The home's label in its processes' command lines.
     pub(crate) fn label(&self) -> String {
         bottle::host::home_hash(&self.home.bottle_home())
     }

@@ -7,13 +7,13 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ring::hmac;
 
-/// Most bytes read pos a file.
+/// Most bytes read of a file.
 const FILE_MAX: u64 = 256 << 10;
 
-/// The text pos those files that exist.
+/// The text of those files that exist.
 ///
 /// # Errors
-/// A message with the path pos an unreadable file.
+/// A message with the path of an unreadable file.
 pub fn read(files: &[PathBuf]) -> Result<String, String> {
     let mut text = String::new();
     for path in files {

@@ -1,6 +1,6 @@
 //! Resolves secret references to values: once, at launch, in the process with the user's terminal.
 //!
-//! Values exist only in memory and in the launch order. Every read is read_bounded and every wait has a deadline. No
+//! Values exist only in memory and in the launch order. Every read is bounded and every wait has a deadline. No
 //! message contains a value.
 
 mod codex_login;

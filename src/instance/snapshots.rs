@@ -46,13 +46,13 @@ pub enum SnapshotError {
 pub async fn commit(
     backend: &dyn Backend,
     claim: &Claim,
-    told: ProgressSink,
+    progress: ProgressSink,
 ) -> Result<Commit, SnapshotError> {
     let slug = claim.record().slug;
     let previous = committed::read(claim.folder())?.map(|committed| committed.snapshot);
     // Changes from here on may not be in the snapshot.
     let covers = before_any_change();
-    let frozen = backend.freeze(&slug, previous.as_ref(), told).await?;
+    let frozen = backend.freeze(&slug, previous.as_ref(), progress).await?;
     let committed = Committed { snapshot: frozen.snapshot, covers };
     if let Err(error) = claim.mark_preserved().and_then(|()| committed::write(claim.folder(), &committed)) {
         // Nothing names this snapshot; if its removal fails, cleanup finds it.

@@ -79,8 +79,8 @@ fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     let mut answered = 0;
     while answered < 2 {
-        let asked = scene.bottle(&["supervise", "list", "--json"])?.json()?;
-        if let Some(question) = asked.as_array().and_then(|all| all.first()) {
+        let pending = scene.bottle(&["supervise", "list", "--json"])?.json()?;
+        if let Some(question) = pending.as_array().and_then(|all| all.first()) {
             let id = question["id"].as_str().context("its name")?;
             if question["tool"] == "egress-block" {
                 let why = question["justification"].as_str().unwrap_or_default();
@@ -91,7 +91,7 @@ fn answer(scene: &Scene, ended: impl Fn() -> bool) -> Result<()> {
             }
             answered += 1;
         }
-        ensure!(!ended() && Instant::now() < end, "{answered} questions were asked");
+        ensure!(!ended() && Instant::now() < end, "only {answered} proposals");
         std::thread::sleep(Duration::from_millis(50));
     }
     Ok(())

@@ -1,5 +1,5 @@
-"""The same job as the proxy's: one allowed host, its credential set, everything else refused, and what looks like a
-token does not leave. The list is shorter than the proxy's, and nothing is decoded or normalised."""
+"""Does the proxy's job: allows one host, sets its credential, denies everything else, and blocks token-like text.
+The list of patterns is shorter than the proxy's, and nothing is decoded or normalised."""
 
 import os
 import re

@@ -19,7 +19,7 @@ use crate::peer::Peer;
 /// Concurrent requests.
 const CLIENTS: usize = 16;
 
-/// Connections that share them where one carries many.
+/// Connections that share them in HTTP/2.
 const SHARED: usize = 4;
 
 /// The request body: 1 KiB of JSON, like the response.
@@ -28,7 +28,7 @@ static BODY: LazyLock<String> = LazyLock::new(|| {
     format!("{{\"model\":\"m-1\",\"text\":\"{}\"}}", &words[..1024 - 25])
 });
 
-/// A way to ask.
+/// A kind of load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Load {
     KeptHttp1,
@@ -116,7 +116,7 @@ pub(crate) async fn one_by_one(peer: &Peer, turn: Duration) -> Result<f64> {
     Ok(crate::median(&mut times))
 }
 
-/// Connections that are open and ask nothing, for as long as the answer is held.
+/// Opens idle connections, which close when the result is dropped.
 pub(crate) async fn idle(peer: &Peer, count: usize) -> Result<Vec<impl Sized + use<>>> {
     let mut idle = Vec::new();
     for _ in 0..count {

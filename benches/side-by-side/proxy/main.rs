@@ -44,7 +44,7 @@ const NAMES: usize = 500;
 const LARGE: usize = 200 << 20;
 
 fn main() -> ExitCode {
-    // The proxy is this program again, as it is in the product.
+    // The proxy runs as this program, like in the product.
     if std::env::args().nth(1).as_deref() == Some("__egress") {
         return bottle_egress::run();
     }
@@ -116,7 +116,7 @@ async fn minting(proxy: &Peer) -> Result<()> {
 /// Measures the memory of idle connections and of a large body in a fresh proxy.
 async fn memory(site: &Site) -> Result<()> {
     let proxy = egress::start(site, Detectors::Default).await?;
-    // What every first request makes.
+    // The one-time allocations of the first request.
     drop(load::idle(&proxy.peer, 1).await?);
     let before = proxy.resident_mib()?;
     let idle = load::idle(&proxy.peer, IDLE).await?;

@@ -12,7 +12,7 @@ use crate::HOST;
 use crate::peer::{Peer, Place};
 use crate::site::Site;
 
-/// How long Python may take to get going.
+/// Time limit for Python to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 /// A running mitmproxy.
@@ -30,7 +30,7 @@ impl Drop for Running {
     }
 }
 
-/// Installs it when it is not there, and starts it.
+/// Installs it if it is missing, and starts it.
 pub(crate) async fn start(site: &Site) -> Result<Running> {
     let program = installed()?;
     let version = Command::new(&program).arg("--version").output()?.stdout;

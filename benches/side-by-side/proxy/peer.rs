@@ -34,7 +34,7 @@ pub(crate) struct Peer {
 type Io = Either<UnixStream, TcpStream>;
 
 impl Peer {
-    /// A proxy that shows certificates under `ca`.
+    /// A proxy whose certificates `ca` signs.
     pub(crate) fn proxy(place: Place, ca: &str) -> Result<Self> {
         Ok(Self { place, proxy: true, trust: roots(ca)? })
     }
@@ -76,7 +76,7 @@ impl Peer {
         Ok(tls.connect(name, io).await?)
     }
 
-    /// TLS with this protocol, and without resumption: every new connection is a whole one.
+    /// TLS with this protocol and without resumption, so that every connection has a full handshake.
     pub(crate) fn tls(&self, alpn: &[u8]) -> Result<TlsConnector> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)

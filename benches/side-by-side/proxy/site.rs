@@ -19,7 +19,7 @@ pub(crate) struct Site {
     pub(crate) server: Server,
 }
 
-/// Starts it: 1 KiB of JSON, whatever is asked.
+/// Starts it: answers every request with 1 KiB of JSON.
 pub(crate) fn start() -> Result<Site> {
     let authority = Authority::new("bench site")?;
     let tls = authority.server_config(&[HOST], Leaf::Valid, Alpn::Both)?;

@@ -35,16 +35,16 @@ awk 'BEGIN { for (c = 1; c <= 5000; c++) {
 for n in $(seq 500); do echo create refs/heads/n$n main~$n; done | git -C up.git update-ref --stdin
 "#;
 
-/// In a clone: a file that nothing packs.
+/// In a clone: an incompressible file.
 const LARGE_FILE: &str = "head -c 209715200 /dev/urandom > large; git add .; git commit -qm large";
 
-/// In a clone: a few megabytes that become 1500.
+/// In a clone: a zip of a few megabytes that unpacks to 1500.
 const BOMB: &str = "python3 -c 'import zipfile
 with zipfile.ZipFile(\"bomb.zip\", \"w\", zipfile.ZIP_DEFLATED) as bomb, bomb.open(\"f\", \"w\", force_zip64=True) as file:
     for _ in range(1500): file.write(bytes(1 << 20))'; git add .; git commit -qm bomb";
 
 fn main() -> ExitCode {
-    // The gate is this program again, as it is in the product.
+    // The gate runs as this program, like in the product.
     if std::env::args().nth(1).as_deref() == Some("__git-gate") {
         return bottle_git_gate::run();
     }

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
-/// Signs leaf certificates for fake servers. Nothing trusts it unless a test says so.
+/// Signs leaf certificates for fake servers. Only tests that configure it trust it.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,

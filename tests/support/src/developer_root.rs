@@ -62,12 +62,12 @@ fn linker(root: &Path) -> io::Result<()> {
         program(root, &Path::new("/usr/bin").join(name))?;
     }
     std::os::unix::fs::symlink("gcc", root.join("usr/bin/cc"))?;
-    let asked = LINKED_BY.map(|name| format!("-print-prog-name={name}"));
+    let query = LINKED_BY.map(|name| format!("-print-prog-name={name}"));
     let files = LINKED_WITH.map(|name| format!("-print-file-name={name}"));
-    for asked in asked.iter().chain(&files) {
-        let said = Command::new("/usr/bin/gcc").arg(asked).output()?.stdout;
-        let path = PathBuf::from(String::from_utf8_lossy(&said).trim());
-        // A name alone is said of what is not there, or is found by the search path.
+    for query in query.iter().chain(&files) {
+        let output = Command::new("/usr/bin/gcc").arg(query).output()?.stdout;
+        let path = PathBuf::from(String::from_utf8_lossy(&output).trim());
+        // gcc prints a bare name for a missing program, or for one on the search path.
         let (Some(parent), Some(name)) = (path.parent().filter(|_| path.is_absolute()), path.file_name())
         else {
             continue;

@@ -14,7 +14,7 @@ pub const BASE_IMAGE: &str = "debian:bookworm-slim";
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// The one static program, which containers need.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bottle");
-/// What a started engine says.
+/// The log of a started engine.
 const LOG: &str = "/var/log/bottle-test-dockerd.log";
 
 /// Why there is no engine to test against, for [`crate::skip::aloud`].
@@ -54,15 +54,15 @@ fn start() -> Result<(), NoEngine> {
     if !rustix::process::geteuid().is_root() {
         return no("no engine answers this user, and only root may start one");
     }
-    let said = |error: std::io::Error| NoEngine(format!("dockerd cannot be started: {error}"));
-    let log = OpenOptions::new().create(true).append(true).open(LOG).map_err(said)?;
+    let failed = |error: std::io::Error| NoEngine(format!("dockerd cannot be started: {error}"));
+    let log = OpenOptions::new().create(true).append(true).open(LOG).map_err(failed)?;
     let mut command = Command::new("dockerd");
-    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(said)?).stderr(log).process_group(0);
+    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log).process_group(0);
     let mut engine = match command.spawn() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return no("there is no dockerd: apt-get install docker.io");
         }
-        other => other.map_err(said)?,
+        other => other.map_err(failed)?,
     };
     let end = Instant::now() + STARTS_WITHIN;
     while Instant::now() < end {
@@ -84,16 +84,16 @@ fn answers() -> bool {
     docker(&["version", "--format", "{{.Server.Version}}"]).is_some()
 }
 
-/// This machine's address on the engine's own network, which every container with a way out reaches.
+/// This machine's address on the engine's default network, which every container with network access reaches.
 #[must_use]
 pub fn machine() -> Option<IpAddr> {
     let format = "{{range .IPAM.Config}}{{.Gateway}} {{.Subnet}}{{end}}";
-    let said = docker(&["network", "inspect", "--format", format, "bridge"])?;
-    match said.split_once(' ') {
+    let output = docker(&["network", "inspect", "--format", format, "bridge"])?;
+    match output.split_once(' ') {
         Some((gateway, _)) => gateway.parse().ok(),
         // An engine that made its bridge itself, as at its very first start, names the range alone (seen with
         // 20.10.24), and has taken the first address of it.
-        None => first_of(&said).map(IpAddr::V4),
+        None => first_of(&output).map(IpAddr::V4),
     }
 }
 
@@ -117,7 +117,7 @@ pub fn left_of(home: &str) -> Vec<String> {
     left
 }
 
-/// What `docker` says to these arguments, when it succeeds.
+/// The output of `docker` with these arguments; none if it fails.
 #[must_use]
 pub fn docker(arguments: &[&str]) -> Option<String> {
     let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().ok()?;

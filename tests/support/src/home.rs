@@ -25,8 +25,8 @@ pub struct TestHome {
 impl TestHome {
     /// Makes an empty home.
     ///
-    /// The folder is short on purpose: a unix socket's path below it must fit 100 bytes. It is open to
-    /// nobody else, and the runtime folder is 0700, as a login manager makes it.
+    /// The path is short, because a unix socket's path in it must fit 100 bytes. The folder is private, and the runtime
+    /// folder has mode 0700, as a login manager creates it.
     ///
     /// # Errors
     /// When the temporary folder cannot be made.
@@ -155,7 +155,7 @@ impl TestHome {
         Ok((known["usable"] != true).then(why))
     }
 
-    /// Whether bottles of this home run on the backend of this name; where not, it is said that `test` is skipped.
+    /// Whether bottles of this home run on this backend; if not, reports that `test` is skipped.
     ///
     /// # Errors
     /// As [`TestHome::unusable`].
@@ -170,7 +170,7 @@ impl TestHome {
     /// The user's git in their project, with a name and nothing of this machine's configuration; what it printed.
     ///
     /// # Errors
-    /// When there is no git, and when it fails, with what it said.
+    /// When git is missing or fails, with its output.
     pub fn git(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("git")
             .args([
@@ -187,8 +187,8 @@ impl TestHome {
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .output()
             .context("git")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        anyhow::ensure!(output.status.success(), "git {arguments:?}: {said}");
+        let output_text = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(output.status.success(), "git {arguments:?}: {output_text}");
         Ok(String::from_utf8(output.stdout)?)
     }
 
@@ -222,7 +222,7 @@ impl TestHome {
         Ok(())
     }
 
-    /// The folder all of this lies in.
+    /// The folder with all of this.
     #[must_use]
     pub fn root(&self) -> &Path {
         self.root.path()

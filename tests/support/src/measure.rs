@@ -15,11 +15,11 @@ pub struct Sample {
     pub rounds: Vec<Duration>,
 }
 
-/// Something that is done once a round and says how long the part that matters took.
+/// An operation that runs once per round and returns the duration of its measured part.
 pub type Contender<'a> = (&'a str, Box<dyn FnMut() -> Result<Duration> + 'a>);
 
-/// Does each of `contenders` once a round, one after the other, so that whatever else the machine does
-/// falls on all of them alike. The first round warms caches and is not counted.
+/// Runs each of `contenders` once per round, one after the other, so that other load affects all of them alike. The
+/// first round warms caches and is discarded.
 ///
 /// # Errors
 /// The first that a contender makes.
@@ -47,7 +47,7 @@ pub fn timed<T>(run: impl FnOnce() -> Result<T>) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// What a process and all that it started hold in memory, in bytes, without files that they only map.
+/// The memory of a process and its descendants, in bytes, without mapped files.
 #[must_use]
 pub fn held(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn held(pid: u32) -> u64 {
     own.unwrap_or(0) * 1024 + children.map(sum).sum::<u64>()
 }
 
-/// Does `work`, and says besides the most that the process and all that it started held meanwhile.
+/// Runs `work` and returns its result with the peak memory of the process and its descendants meanwhile.
 pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

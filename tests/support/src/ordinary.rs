@@ -15,7 +15,7 @@ const ORDINARY: u32 = 64_242;
 /// When one of them fails.
 pub fn once_more(without: &str) {
     if !rustix::process::getuid().is_root() {
-        skip::aloud("once more as an ordinary user", &"these tests run as one already");
+        skip::aloud("as a non-root user", &"these tests run as one already");
         return;
     }
     let home = tempfile::tempdir().expect("folder");
@@ -33,6 +33,6 @@ pub fn once_more(without: &str) {
         .gid(ORDINARY)
         .output()
         .expect("the same tests");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{stdout}\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -62,7 +62,7 @@ impl OwnEngine {
     /// Starts one with nothing on it and a disk of this size (`600m`), in memory.
     ///
     /// # Errors
-    /// When it does not answer; the error has what it said.
+    /// When it does not answer; the error has its log.
     pub fn start(size: &str) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("be-").tempdir().context("a folder")?;
         std::fs::create_dir(folder.path().join("data"))?;
@@ -82,7 +82,7 @@ impl OwnEngine {
         Ok(engine)
     }
 
-    /// What `DOCKER_HOST` is for it.
+    /// Its `DOCKER_HOST`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("unix://{}", self.folder.path().join("engine.sock").display())
@@ -94,7 +94,7 @@ impl OwnEngine {
         self.folder.path()
     }
 
-    /// What `docker` says of it to these arguments, when it succeeds.
+    /// The output of `docker` with these arguments for it; none if it fails.
     #[must_use]
     pub fn docker(&self, arguments: &[&str]) -> Option<String> {
         let address = self.address();
@@ -115,7 +115,7 @@ impl OwnEngine {
     /// Kills it in the middle of whatever it does. Its containers go on until it is started again.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When its control pipe is closed.
     pub fn stop(&mut self) -> Result<()> {
         self.order("stop", Some("stopped"))
     }
@@ -132,7 +132,7 @@ impl OwnEngine {
     /// Fills its disk to the last byte.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When its control pipe is closed.
     pub fn fill(&mut self) -> Result<()> {
         self.order("fill", Some("full"))
     }
@@ -140,7 +140,7 @@ impl OwnEngine {
     /// Makes room again.
     ///
     /// # Errors
-    /// When it cannot be told to.
+    /// When its control pipe is closed.
     pub fn empty(&mut self) -> Result<()> {
         self.order("empty", Some("empty"))
     }

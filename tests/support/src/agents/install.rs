@@ -55,7 +55,7 @@ pub(super) fn run(command: &mut Command) -> Result<(), Missing> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    let stderr_text = String::from_utf8_lossy(&output.stderr);
+    let last = stderr_text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no output");
     Err(Missing(format!("{name} could not install it: {last}")))
 }

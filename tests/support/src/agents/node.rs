@@ -46,7 +46,7 @@ fn own(home: &Path) -> Result<Node, Missing> {
 }
 
 impl Node {
-    /// Fetches `package` as it is published and returns where in `home` it lies.
+    /// Downloads the tarball of `package` and returns its path in `home`.
     pub(super) fn pack(&self, home: &Path, package: &str) -> Result<PathBuf, Missing> {
         let folder = home.join("fetched");
         std::fs::create_dir_all(&folder)?;
@@ -73,7 +73,7 @@ impl Node {
     }
 }
 
-/// What `program --version` says, major and minor.
+/// The major and minor version that `program --version` prints.
 fn version(program: &Path) -> Option<(u32, u32)> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -31,7 +31,7 @@ impl Api {
 pub(super) struct Conversation {
     /// The format.
     pub(super) api: Api,
-    /// The model asked for, echoed in the answer.
+    /// The requested model, echoed in the response.
     pub(super) model: String,
     /// Whether a stream is wanted.
     pub(super) streamed: bool,

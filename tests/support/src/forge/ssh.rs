@@ -85,7 +85,7 @@ impl GitHost {
     /// Its `host_key`.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When it does not exist.
     pub fn host_key(&self) -> Result<String> {
         let line = fs::read_to_string(self.folder.path().join("host.pub"))?;
         Ok(line.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
