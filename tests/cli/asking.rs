@@ -468,8 +468,8 @@ fn a_new_question_is_told_wherever_the_user_is() -> Result<()> {
 
     // One that hangs, one that fails and one that is not there: the question is asked all the same.
     for (host, script, words) in [
-        ("a.site.example", "sleep 60", "did not end within 10 s and was killed"),
-        ("b.site.example", "exit 3", "ended with exit status: 3"),
+        ("a.site.example", "sleep 60", "did not exit within 10 s and was killed"),
+        ("b.site.example", "exit 3", "failed: exit status: 3"),
     ] {
         tell(&home, script)?;
         let (asks, id) = ask(&home, host)?;
@@ -479,7 +479,7 @@ fn a_new_question_is_told_wherever_the_user_is() -> Result<()> {
     }
     home.write("home/.bottle/settings.yml", "supervise: {notify: /no/such/program}\n")?;
     let (asks, id) = ask(&home, "c.site.example")?;
-    wait_for_log(&home, "`/no/such/program` cannot be started to notify you")?;
+    wait_for_log(&home, "cannot start the notification command `/no/such/program`")?;
     let _ = run(&home, &["supervise", "reject", &id, "--reason", "no"])?.expect_code(0);
     let _ = answer(asks)?.expect_code(1);
     Ok(())

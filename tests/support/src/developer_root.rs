@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::small_root::{copy, libraries_of, place};
 
-/// Python's installer, as distributions have it. It fetches what it builds packages with.
+/// Python's installer, as packaged by distributions. It downloads its build dependencies.
 const PIP: [&str; 2] = ["/usr/lib/python3/dist-packages/pip", "/usr/lib/python3/site-packages/pip"];
 
-/// What links a program, by the compiler's own words for where it is.
+/// The files for linking, which the compiler locates.
 const LINKED_BY: [&str; 3] = ["collect2", "ld", "lto-wrapper"];
 const LINKED_WITH: [&str; 18] = [
     "crt1.o",
@@ -33,13 +33,13 @@ const LINKED_WITH: [&str; 18] = [
     "liblto_plugin.so",
 ];
 
-/// Where the toolchain is inside.
+/// The toolchain's path in the root.
 pub const TOOLCHAIN: &str = "/opt/rust";
 
-/// Puts pip, npm with its node, and a Rust toolchain with what links there.
+/// Adds pip, npm with node, and a Rust toolchain with a linker.
 ///
 /// # Errors
-/// When something cannot be copied, and which is missing when one of them is not on this machine.
+/// When a tool is missing or cannot be copied.
 pub fn add(root: &Path, toolchain: &Path) -> io::Result<()> {
     for pip in PIP.map(Path::new).into_iter().filter(|pip| pip.exists()) {
         copy(pip, &place(root, pip))?;
@@ -85,7 +85,7 @@ fn rust(root: &Path, toolchain: &Path) -> io::Result<()> {
     libraries_of(["rustc", "cargo"].map(|name| toolchain.join("bin").join(name)), root)
 }
 
-/// A file at its own place, with the libraries that it needs if it is a program.
+/// Copies a file to the same path, with its libraries if it is a program.
 fn program(root: &Path, path: &Path) -> io::Result<()> {
     let to = place(root, path);
     fs::create_dir_all(to.parent().unwrap_or(root))?;

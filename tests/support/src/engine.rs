@@ -8,16 +8,16 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What the project's Dockerfiles are built on.
+/// The base image of the project's Dockerfiles.
 pub const BASE_IMAGE: &str = "debian:bookworm-slim";
-/// How long an engine takes to answer after it was started.
+/// Time limit for a started engine to answer.
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
-/// The one static program, which containers need.
+/// The static program, which containers need.
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/bottle");
 /// The log of a started engine.
 const LOG: &str = "/var/log/bottle-test-dockerd.log";
 
-/// Why there is no engine to test against, for [`crate::skip::aloud`].
+/// Why no engine is available, for [`crate::skip::aloud`].
 #[derive(Debug, Clone)]
 pub struct NoEngine(String);
 
@@ -27,11 +27,11 @@ impl fmt::Display for NoEngine {
     }
 }
 
-/// Makes sure of an engine that answers and has [`BASE_IMAGE`], and of the program that goes into containers. One that is installed and not running is
-/// started, where that is allowed, and left running: other test programs use it at the same time.
+/// Checks for an engine with [`BASE_IMAGE`], and for the program for containers. Starts an installed engine that is not
+/// running, where that is allowed, and leaves it running, because other test programs use it too.
 ///
 /// # Errors
-/// [`NoEngine`], with what would change that. Asked once per process.
+/// [`NoEngine`], with the fix. Checked once per process.
 pub fn here() -> Result<(), NoEngine> {
     static ANSWER: OnceLock<Result<(), NoEngine>> = OnceLock::new();
     ANSWER.get_or_init(look).clone()
@@ -69,7 +69,7 @@ fn start() -> Result<(), NoEngine> {
         if answers() {
             return Ok(());
         }
-        // Another test program's engine may be the one that lives; then this one ends and that one answers.
+        // Another test program may have started an engine meanwhile; then this one exits and that one answers.
         let _ = engine.try_wait();
         std::thread::sleep(Duration::from_millis(200));
     }

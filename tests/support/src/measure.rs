@@ -9,7 +9,7 @@ use anyhow::Result;
 /// Measurements of one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
     /// Every round, in order.
     pub rounds: Vec<Duration>,
@@ -77,11 +77,11 @@ pub fn peak<T>(pid: u32, work: impl FnOnce() -> T) -> (T, u64) {
     })
 }
 
-/// Between two looks at a process's memory.
+/// Interval between two reads of a process's memory.
 const LOOK: Duration = Duration::from_millis(20);
 
 impl Sample {
-    /// The duration that this share of the rounds stayed under (0.5 is the median); zero without rounds.
+    /// The quantile of the durations (0.5 is the median); zero without rounds.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.rounds.clone();
@@ -92,13 +92,13 @@ impl Sample {
         sorted.get(at).copied().unwrap_or_default()
     }
 
-    /// The middle one.
+    /// The median duration.
     #[must_use]
     pub fn median(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// This one's median in units of the other's.
+    /// The ratio of this median to the other's.
     #[must_use]
     pub fn ratio_to(&self, other: &Self) -> f64 {
         self.median().as_secs_f64() / other.median().as_secs_f64()

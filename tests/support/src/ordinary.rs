@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::program::Program;
 use crate::skip;
 
-/// A user that nothing belongs to.
+/// A user that owns no files.
 const ORDINARY: u32 = 64_242;
 
-/// Runs the calling test program again as that user, without the tests whose names begin so (its caller's).
+/// Runs the calling test program again as that user, without the tests whose names begin with `without` (its caller).
 ///
 /// # Panics
 /// When one of them fails.
@@ -20,7 +20,7 @@ pub fn once_more(without: &str) {
     }
     let home = tempfile::tempdir().expect("folder");
     std::os::unix::fs::chown(home.path(), Some(ORDINARY), Some(ORDINARY)).expect("given away");
-    // Copied, because the build may lie where only root may look.
+    // Copied, because the build folder may be readable by root only.
     let [tests, program] = ["tests", "bottle"].map(|name| home.path().join(name));
     std::fs::copy(std::env::current_exe().expect("this program"), &tests).expect("copied");
     std::fs::copy(Program::bottle().expect("built").path(), &program).expect("copied");

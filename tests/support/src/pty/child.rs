@@ -35,7 +35,7 @@ pub(super) fn spawn(mut command: Command, size: Winsize) -> Result<(Child, File)
     Ok((child, File::from(master)))
 }
 
-/// Leads a new session with standard input as its terminal.
+/// Starts a new session with standard input as its controlling terminal.
 fn own_terminal() -> io::Result<()> {
     rustix::process::setsid()?;
     rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
